@@ -1,0 +1,151 @@
+package kubernetes
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// api makes requests for the Leases of a namespace, by the HTTP client of a REST client. That one
+// has what it takes to be let in. Its own requests would hide the API server's time, stand in a
+// queue behind those of the application, and be made again by themselves.
+type api struct {
+	http      *http.Client
+	leases    *url.URL
+	namespace string
+}
+
+func newAPI(client *http.Client, base *url.URL, namespace string) *api {
+	return &api{client, base.JoinPath("apis", coordinationv1.GroupName, "v1", "namespaces", namespace, "leases"), namespace}
+}
+
+// reply is a Lease, and what time it was at the API server that returned it; zero if that did not
+// tell. By then the Lease may have been a moment old.
+type reply struct {
+	object
+	date time.Time
+}
+
+func (a *api) get(ctx context.Context, name string) (reply, error) {
+	return a.lease(ctx, http.MethodGet, "/"+name, nil)
+}
+
+func (a *api) create(ctx context.Context, l *coordinationv1.Lease) (reply, error) {
+	return a.lease(ctx, http.MethodPost, "", l)
+}
+
+func (a *api) update(ctx context.Context, l *coordinationv1.Lease) (reply, error) {
+	return a.lease(ctx, http.MethodPut, "/"+l.Name, l)
+}
+
+func (a *api) lease(ctx context.Context, method, path string, body *coordinationv1.Lease) (r reply, err error) {
+	var sent any
+	query := url.Values{}
+	if body != nil {
+		sent = body
+		query.Set("fieldManager", manager)
+	}
+	var l coordinationv1.Lease
+	if r.date, err = a.do(ctx, method, path, query, sent, &l); err == nil {
+		r.object, err = parse(&l)
+	}
+	return r, err
+}
+
+// remove deletes the Lease if it is what it was.
+func (a *api) remove(ctx context.Context, l *coordinationv1.Lease) error {
+	body := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &l.UID, ResourceVersion: &l.ResourceVersion}}
+	_, err := a.do(ctx, http.MethodDelete, "/"+l.Name, nil, body, nil)
+	return err
+}
+
+// list returns some Leases of this package, from where the last page has ended.
+func (a *api) list(ctx context.Context, from string) (page coordinationv1.LeaseList, date time.Time, err error) {
+	query := url.Values{"labelSelector": {managerLabel + "=" + manager}, "limit": {pageSize}}
+	if from != "" {
+		query.Set("continue", from)
+	}
+	date, err = a.do(ctx, http.MethodGet, "", query, nil, &page)
+	if status, ok := errors.AsType[*apierrors.StatusError](err); ok && apierrors.IsResourceExpired(err) && status.ErrStatus.Continue != "" {
+		return a.list(ctx, status.ErrStatus.Continue) // what follows as it is now
+	}
+	return page, date, err
+}
+
+const pageSize = "500"
+
+// do makes a request, and reads its answer into result. An answer of 400 and above is a
+// StatusError. If the server has asked for a pause, do returns when it is over, or ctx.
+func (a *api) do(ctx context.Context, method, path string, query url.Values, body, result any) (date time.Time, err error) {
+	resp, err := a.send(ctx, method, path, query, body)
+	if err != nil {
+		return date, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return date, err
+	}
+	if resp.StatusCode >= http.StatusBadRequest {
+		if pause, bad := strconv.Atoi(resp.Header.Get("Retry-After")); bad == nil {
+			select {
+			case <-time.After(time.Duration(pause) * time.Second):
+			case <-ctx.Done():
+			}
+		}
+		return date, failure(method, resp.StatusCode, answer)
+	}
+	date, _ = http.ParseTime(resp.Header.Get("Date"))
+	if result == nil {
+		return date, nil
+	}
+	return date, json.Unmarshal(answer, result)
+}
+
+// send returns the answer, whose body is still to be read.
+func (a *api) send(ctx context.Context, method, path string, query url.Values, body any) (*http.Response, error) {
+	var content io.Reader
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return nil, err
+		}
+		content = bytes.NewReader(text)
+	}
+	u := *a.leases
+	u.Path += path
+	u.RawQuery = query.Encode()
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), content)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("Content-Type", "application/json")
+	return a.http.Do(req)
+}
+
+// failure makes an error of an answer.
+func failure(method string, code int, answer []byte) error {
+	var status metav1.Status
+	if json.Unmarshal(answer, &status) == nil && status.Status == metav1.StatusFailure {
+		return &apierrors.StatusError{ErrStatus: status}
+	}
+	return apierrors.NewGenericServerResponse(code, method, coordinationv1.Resource("leases"), "", string(answer[:min(len(answer), 200)]), 0, true)
+}
+
+// didNothing reports whether a request that failed has changed nothing for certain, because it was
+// refused.
+func didNothing(err error) bool {
+	status, ok := errors.AsType[*apierrors.StatusError](err)
+	return ok && status.ErrStatus.Code >= http.StatusBadRequest && status.ErrStatus.Code < http.StatusInternalServerError
+}

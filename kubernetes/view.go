@@ -1,0 +1,168 @@
+package kubernetes
+
+import (
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Clocks of API servers may differ by margin, or by one TTL if that is less.
+const margin = 10 * time.Second
+
+// sighting is a Lease, and since when it has been unchanged by what this process knows.
+type sighting struct {
+	object
+	since time.Time // of the hold; no earlier than it was last renewed, if the clocks of API servers agree
+	heard time.Time // when it was last known to be so
+}
+
+// age returns for how long a Lease has certainly not been renewed when the API server answered. The
+// server that stored it may have another clock than the one that answers, and both tell whole
+// seconds.
+func (r reply) age() time.Duration {
+	at := r.written()
+	if r.date.IsZero() || at.IsZero() {
+		return 0
+	}
+	return max(0, r.date.Sub(at)-time.Second-min(margin, r.ttl))
+}
+
+// seen returns what is known after a reply that came at now. last is what was known before, or nil.
+func (r reply) seen(last *sighting, now time.Time) *sighting {
+	s := &sighting{object: r.object, since: now.Add(-r.age()), heard: now}
+	if last != nil && last.sameHold(r.object) && last.since.Before(s.since) {
+		s.since = last.since
+	}
+	return s
+}
+
+// expired reports whether nobody holds the lock any more.
+func (s sighting) expired(now time.Time) bool {
+	return s.owner == "" || now.Sub(s.since) >= s.ttl
+}
+
+// view is what a Driver knows of one name, and who waits for it.
+type view struct {
+	seen    *sighting // nil: it is not known, or there is no Lease
+	waiters []*claim  // the first is woken when the lock is free
+	watch   *watch    // nil if nobody waits
+}
+
+// views has those of a Driver, by the name of the lock.
+type views struct {
+	mu sync.Mutex
+	of map[string]*view
+}
+
+// mostViews is how many names a Driver remembers for which nobody waits.
+const mostViews = 1024
+
+// view returns that of a name. The caller holds vs.mu.
+func (vs *views) view(name string) *view {
+	v, ok := vs.of[name]
+	if ok {
+		return v
+	}
+	if vs.of == nil {
+		vs.of = map[string]*view{}
+	}
+	if len(vs.of) >= mostViews {
+		for other, v := range vs.of { // any
+			if len(v.waiters) == 0 {
+				delete(vs.of, other)
+				break
+			}
+		}
+	}
+	v = &view{}
+	vs.of[name] = v
+	return v
+}
+
+// recall returns what is known of a name, if that needs no look: that the lock is free, which a take
+// finds out anyway; or that it is held, if the watch has told lately.
+func (vs *views) recall(name string) (s sighting, known bool) {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	v, now := vs.view(name), time.Now()
+	if v.seen == nil {
+		return s, false
+	}
+	return *v.seen, v.seen.expired(now) || v.watch != nil && v.watch.live && now.Before(v.seen.lookAt())
+}
+
+// lookAt returns when a waiter looks whether the watch still tells of renewals and releases. A hold
+// that is renewed by a Client is renewed before that.
+func (s sighting) lookAt() time.Time { return s.heard.Add(s.ttl / 2) }
+
+// observe takes in what an API server has answered to a request that was sent at sent, or what a
+// watch has told, for which sent is zero. It returns what is known then, and wakes a waiter if the
+// lock is free.
+func (vs *views) observe(name string, r reply, sent time.Time) sighting {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	v, now := vs.view(name), time.Now()
+	if v.seen == nil || r.version >= v.seen.version || sent.After(v.seen.heard) { // else it is out of date
+		v.seen = r.seen(v.seen, now)
+		v.wakeIfFree()
+	}
+	return *v.seen
+}
+
+// removed takes in that there is no Lease. A waiter makes one.
+func (vs *views) removed(name string) {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	v := vs.view(name)
+	v.seen = nil
+	v.wakeIfFree()
+}
+
+// spread is within which time the waiters of several Drivers try to take a lock that is free. The
+// first of them has it, and most others hear of that before they have asked.
+const spread = 20 * time.Millisecond
+
+// wakeIfFree wakes the first waiter, soon. The caller holds views.mu.
+func (v *view) wakeIfFree() {
+	if len(v.waiters) > 0 && (v.seen == nil || v.seen.owner == "") {
+		time.AfterFunc(rand.N(spread), v.waiters[0].Wake)
+	}
+}
+
+// enter has c woken when the lock is free, and returns when it is to ask again in any case.
+func (d *Driver) enter(c *claim, s sighting) time.Time {
+	vs := &d.views
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	v := vs.view(c.Name)
+	if !slices.Contains(v.waiters, c) {
+		v.waiters = append(v.waiters, c)
+	}
+	if v.watch == nil {
+		v.watch = d.startWatch(c.Name, s.lease.ResourceVersion)
+	}
+	v.wakeIfFree() // it may have been freed since the look
+	expires := s.since.Add(s.ttl + rand.N(spread))
+	if look := s.lookAt(); look.Before(expires) {
+		return look
+	}
+	return expires
+}
+
+// leave ends the wait of c, if it waits.
+func (d *Driver) leave(c *claim) {
+	vs := &d.views
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	v, ok := vs.of[c.Name]
+	if !ok || !slices.Contains(v.waiters, c) {
+		return
+	}
+	v.waiters = slices.DeleteFunc(v.waiters, func(other *claim) bool { return other == c })
+	if len(v.waiters) == 0 {
+		v.watch.stop()
+		v.watch = nil
+	}
+	v.wakeIfFree()
+}
