@@ -100,9 +100,20 @@ $(BIN)/etcd.done: tools/etcd/go.mod tools/etcd/go.sum
 	GOWORK=off $(GO) build -C tools/etcd -ldflags='-s -w' -o "$(BIN)/etcdctl" go.etcd.io/etcd/etcdctl/v3
 	@touch $@
 
+# One break of docs/known-breaks.md, in the version of the library that bench/go.mod has, or in VERSION.
+BREAK ?=
+.PHONY: show
+show: setup ## show again how a lock broke, ours or a library: BREAK=redsync-stopped-node; docs/known-breaks.md lists them
+	$(if $(BREAK),,$(error which? make show BREAK=redsync-stopped-node; docs/known-breaks.md lists them))
+	cd bench && $(GO) run ./breaks/show $(if $(VERSION),-version $(VERSION)) $(BREAK)
+
 .PHONY: quickstart
 quickstart: ## the shortest program with a lock
 	$(GO) run ./examples/quickstart
+
+.PHONY: playground
+playground: ## a page on which a holder is paused and a token refuses its late write: dist/playground.html
+	$(GO) run ./internal/playground dist/playground.html
 
 # Within its folder, for it may be a module of its own.
 .PHONY: examples
@@ -154,6 +165,11 @@ servers: setup ## the oldest and newest servers to be had, into .bin/servers
 lint: $(BIN)/tools.done ## golangci-lint in every module, and actionlint
 	$(call each,golangci-lint run ./...)
 	actionlint
+
+.PHONY: lockervet
+lockervet: setup ## our own analyzer in every module
+	$(GO) build -C lockervet -o "$(BIN)/lockervet" ./cmd/lockervet
+	$(call each,$(GO) vet -vettool="$(BIN)/lockervet" ./...)
 
 .PHONY: vuln
 vuln: $(BIN)/tools.done ## known vulnerabilities in what every module calls; asks a database on the network
@@ -282,8 +298,12 @@ raced = LOCKER_RACE=on $(TEST) "$(1)" $(TESTFLAGS) -p=2 -parallel=4 $(2)
 backend = $(call raced,./$(1),-skip='^TestConformance$$') && cd $(1) && $(TEST) . $(TESTFLAGS) -parallel=2 -run='^TestConformance$$'
 
 nightly-builds: builds ## each module compiles for other systems
+nightly-lockervet: lockervet ## our own analyzer finds nothing in any module
 nightly-models: ## explorations and simulations in full
 	LOCKER_EXHAUSTIVE=1 $(TEST) "./redlock ./internal/redisscript" $(TESTFLAGS) -run='$(MODELS)'
+nightly-simulation: ## the core over simulated servers: each of its bugs put back, 30,000 seeds, race detector
+	$(TEST) ./internal/test/simulation $(TESTFLAGS) -args -seeds=30000
+	$(call raced,./internal/test/simulation,-run='^TestSeeds')
 nightly-core: ## the core, what is built on it, and the Redis protocol, race detector
 	$(call raced,$(CORE))
 nightly-conformance: ## the suite's own tests: all broken Lockers, race detector
@@ -301,11 +321,13 @@ nightly-zookeeper: ## ZooKeeper: race detector; all topologies
 nightly-postgres: ## PostgreSQL: race detector; PgBouncer, standbys
 	cd postgres && $(call raced,./...)
 nightly-others: ## fences, pages and the other packages of the root module, race detector
-	$(call raced,$(filter-out $(CORE) $(LONGEST) ./conformance/recipes,$(ROOT)))
+	$(call raced,$(filter-out $(CORE) $(LONGEST) ./conformance/recipes ./internal/test/simulation,$(ROOT)))
 nightly-modules: ## command, integrations, examples, databases, race detector
 	$(call modules,2,$(filter-out ./bench ./postgres,$(MODULES)),LOCKER_RACE=on)
 nightly-libraries: ## other libraries and other languages; tests of the benchmarks
 	cd bench && $(TEST) ./... $(TESTFLAGS)
+nightly-breaks: ## each known break is shown again: other libraries, and this module before its mends
+	cd bench && $(GO) run ./breaks/show
 nightly-fuzz: fuzz ## each fuzz target for a minute
 nightly-compat-redis-oldest nightly-compat-redis-newest nightly-compat-valkey-newest nightly-compat-etcd-oldest nightly-compat-etcd-newest nightly-compat-zookeeper-newest: nightly-compat-%: servers ## the adapters on another version of the server
 	./tools/compat.sh "$(BIN)/servers" $*

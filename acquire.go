@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -148,9 +147,9 @@ func (c *contender) ask() (*Hold, error) {
 		}
 		switch {
 		case !answered && why != nil:
-			next = firstPause/2 + rand.N(firstPause/2)
+			next = firstPause/2 + clock.Random(firstPause/2)
 		case !held || next <= 0:
-			next = pause/2 + rand.N(pause/2+1)
+			next = pause/2 + clock.Random(pause/2+1)
 			pause = min(2*pause, set.backoffMax)
 		}
 		if !c.wait(next) {

@@ -53,7 +53,7 @@ func ExampleClient_Close() {
 	fmt.Println(other.Mutex("orders/42").TryLock(ctx))
 	// Output:
 	// <nil>
-	// locker: unlock "orders/42": the lock was lost
+	// locker: unlock "orders/42": the lock was lost: the client is closed
 	// locker: lock "orders/42": the client is closed
 	// <nil>
 }

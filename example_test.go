@@ -142,8 +142,46 @@ func ExampleMutex_Do() {
 	// Output:
 	// a step under the lock
 	// <nil>
-	// the lock was lost
+	// the lock was lost: it was not extended in time
 	// true
+}
+
+// The error of Do tells whether the function ran.
+func ExampleMutex_Do_errors() {
+	ctx := context.Background()
+	client := open("example-do-errors")
+	defer client.Close()
+	m := client.Mutex("invoices", locker.WithTTL(200*time.Millisecond), locker.WithoutRenewal())
+
+	tell := func(err error) {
+		var failed *locker.Error
+		switch {
+		case err == nil:
+			fmt.Println("the work is done")
+		case !errors.As(err, &failed):
+			fmt.Println("the work has failed:", err)
+		case failed.Op == "unlock":
+			fmt.Println("the work ran:", err)
+		default:
+			fmt.Println("the work has not begun:", err)
+		}
+	}
+	tell(m.Do(ctx, func(context.Context) error { return nil }))
+	tell(m.Do(ctx, func(context.Context) error { return errors.New("no paper") }))
+	tell(m.Do(ctx, func(ctx context.Context) error {
+		<-ctx.Done() // it takes too long
+		return fmt.Errorf("page 7: %w", context.Cause(ctx))
+	}))
+	tell(m.Do(ctx, func(ctx context.Context) error {
+		tell(client.Mutex("invoices").TryDo(ctx, func(context.Context) error { return nil }))
+		return nil
+	}))
+	// Output:
+	// the work is done
+	// the work has failed: no paper
+	// the work ran: locker: unlock "invoices": page 7: the lock was lost: it was not extended in time
+	// the work has not begun: locker: trylock "invoices": the lock is held by another owner
+	// the work is done
 }
 
 // A Hold is one tenure. It can be handed around without a doubt whose lock it speaks of.
@@ -209,7 +247,7 @@ func ExampleWithoutRenewal() {
 	fmt.Println(m.Unlock(ctx))
 	// Output:
 	// 0
-	// locker: unlock "once": the lock was lost
+	// locker: unlock "once": the lock was lost: it was not extended in time
 }
 
 // Who holds a lock, for people who look: nothing comes of it to those who do.

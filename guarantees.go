@@ -40,6 +40,11 @@ const (
 )
 
 // Promise is a backend's word on one guarantee.
+//
+//	type Promise struct {
+//		Level     Level
+//		Condition string // what must hold for a conditional promise; else a remark, or empty
+//	}
 type Promise = driver.Promise
 
 // Guarantees is what a backend promises. What is missing from it is not promised.

@@ -25,6 +25,7 @@ type Hold struct {
 
 	mu       sync.Mutex
 	state    state
+	loss     error         // why it was lost
 	shared   bool          // it is a share
 	deadline time.Time     // of package clock; the hold is over then, whatever the state says
 	renewDue time.Time     // when the renewal is due that the deadline asks for
@@ -142,7 +143,7 @@ func (h *Hold) expireIfDue() error {
 	for {
 		var reached []*ending
 		h.mu.Lock()
-		state, now := h.state, clock.Now()
+		state, loss, now := h.state, h.loss, clock.Now()
 		due := !now.Before(h.deadline)
 		if state == held && !due {
 			reached = h.reserved(now)
@@ -150,7 +151,7 @@ func (h *Hold) expireIfDue() error {
 		h.mu.Unlock()
 		switch {
 		case state == lost:
-			return ErrLost
+			return loss
 		case state == unlocked:
 			return ErrNotHeld
 		case !due:
@@ -171,20 +172,37 @@ func (h *Hold) lose(why Cause) {
 		h.mu.Unlock()
 		return
 	}
-	h.state = lost
+	h.state, h.loss = lost, &lossError{why}
 	h.client.unschedule(h)
 	close(h.lostChannel())
-	mutex, end := h.mutex, h.howEnded(why, h.deadline)
+	loss, mutex, end := h.loss, h.mutex, h.howEnded(why, h.deadline)
 	h.mu.Unlock()
 	if mutex != nil {
 		mutex.lost(h)
 	}
-	h.tellEndings(ErrLost)
+	h.tellEndings(loss)
 	h.client.observers.ended(h, end)
 	if why == CauseExpired {
 		h.cleanUpAfter(clock.Now())
 	}
 }
+
+// lossError is the ErrLost of one hold.
+type lossError struct{ cause Cause }
+
+func (e *lossError) Error() string {
+	switch e.cause {
+	case CauseExpired:
+		return ErrLost.Error() + ": it was not extended in time"
+	case CauseClosed:
+		return ErrLost.Error() + ": " + ErrClosed.Error()
+	default:
+		return ErrLost.Error() + ": it had ended at the backend"
+	}
+}
+
+// Unwrap returns ErrLost.
+func (e *lossError) Unwrap() error { return ErrLost }
 
 // Extend makes the hold last one TTL from now. It takes TTL/2 at most. It returns ErrNotHeld after
 // Unlock, and ErrLost after a loss. After any other error the old deadline stands. See [Locker].
@@ -251,10 +269,18 @@ func (h *Hold) extended(sent time.Time, err error) error {
 		return nil
 	}
 	err = h.expireIfDue()
-	if errors.Is(err, ErrLost) {
+	if errors.Is(err, ErrLost) && !h.endedByClose(now) {
 		h.client.spawn(h.cleanUp)
 	}
 	return err
+}
+
+// endedByClose reports whether Close has ended a lost hold before its deadline. Then Close releases
+// it, and not before what runs under it has returned.
+func (h *Hold) endedByClose(now time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.client.open.Err() != nil && now.Before(h.deadline)
 }
 
 // prolong moves the deadline forward. It returns false if the hold is over.

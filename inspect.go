@@ -14,9 +14,26 @@ import (
 
 // State is what the backend knew of a lock at one moment, for people who look, and for monitors. By
 // the time it is read it may have changed: to act on it, hold the lock.
+//
+//	type State struct {
+//		Held    bool
+//		Holder  Participant   // zero if nobody holds it, or it is shared
+//		Shares  []Participant // who hold it together, if it is shared
+//		Left    time.Duration // until the hold expires, unless it is extended; 0: not known
+//		Since   time.Time     // when the hold began, by the backend's clock; zero: not known
+//		Token   uint64        // of the holder, or the last one that the backend remembers; 0: none
+//		Waiters []Participant // in the backend's queue, the next one first
+//	}
+//
+// [driver.State] says more of each.
 type State = driver.State
 
 // Participant holds a lock, or waits for it.
+//
+//	type Participant struct {
+//		ID       string // what the backend knows this attempt to hold by; empty: it has none
+//		Metadata string // what WithMetadata said, where the backend keeps it
+//	}
 type Participant = driver.Participant
 
 // Inspect returns who holds the lock called name, for how long, and who waits for it. It does not
@@ -52,7 +69,12 @@ func (c *Client) inspect(ctx context.Context, name string) (State, error) {
 }
 
 // HeldError is an ErrHeld that tells who holds the lock. [errors.As] finds it in an error that
-// matches ErrHeld where the backend's answer told, which costs no request: see its fields.
+// matches ErrHeld where the backend's answer told, which costs no request. A field of Holder may be
+// empty.
+//
+//	type HeldError struct {
+//		Holder Participant
+//	}
 type HeldError = driver.HeldError
 
 // List returns the names of the locks that are held and begin with prefix, without the Client's own

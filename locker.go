@@ -108,6 +108,12 @@ var (
 )
 
 // Error names the operation that failed, and the lock.
+//
+//	type Error struct {
+//		Op   string // lock, trylock, unlock, extend, …
+//		Name string // of the lock, without the prefix; empty where no lock is concerned
+//		Err  error  // why it failed
+//	}
 type Error = driver.Error
 
 func wrap(op, name string, err error) error {

@@ -68,16 +68,19 @@ func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) {
 }
 
 // acquireOwn acquires a hold and makes it the Mutex's own, in its turn.
-func (c *contender) acquireOwn() (*Hold, error) {
+func (c *contender) acquireOwn() (h *Hold, err error) {
 	m := c.mutex
 	if err := c.takeTurn(); err != nil {
 		return nil, err
 	}
-	h, err := c.acquire()
-	if err != nil {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.passTurn()
+	defer func() {
+		if h == nil { // also after a panic in the Driver
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.passTurn()
+		}
+	}()
+	if h, err = c.acquire(); err != nil {
 		return nil, err
 	}
 	h.mu.Lock()
@@ -255,9 +258,14 @@ func (m *Mutex) current() *Hold {
 // call f. The context of f is that of [Hold.Context] without a reserve: it ends with ctx, and when
 // the hold is lost, then with cause ErrLost, no later than the hold's deadline. If f, or what it
 // calls with its context, waits for the same lock, that returns ErrReentrant: see [Mutex.Join]. For
-// a reserve call [Mutex.Context] in f, where FencingToken returns the token. Do returns f's error
-// joined with that of Unlock, so that nil never hides a loss. If f panics, Do unlocks, and the
-// panic goes on.
+// a reserve call [Mutex.Context] in f, where FencingToken returns the token. If f panics, Do
+// unlocks, and the panic goes on.
+//
+// Do returns f's error joined with that of Unlock, so that nil never hides a loss. If f has returned
+// the loss, its text is there once. The [Error] tells whether f ran: its Op is lock (of TryDo,
+// trylock) if the lock was not taken and f was not called, and unlock if f ran and the Unlock
+// failed. An f that takes other locks and returns their errors has Errors of its own: look at Name,
+// too.
 func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) error {
 	return m.do(ctx, opLock, f)
 }
@@ -362,8 +370,12 @@ func (h *Hold) during(ctx context.Context, f func(context.Context) error, end fu
 	own, cancel := h.Context(ctx, 0)
 	defer func() {
 		cancel()
-		if eerr := end(); eerr != nil {
-			err = errors.Join(err, eerr)
+		ended := end()
+		if loss, ok := errors.AsType[*lossError](ended); ok && errors.Is(err, loss) {
+			e, _ := errors.AsType[*Error](ended)
+			err = wrap(e.Op, e.Name, err) // f has returned the loss, which is to be told of once
+		} else if ended != nil {
+			err = errors.Join(err, ended)
 		}
 	}()
 	return f(own)

@@ -3,7 +3,6 @@ package locker
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -93,7 +92,7 @@ const lastTries = 500 * time.Millisecond
 func (r *releaser) pause() time.Duration {
 	pause := min(max(r.hold.ttl/100, time.Millisecond), 50*time.Millisecond) << min(max(r.tries-1, 0), 10)
 	pause = min(pause, time.Second)
-	return pause/2 + rand.N(pause)
+	return pause/2 + clock.Random(pause)
 }
 
 // cleanUp releases, once, what may be left at the backend of a hold that was lost, or of one that
@@ -159,7 +158,7 @@ func (c *Client) releaseAll(ctx context.Context, holds []*Hold) (errs []error) {
 		}
 		round.Wait()
 		left = slices.DeleteFunc(left, (*releaser).answered)
-		if len(left) > 0 && clock.Sleep(ctx, pause/2+rand.N(pause)) != nil {
+		if len(left) > 0 && clock.Sleep(ctx, pause/2+clock.Random(pause)) != nil {
 			break
 		}
 	}

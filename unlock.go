@@ -40,6 +40,9 @@ func (h *Hold) unlock(ctx context.Context) error {
 	r := releaser{hold: h, ctx: ctx, deadline: deadline}
 	for left := deadline.Sub(clock.Now()); left > 0 && ctx.Err() == nil; left = deadline.Sub(clock.Now()) {
 		if r.try(left) {
+			if r.err == ErrLost { //nolint:errorlint // one that wraps it has more to say
+				return &lossError{CauseRevoked}
+			}
 			return r.err
 		}
 		if r.tries == foregroundTries {
@@ -109,7 +112,7 @@ func (h *Hold) conclude() (time.Time, error) {
 	}
 	_ = h.expireIfDue()
 	h.mu.Lock()
-	was, deadline := h.state, h.deadline
+	was, loss, deadline := h.state, h.loss, h.deadline
 	h.state = unlocked
 	if was == held {
 		c.unschedule(h)
@@ -125,7 +128,7 @@ func (h *Hold) conclude() (time.Time, error) {
 		c.calls.Done()
 	}
 	if was == lost {
-		return time.Time{}, ErrLost
+		return time.Time{}, loss
 	}
 	return time.Time{}, ErrNotHeld
 }

@@ -1,10 +1,10 @@
 package conformance
 
-import "time"
+import (
+	"time"
 
-// assured is how long after the call of its Lock, or of an Extend, a hold lasts for certain, whatever pauses: Lock succeeds
-// only with half a TTL left.
-func assured(ttl time.Duration) time.Duration { return ttl / 2 }
+	"github.com/go-locker/locker/internal/history"
+)
 
 // noted remembers, of a call that gave the hold its TTL, until when the hold lasts then: to its
 // Deadline, or what is assured.
@@ -14,7 +14,7 @@ func (p *party) noted(call func() error) error {
 	if err == nil {
 		until := p.deadline()
 		if until.IsZero() {
-			until = before.Add(assured(p.ttl))
+			until = before.Add(history.Assured(p.ttl))
 		}
 		p.lasts.Store(&until)
 	}

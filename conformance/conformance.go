@@ -70,6 +70,7 @@ type Harness struct {
 	operations *atomic.Int64 // counts calls of Lockers
 	counted    *tally        // counts the trials of one scenario; nil: nobody asks
 	entered    bool          // by Run
+	test       string        // that has called Run
 	foreign    *foreign      // of Exec; nil: the Lockers are in Go
 }
 
@@ -134,7 +135,7 @@ func run(t *testing.T, h Harness, scenarios []Scenario) {
 		t.Fatal("conformance: a Harness needs New and TTL")
 	}
 	h = h.promising(t)
-	h.operations, h.entered = new(atomic.Int64), true
+	h.operations, h.entered, h.test = new(atomic.Int64), true, t.Name()
 	for field, deviations := range h.deviations() {
 		for _, name := range unknown(deviations, scenarios) {
 			t.Errorf("%s lists %q, which is no scenario", field, name)

@@ -1,130 +1,81 @@
 package conformance
 
 import (
-	"cmp"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
-	"slices"
+	"regexp"
+	"runtime/debug"
 	"strings"
 	"sync"
-	"time"
+	"testing"
 
-	"github.com/anishathalye/porcupine"
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/history"
 )
 
 var evidenceDir = flag.String("conformance.dir", "", "folder that histories are saved in which fail (default: a new one among the temporary files)")
 
-// refusal is what a person has to know of a history that no lock can have.
-func (h *history) refusal(j judgement) error {
-	var b strings.Builder
-	fmt.Fprintf(&b, "of %d operations, these on one name cannot be put in an order that one lock allows:", j.operations)
-	for _, line := range h.lines(j.witness) {
-		b.WriteString("\n\t" + line)
+// errKindOf returns what of an error matters to a history.
+func errKindOf(err error) history.ErrKind {
+	switch {
+	case err == nil:
+		return history.NoErr
+	case errors.Is(err, locker.ErrLost):
+		return history.IsLost
+	case errors.Is(err, locker.ErrNotHeld):
+		return history.IsNotHeld
+	case errors.Is(err, locker.ErrHeld):
+		return history.IsHeld
+	default:
+		return history.OtherErr
 	}
-	for _, f := range h.Faults {
-		if from, to := span(j.witness); f.From <= to && f.To >= from {
-			fmt.Fprintf(&b, "\n\t(%s to %s: %s)", at(f.From), at(f.To), f.What)
-		}
-	}
-	page, err := h.save(j)
-	if err != nil {
-		page = fmt.Sprintf("could not be saved: %v", err)
-	}
-	fmt.Fprintf(&b, "\nthe history, and beside it as JSON: %s\nthe same clients and faults again: -conformance.seed=%d", page, h.Seed)
-	return errors.New(b.String())
-}
-
-func at(t int64) string { return fmt.Sprintf("%.4f s", time.Duration(t).Seconds()) }
-
-// lines are the operations of holds, in the order of their calls.
-func (h *history) lines(holds []ops) []string {
-	all := slices.Concat(holds...)
-	slices.SortStableFunc(all, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
-	const enough = 40
-	var lines []string
-	for i, op := range all {
-		if i == enough {
-			return append(lines, fmt.Sprintf("and %d more", len(all)-i))
-		}
-		lines = append(lines, fmt.Sprintf("%s to %s: %s, %s",
-			at(op.Call), at(op.Return), h.Clients[op.ClientId].Who, strings.ReplaceAll(op.Input.(move).text, "\n", ", ")))
-	}
-	return lines
-}
-
-// span is from the first call to the last return.
-func span(holds []ops) (from, to int64) {
-	for i, op := range slices.Concat(holds...) {
-		if i == 0 {
-			from = op.Call
-		}
-		from, to = min(from, op.Call), max(to, op.Return)
-	}
-	return from, to
 }
 
 // newDir is one for all histories of this process.
 var newDir = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "conformance-") })
 
-// save writes the raw history as JSON, and porcupine's page of what surrounds the witness.
-func (h *history) save(j judgement) (page string, err error) {
-	dir := *evidenceDir
+// refuse saves a history that no lock can have, and ends the trial with what a person has to know of it.
+func (e *env) refuse(h *history.History, j history.Judgement) {
+	h.Scenario, h.Again = e.row.name, e.again(h.Seed)
+	text := h.Report(j)
+	dir, err := *evidenceDir, error(nil)
 	if dir == "" {
-		if dir, err = newDir(); err != nil {
-			return "", err
-		}
+		dir, err = newDir()
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
+	var files history.Files
+	if err == nil {
+		files, err = h.Save(dir, j)
 	}
-	raw, err := os.CreateTemp(dir, fmt.Sprintf("history-%d-*.json", h.Seed))
 	if err != nil {
-		return "", err
+		e.failf("%s\nthe history could not be saved: %w\nthe same clients and faults again: %s", text, err, h.Again)
 	}
-	if err := errors.Join(json.NewEncoder(raw).Encode(h), raw.Close()); err != nil {
-		return "", err
-	}
-	page = strings.TrimSuffix(raw.Name(), ".json") + ".html"
-	if abs, err := filepath.Abs(page); err == nil {
-		page = abs
-	}
-	return page, h.draw(j, page)
+	e.failf("%s\nthe history: %s\nits pages: %s, and on a time line: %s\njudge it again: locker check --replay %s\nthe same clients and faults again: %s",
+		text, files.History, files.Model, files.Timeline, files.History, h.Again)
 }
 
-// draw writes the page. A history of thousands of operations is no sight: it shows those about the witness.
-func (h *history) draw(j judgement, page string) error {
-	const before, after = 30, 10
-	place := func(s ops) int {
-		return slices.IndexFunc(j.holds, func(o ops) bool { return o[0].Input.(move).hold == s[0].Input.(move).hold })
+// again returns the command that has the same clients and faults once more. The order in which they act is the machine's.
+func (e *env) again(seed uint64) string {
+	if !testing.Testing() {
+		return fmt.Sprintf("locker check --seed %d --run '^%s$', and what else was on the command line", seed, quoted(e.row.name))
 	}
-	first, last := place(j.witness[0]), place(j.witness[len(j.witness)-1])
-	about := slices.Clone(j.holds[max(0, first-before):min(len(j.holds), first+before)])
-	if last > first+before {
-		about = append(about, j.holds[max(last-before, first+before):min(len(j.holds), last+after)]...)
+	var names []string
+	for name := range strings.SplitSeq(e.h.test+"/"+strings.ReplaceAll(e.row.name, " ", "_"), "/") {
+		names = append(names, "^"+quoted(name)+"$")
 	}
-	_, info := porcupine.CheckOperationsVerbose(model, slices.Concat(about...), checkTime)
-	info.AddAnnotations(h.remarks(span(about)))
-	return porcupine.VisualizePath(model, info, page)
+	pkg := "."
+	if info, ok := debug.ReadBuildInfo(); ok && info.Path != "" {
+		pkg = strings.TrimSuffix(info.Path, ".test")
+	}
+	command := []string{fmt.Sprintf("go test %s -run '%s' -conformance.seed=%d", pkg, strings.Join(names, "/"), seed)}
+	for _, name := range []string{"conformance.for", "conformance.faults"} {
+		if f := flag.Lookup(name); f.Value.String() != f.DefValue {
+			command = append(command, fmt.Sprintf("-%s=%s", f.Name, f.Value))
+		}
+	}
+	return strings.Join(command, " ")
 }
 
-// remarks are what is no operation of the model: faults, and Locks of which nobody knows what they did.
-func (h *history) remarks(from, to int64) []porcupine.Annotation {
-	var all []porcupine.Annotation
-	for _, f := range h.Faults {
-		if f.From <= to && f.To >= from {
-			all = append(all, porcupine.Annotation{Tag: "faults", Start: f.From, End: f.To, Description: f.What})
-		}
-	}
-	for _, e := range h.Events {
-		if e.Err == otherErr && e.Op != opUnlock && e.Call <= to && e.Return >= from {
-			all = append(all, porcupine.Annotation{
-				Tag: h.Clients[e.Client].Who, Start: e.Call, End: e.Return, Description: e.Op + ": error", Details: e.Text,
-			})
-		}
-	}
-	return all
-}
+// quoted returns a regular expression for a name, to stand between single quotes.
+func quoted(name string) string { return strings.ReplaceAll(regexp.QuoteMeta(name), "'", ".") }

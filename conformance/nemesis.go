@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/go-locker/locker/internal/history"
 )
 
 var mixed = flag.String("conformance.faults", "",
@@ -24,7 +26,7 @@ type nemesis struct {
 
 // injection is one such fault, or nil if there was none.
 type injection struct {
-	faultRecord
+	history.Fault
 	player *player // whom it is meant for
 	undo   func()  // nil: it is over at once
 }
@@ -75,7 +77,7 @@ var mixes = need{"two of Faults.StopServer, Through and Process", true, func(h H
 // outage is a fault of the servers, which nobody hears of meanwhile.
 func (s *simulation) outage(rng *rand.Rand, what string, fault func(TB) (undo func())) *injection {
 	b := s.victim(rng, what, anybody)
-	b.Mutes = everyone
+	b.Mutes = history.Everyone
 	b.undo = s.harm(fault)
 	return b
 }
@@ -107,13 +109,13 @@ func (s *simulation) failOver(*rand.Rand) *injection {
 	s.failedOver = true
 	fail := s.h.Faults.FailOver(s)
 	var b *injection
-	for prepared := s.now(); b == nil && !s.over(); {
+	for prepared := s.Now(); b == nil && !s.over(); {
 		b = s.holder(prepared, "failover", anybody)
 	}
 	if b == nil {
-		b = &injection{faultRecord: faultRecord{What: "failover"}}
+		b = &injection{Fault: history.Fault{What: "failover"}}
 	}
-	b.From = s.now()
+	b.From = s.Now()
 	fail()
 	return b
 }
@@ -157,10 +159,10 @@ func (s *simulation) revoke(rng *rand.Rand) *injection {
 // to come, and is not the only one who wants it. It is nil if there is none.
 func (s *simulation) holder(after int64, what string, is func(*player) bool) *injection {
 	for end := time.Now().Add(2 * s.ttl); time.Now().Before(end) && !s.over(); time.Sleep(time.Millisecond) {
-		enough := s.now() + int64(s.ttl/3)
+		enough := s.Now() + int64(s.ttl/3)
 		for _, p := range s.players {
 			if until := p.until.Load(); p.since.Load() > after && until > enough && p.scene.clients > 1 && is(p) {
-				return &injection{faultRecord: faultRecord{What: what, From: s.now(), Client: p.id, Until: until}, player: p}
+				return &injection{Fault: history.Fault{What: what, From: s.Now(), Client: p.id, Until: until}, player: p}
 			}
 		}
 	}
@@ -169,21 +171,21 @@ func (s *simulation) holder(after int64, what string, is func(*player) bool) *in
 
 // victim is one that is so: mostly one that holds for long, and always when faults have missed holders for too long.
 func (s *simulation) victim(rng *rand.Rand, what string, is func(*player) bool) *injection {
-	if rng.IntN(4) > 0 || time.Duration(s.now()) > s.lasts {
+	if rng.IntN(4) > 0 || time.Duration(s.Now()) > s.lasts {
 		if b := s.holder(0, what, is); b != nil {
 			return b
 		}
 	}
 	all := slices.DeleteFunc(slices.Clone(s.players), func(p *player) bool { return !is(p) })
 	p := all[rng.IntN(len(all))]
-	return &injection{faultRecord: faultRecord{What: what, From: s.now(), Client: p.id}, player: p}
+	return &injection{Fault: history.Fault{What: what, From: s.Now(), Client: p.id}, player: p}
 }
 
 // cutLink does something to one client's network.
 func (s *simulation) cutLink(rng *rand.Rand) *injection {
 	b := s.victim(rng, "", func(p *player) bool { return p.wire != nil })
 	w, who := b.player.wire, b.player.who
-	b.Mutes, b.undo = itsVictim, w.mend
+	b.Mutes, b.undo = history.ItsVictim, w.mend
 	switch rng.IntN(6) {
 	case 0:
 		w.loseReplies()
@@ -191,7 +193,7 @@ func (s *simulation) cutLink(rng *rand.Rand) *injection {
 	case 1:
 		d := s.ttl/20 + upTo(rng, s.ttl/2)
 		w.delay(d)
-		b.What, b.Mutes = fmt.Sprintf("%s: network slow by %v", who, d), nobody
+		b.What, b.Mutes = fmt.Sprintf("%s: network slow by %v", who, d), history.Nobody
 	case 2:
 		w.hold()
 		b.What = who + ": cut off, then all arrives late"
@@ -202,7 +204,7 @@ func (s *simulation) cutLink(rng *rand.Rand) *injection {
 		}
 	case 3, 4:
 		w.reset()
-		b.What, b.Mutes, b.undo = who+": connections broken", nobody, nil
+		b.What, b.Mutes, b.undo = who+": connections broken", history.Nobody, nil
 	default:
 		w.hold()
 		b.What = who + ": cut off"
@@ -216,7 +218,7 @@ func (s *simulation) pauseProcess(rng *rand.Rand) *injection {
 	p := b.player.process
 	p.halt()
 	asked := p.ask()
-	b.What, b.Mutes = p.who+": stopped", itsVictim
+	b.What, b.Mutes = p.who+": stopped", history.ItsVictim
 	b.undo = func() {
 		b.Answered = p.answered(asked, 0)
 		p.proceed()
@@ -242,18 +244,18 @@ func (s *simulation) injectFaults(ctx context.Context, rng *rand.Rand) {
 
 // inflict has a fault last for a while, and takes it down.
 func (s *simulation) inflict(ctx context.Context, rng *rand.Rand, z nemesis, b *injection) {
-	b.Kind, b.Set = z.field(), s.now()
+	b.Kind, b.Set = z.field(), s.Now()
 	if b.undo != nil {
 		lasts := duration(rng, s.ttl)
 		if z.brief && rng.IntN(4) > 0 {
 			lasts = glimpse
 		}
 		sleepUntil(ctx, lasts)
-		b.Undone = s.now()
+		b.Undone = s.Now()
 		b.undo()
 	}
-	b.To = s.now()
-	s.recordFault(b.faultRecord)
+	b.To = s.Now()
+	s.RecordFault(b.Fault)
 }
 
 // duration of a fault is as often below the TTL as above.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/history"
 )
 
 // The powers that only some Lockers have.
@@ -23,9 +24,8 @@ type (
 	guarantor interface{ Guarantees() locker.Guarantees }
 )
 
-// coarse is how much later than after its TTL a hold may expire, at a backend whose clock is coarse,
-// with some allowance for a slow one.
-const coarse = 700 * time.Millisecond
+// coarse is how much later than after its TTL a hold may expire.
+const coarse = history.Coarse
 
 // drift is what the contract takes off a TTL for clocks that run at different speeds.
 func drift(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }

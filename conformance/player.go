@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/go-locker/locker/internal/history"
 )
 
 // manyOfAName are as many holds of one name as a history has at most: more would take the checker long.
@@ -60,7 +62,7 @@ func (p *player) play(ctx context.Context) {
 
 // rest is the time between two holds: next to none, unless the name has had its share.
 func (p *player) rest(ctx context.Context) {
-	share := 100 + manyOfAName*p.simulation.now()/int64(p.simulation.lasts)
+	share := 100 + manyOfAName*p.simulation.Now()/int64(p.simulation.lasts)
 	if p.scene.holds.Add(1) > share || p.chance(0.1) {
 		sleepUntil(ctx, p.upTo(40*time.Millisecond))
 	}
@@ -70,15 +72,15 @@ func (p *player) rest(ctx context.Context) {
 // get is one Lock or TryLock.
 func (p *player) get(ctx context.Context) error {
 	if l, ok := power[tryLocker](p.l, canTry); ok && p.chance(0.2) {
-		return p.record(ctx, p.ttl, opTryLock, l.TryLock)
+		return p.record(ctx, p.ttl, history.OpTryLock, l.TryLock)
 	}
 	switch r := p.rng.Float64(); {
 	case r < 0.01:
-		return p.record(ctx, 0, opLock, p.l.Lock)
+		return p.record(ctx, 0, history.OpLock, p.l.Lock)
 	case r < 0.1:
-		return p.record(ctx, p.upTo(10*time.Millisecond), opLock, p.l.Lock)
+		return p.record(ctx, p.upTo(10*time.Millisecond), history.OpLock, p.l.Lock)
 	default:
-		return p.record(ctx, p.ttl/2+p.upTo(2*p.ttl), opLock, p.l.Lock)
+		return p.record(ctx, p.ttl/2+p.upTo(2*p.ttl), history.OpLock, p.l.Lock)
 	}
 }
 
@@ -96,7 +98,7 @@ func (p *player) hold(ctx context.Context) (err error) {
 		p.sample()
 		err = p.giveBack(ctx)
 	}
-	if errKindOf(err) == isLost {
+	if errKindOf(err) == history.IsLost {
 		p.losses++
 	}
 	return err
@@ -131,12 +133,12 @@ func (p *player) slowly(ctx context.Context, gone <-chan struct{}) {
 	case 1:
 		for end := time.Now().Add(p.plan(p.ttl + p.upTo(3*p.ttl/2))); holding.Err() == nil && time.Now().Before(end); {
 			p.pause(holding, p.ttl/5+p.upTo(p.ttl/5))
-			if errKindOf(p.renew()) == isLost {
+			if errKindOf(p.renew()) == history.IsLost {
 				cancel()
 			}
 		}
 	default: // it expires, unless it is renewed
-		d := p.plan(p.ttl + p.upTo(coarse+p.ttl/2))
+		d := p.plan(p.ttl + p.upTo(history.Coarse+p.ttl/2))
 		if !p.renews {
 			p.plan(p.ttl)
 		}
@@ -180,7 +182,7 @@ func (p *player) warn() {
 
 // plan lets the faults know of a long hold.
 func (p *player) plan(d time.Duration) time.Duration {
-	now := p.simulation.now()
+	now := p.simulation.Now()
 	p.since.Store(now)
 	p.until.Store(now + int64(d))
 	return d
@@ -192,7 +194,7 @@ func (p *player) renew() error {
 	if p.chance(0.1) {
 		limit = p.upTo(5 * time.Millisecond)
 	}
-	return p.record(p.env.ctx, limit, opExtend, p.l.Extend)
+	return p.record(p.env.ctx, limit, history.OpExtend, p.l.Extend)
 }
 
 // giveBack unlocks. Where holds are long, and it may take a TTL until the lock is free, it often does not wait for
@@ -205,12 +207,12 @@ func (p *player) giveBack(ctx context.Context) error {
 	case r < p.scene.slow/5:
 		limit = p.upTo(5 * time.Millisecond)
 	}
-	return p.record(context.WithoutCancel(ctx), limit, opUnlock, p.l.Unlock)
+	return p.record(context.WithoutCancel(ctx), limit, history.OpUnlock, p.l.Unlock)
 }
 
 // holdless asks for what is not there, after a Lock or an Unlock that said err.
 func (p *player) holdless(err error) {
-	if errKindOf(err) == otherErr {
+	if errKindOf(err) == history.OtherErr {
 		p.sample()
 	}
 	switch p.rng.IntN(40) {
@@ -227,21 +229,21 @@ func (p *player) holdless(err error) {
 func (p *player) record(ctx context.Context, limit time.Duration, op string, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	call := p.simulation.now()
+	call := p.simulation.Now()
 	err := p.call(op, limit+p.env.patience, func() error { return f(ctx) })
-	e := event{Client: p.id, Op: op, Call: call, Return: p.simulation.now(), Err: errKindOf(err)}
-	if e.Err == otherErr {
+	e := history.Event{Client: p.id, Op: op, Call: call, Return: p.simulation.Now(), Err: errKindOf(err)}
+	if e.Err == history.OtherErr {
 		e.Text = err.Error()
 	}
-	p.simulation.record(e)
+	p.simulation.Record(e)
 	return err
 }
 
 // sample asks for the token.
 func (p *player) sample() uint64 {
-	call := p.simulation.now()
+	call := p.simulation.Now()
 	token := p.token()
-	p.simulation.record(event{Client: p.id, Op: opToken, Call: call, Return: p.simulation.now(), Token: token})
+	p.simulation.Record(history.Event{Client: p.id, Op: history.OpToken, Call: call, Return: p.simulation.Now(), Token: token})
 	return token
 }
 
@@ -265,8 +267,8 @@ func (p *player) watch() *watch {
 			case <-w.stop:
 				return
 			case <-lost:
-				now := p.simulation.now()
-				p.simulation.record(event{Client: p.id, Op: opLost, Call: now, Return: now})
+				now := p.simulation.Now()
+				p.simulation.Record(history.Event{Client: p.id, Op: history.OpLost, Call: now, Return: now})
 				lost = nil
 				tell()
 			case <-ticker.C:

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/anishathalye/porcupine"
+	"github.com/go-locker/locker/internal/history"
 
 	"github.com/go-locker/locker"
 )
@@ -26,7 +26,7 @@ var readWriteHistoryRows = []row{{
 // rwPlayer is one client of a history of readers and writers. rw is nil if it has a plain lock.
 type rwPlayer struct {
 	*rwParty
-	history *history
+	history *history.History
 	id      int
 	rng     *rand.Rand
 	stiff   bool          // it does not downgrade
@@ -36,15 +36,31 @@ type rwPlayer struct {
 // rwHolds are as many holds as a history has at most: of more the checker may not be sure in time.
 const rwHolds = 2000
 
+// readersWriters checks one history, or as many as the flag -conformance.for leaves time for.
 func readersWriters(e *env) {
-	h := &history{Seed: *seedFlag, Demand: undisturbed}
-	if h.Seed == 0 {
-		h.Seed = uint64(rand.Uint32())
+	seed := *seedFlag
+	if seed == 0 {
+		seed = uint64(rand.Uint32())
 	}
+	end := time.Now()
+	if *forFlag > 0 {
+		end = end.Add(historyTime(e.h))
+	}
+	e.readWriteHistory(seed)
+	for time.Now().Before(end) {
+		seed++
+		e.readWriteHistory(seed)
+	}
+}
+
+func (e *env) readWriteHistory(seed uint64) {
+	e, tidy := e.scoped()
+	defer tidy()
+	h := &history.History{Seed: seed, Demand: history.Undisturbed}
 	players, holds := e.rwPlayers(h), new(atomic.Int64)
 	ctx, cancel := context.WithTimeout(e.ctx, contentionTime)
 	defer cancel()
-	h.began = time.Now()
+	h.Begin()
 	var wg sync.WaitGroup
 	for _, p := range players {
 		p.holds = holds
@@ -55,13 +71,13 @@ func readersWriters(e *env) {
 		})
 	}
 	wg.Wait()
-	switch j := h.check(); j.result {
-	case porcupine.Illegal:
-		e.failf("%w", h.refusal(j))
-	case porcupine.Unknown:
-		e.doubtf("of a history of %d operations the checker is not sure after %v (-conformance.seed=%d)", j.operations, checkTime, h.Seed)
+	switch j := h.Check(); {
+	case j.Refused():
+		e.refuse(h, j)
+	case j.Undecided():
+		e.doubtf("of a history of %d operations the checker is not sure after %v (-conformance.seed=%d)", j.Operations, history.CheckTime, h.Seed)
 	default:
-		e.Logf("seed %d: %d holds, %d operations checked", h.Seed, holds.Load(), j.operations)
+		e.Logf("seed %d: %d holds, %d operations checked", h.Seed, holds.Load(), j.Operations)
 	}
 	if n := int(holds.Load()); n < 2*len(players) {
 		e.doubtf("%d clients had %d holds in %v: too few to show anything", len(players), n, contentionTime)
@@ -69,7 +85,7 @@ func readersWriters(e *env) {
 }
 
 // rwPlayers are clients of two names: a busy one, and one where a client is often alone.
-func (e *env) rwPlayers(h *history) []*rwPlayer {
+func (e *env) rwPlayers(h *history.History) []*rwPlayer {
 	var all []*rwPlayer
 	for _, n := range []int{5, 2} {
 		name := e.name()
@@ -81,7 +97,7 @@ func (e *env) rwPlayers(h *history) []*rwPlayer {
 			} else {
 				p.rwParty = e.rwParty(who, name, e.long)
 			}
-			h.Clients = append(h.Clients, client{Who: who, Name: name, TTL: e.long})
+			h.Clients = append(h.Clients, history.Client{Who: who, Name: name, TTL: e.long})
 			all = append(all, p)
 		}
 	}
@@ -111,11 +127,11 @@ func (p *rwPlayer) get(ctx context.Context) error {
 	defer cancel()
 	switch r := p.rng.Float64(); {
 	case p.rw == nil || r < 0.3:
-		return p.record(opLock, func() error { return p.lock(ctx) })
+		return p.record(history.OpLock, func() error { return p.lock(ctx) })
 	case r < 0.5:
-		return p.record(opTryRLock, p.tryRLock)
+		return p.record(history.OpTryRLock, p.tryRLock)
 	default:
-		return p.record(opRLock, func() error { return p.rlock(ctx) })
+		return p.record(history.OpRLock, func() error { return p.rlock(ctx) })
 	}
 }
 
@@ -125,14 +141,14 @@ func (p *rwPlayer) hold() {
 	linger()
 	switch p.rng.IntN(4) {
 	case 0:
-		_ = p.record(opExtend, p.extend)
+		_ = p.record(history.OpExtend, p.extend)
 	case 1:
 		p.weakens()
 	case 2:
 		time.Sleep(upTo(p.rng, time.Millisecond))
 	}
 	p.sample()
-	_ = p.record(opUnlock, p.unlock)
+	_ = p.record(history.OpUnlock, p.unlock)
 }
 
 // weakens is a Downgrade, of what is no share or is one. If nobody knows what it did the history shows nothing.
@@ -140,11 +156,11 @@ func (p *rwPlayer) weakens() {
 	if _, ok := p.l.(Downgrader); !ok || p.rw == nil || p.stiff {
 		return
 	}
-	err := p.record(opDowngrade, p.downgrade)
+	err := p.record(history.OpDowngrade, p.downgrade)
 	switch {
 	case errors.Is(err, locker.ErrUnsupported):
 		p.stiff = true
-	case err != nil && errKindOf(err) == otherErr:
+	case err != nil && errKindOf(err) == history.OtherErr:
 		p.env.end(&doubtful{fmt.Errorf("%s's Downgrade of its hold: %w", p.who, err)})
 	}
 	p.sample()
@@ -152,19 +168,19 @@ func (p *rwPlayer) weakens() {
 
 // record takes down what a call says.
 func (p *rwPlayer) record(op string, f func() error) error {
-	call := p.history.now()
+	call := p.history.Now()
 	err := f()
-	e := event{Client: p.id, Op: op, Call: call, Return: p.history.now(), Err: errKindOf(err)}
-	if e.Err == otherErr {
+	e := history.Event{Client: p.id, Op: op, Call: call, Return: p.history.Now(), Err: errKindOf(err)}
+	if e.Err == history.OtherErr {
 		e.Text = err.Error()
 	}
-	p.history.record(e)
+	p.history.Record(e)
 	return err
 }
 
 // sample asks for the token.
 func (p *rwPlayer) sample() {
-	call := p.history.now()
+	call := p.history.Now()
 	token := p.token()
-	p.history.record(event{Client: p.id, Op: opToken, Call: call, Return: p.history.now(), Token: token})
+	p.history.Record(history.Event{Client: p.id, Op: history.OpToken, Call: call, Return: p.history.Now(), Token: token})
 }

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/anishathalye/porcupine"
+	"github.com/go-locker/locker/internal/history"
 
 	"github.com/go-locker/locker"
 )
@@ -31,28 +31,28 @@ var historyRows = []row{{
 	promise: oneLock + ", whatever clients do at the same time.",
 	sources: []string{herlihy, contract},
 	shows:   locker.Exclusive,
-	body:    random(undisturbed),
+	body:    random(history.Undisturbed),
 }, {
 	name:    "a random history is that of one lock though servers are silent",
 	promise: oneLock + ", however long the server is silent.",
 	sources: []string{herlihy, mostNews},
 	shows:   locker.Exclusive,
 	needs:   []need{stops},
-	body:    random(exclusive, stopping),
+	body:    random(history.Exclusive, stopping),
 }, {
 	name:    "a random history is that of one lock though clients are cut off",
 	promise: oneLock + ", whatever becomes of what is sent.",
 	sources: []string{herlihy, redsyncReply, mutexRetry},
 	shows:   locker.Exclusive,
 	needs:   []need{links},
-	body:    random(exclusive, cutting),
+	body:    random(history.Exclusive, cutting),
 }, {
 	name:    "a random history is that of one lock though processes are stopped",
 	promise: oneLock + ", however long a process sleeps.",
 	sources: []string{herlihy, kleppmann},
 	shows:   locker.Exclusive,
 	needs:   []need{processes},
-	body:    random(exclusive, pausing),
+	body:    random(history.Exclusive, pausing),
 }, {
 	name:    "a random history is that of one lock though faults of all kinds come and go",
 	promise: oneLock + ", through all that a lock can survive.",
@@ -66,7 +66,7 @@ var historyRows = []row{{
 	sources: []string{herlihy, redissonToken},
 	shows:   locker.Fencing,
 	needs:   []need{revokes, tokens},
-	body:    random(revocable, revoking),
+	body:    random(history.Revocable, revoking),
 }, {
 	name:      "a random history is that of one lock though servers crash",
 	promise:   oneLock + ", also when the server has crashed meanwhile.",
@@ -74,14 +74,14 @@ var historyRows = []row{{
 	shows:     locker.Failover,
 	condition: keptData,
 	needs:     []need{kills},
-	body:      random(exclusive, killing),
+	body:      random(history.Exclusive, killing),
 }, {
 	name:      "a random history is that of one lock though servers lose their data",
 	promise:   oneLock + ", also when the server has lost what it knew.",
 	sources:   []string{herlihy, antirez},
 	condition: lostData,
 	needs:     []need{wipes},
-	body:      random(exclusive, wiping),
+	body:      random(history.Exclusive, wiping),
 }, {
 	name:      "tokens of a random history rise though servers lose their data",
 	promise:   "Tokens rise through lost data, too.",
@@ -89,7 +89,7 @@ var historyRows = []row{{
 	shows:     locker.FencingDurable,
 	condition: lostData,
 	needs:     []need{wipes, tokens},
-	body:      random(fenced, wiping),
+	body:      random(history.Fenced, wiping),
 }, {
 	name:      "a random history is that of one lock though another server takes over",
 	promise:   oneLock + ", through the loss of a server, too.",
@@ -97,7 +97,7 @@ var historyRows = []row{{
 	shows:     locker.Failover,
 	condition: "failover",
 	needs:     []need{failsOver},
-	body:      random(exclusive, failing),
+	body:      random(history.Exclusive, failing),
 }, {
 	name:      "tokens of a random history rise though another server takes over",
 	promise:   "Tokens rise through lost data, too.",
@@ -105,7 +105,7 @@ var historyRows = []row{{
 	shows:     locker.FencingDurable,
 	condition: "failover",
 	needs:     []need{failsOver, tokens},
-	body:      random(fenced, failing),
+	body:      random(history.Fenced, failing),
 }, {
 	name:      "a random history is that of one lock though the server's clock jumps",
 	promise:   oneLock + ", whatever a clock that people set says.",
@@ -113,14 +113,15 @@ var historyRows = []row{{
 	shows:     locker.Exclusive,
 	condition: "the server's clock jumps",
 	needs:     []need{clocks},
-	body:      random(exclusive, shifting),
+	body:      random(history.Exclusive, shifting),
 }}
 
 func init() {
+	lasts := func(h Harness) time.Duration { return 6*historyTime(h) + history.CheckTime }
 	for i := range historyRows {
-		historyRows[i].chance = true
-		historyRows[i].lasts = func(h Harness) time.Duration { return 6*historyTime(h) + checkTime }
+		historyRows[i].chance, historyRows[i].lasts = true, lasts
 	}
+	readWriteHistoryRows[0].lasts = lasts
 }
 
 // someSeconds is how long a random history takes unless a flag says otherwise, and the backend is slow.
@@ -137,14 +138,16 @@ func historyTime(h Harness) time.Duration {
 			rows += z.rows
 		}
 	}
-	if mixes.met(h) {
-		rows++
+	for _, n := range []need{mixes, readsWrites} {
+		if n.met(h) {
+			rows++
+		}
 	}
 	return *forFlag / time.Duration(rows)
 }
 
 // random is the body of a scenario.
-func random(d demand, nemeses ...nemesis) func(*env) {
+func random(d history.Demand, nemeses ...nemesis) func(*env) {
 	return func(e *env) { e.histories(d, nemeses) }
 }
 
@@ -153,17 +156,17 @@ func (e *env) mixed() {
 	if err != nil {
 		e.Fatalf("%v", err)
 	}
-	d := exclusive
+	d := history.Exclusive
 	for _, z := range all {
 		if z.field() == revoking.field() {
-			d = revocable
+			d = history.Revocable
 		}
 	}
 	e.histories(d, all)
 }
 
 // histories checks one after the other, each short enough for the checker, until the time is up.
-func (e *env) histories(d demand, nemeses []nemesis) {
+func (e *env) histories(d history.Demand, nemeses []nemesis) {
 	seed := *seedFlag
 	if seed == 0 {
 		seed = uint64(rand.Uint32())
@@ -211,7 +214,7 @@ func (s score) String() string {
 // simulation is one random history in the making.
 type simulation struct {
 	*env
-	*history
+	*history.History
 	names      []string
 	players    []*player
 	nemeses    []nemesis
@@ -223,26 +226,32 @@ type simulation struct {
 // over reports whether the time is up.
 func (s *simulation) over() bool { return s.going.Err() != nil }
 
-// history makes one, checks it, and adds it to total.
-func (e *env) history(total *score, d demand, nemeses []nemesis, seed uint64, lasts time.Duration) {
+// scoped returns an env for one history of several. What is made for it ends with tidy.
+func (e *env) scoped() (_ *env, tidy func()) {
 	inner := *e
-	inner.scope = newScope(e.scope, e.fatalf) // what is made for it ends with it
-	s := &simulation{env: &inner, history: &history{Seed: seed, Demand: d}, nemeses: nemeses, lasts: lasts}
+	inner.scope = newScope(e.scope, e.fatalf)
 	scope := inner.scope
-	tidy := func() { within(time.Minute, scope.cleanUp) }
+	tidy = func() { within(time.Minute, scope.cleanUp) }
 	e.Cleanup(tidy)
+	return &inner, tidy
+}
+
+// history makes one, checks it, and adds it to total.
+func (e *env) history(total *score, d history.Demand, nemeses []nemesis, seed uint64, lasts time.Duration) {
+	inner, tidy := e.scoped()
 	defer tidy()
+	s := &simulation{env: inner, History: &history.History{Seed: seed, Demand: d}, nemeses: nemeses, lasts: lasts}
 	s.makeClients(rand.New(rand.NewPCG(seed, 0)))
 	e.Logf("seed %d: %d clients, %d names, for %v", seed, len(s.players), len(s.names), lasts)
 	s.runClients()
 	began := time.Now()
-	j := s.check()
+	j := s.Check()
 	s.addTo(total, j)
 	total.checking += time.Since(began)
-	switch j.result {
-	case porcupine.Illegal:
-		e.failf("%w", s.refusal(j))
-	case porcupine.Unknown:
+	switch {
+	case j.Refused():
+		e.refuse(s.History, j)
+	case j.Undecided():
 		total.undecided = append(total.undecided, seed)
 	}
 }
@@ -251,7 +260,8 @@ func (e *env) history(total *score, d demand, nemeses []nemesis, seed uint64, la
 func (s *simulation) runClients() {
 	ctx, cancel := context.WithTimeout(s.ctx, extra*s.lasts)
 	defer cancel()
-	s.going, s.began = ctx, time.Now()
+	s.going = ctx
+	s.Begin()
 	var wg sync.WaitGroup
 	join := func(f func()) {
 		wg.Add(1)
@@ -267,7 +277,7 @@ func (s *simulation) runClients() {
 		join(func() { s.injectFaults(ctx, rand.New(rand.NewPCG(s.Seed, 1))) })
 	}
 	sleepUntil(ctx, s.lasts)
-	for !s.over() && !s.satisfied(time.Duration(s.now())) {
+	for !s.over() && !s.satisfied(time.Duration(s.Now())) {
 		sleepUntil(ctx, settle)
 	}
 	cancel()
@@ -277,12 +287,12 @@ func (s *simulation) runClients() {
 	}
 }
 
-func (s *simulation) addTo(total *score, j judgement) {
+func (s *simulation) addTo(total *score, j history.Judgement) {
 	total.histories++
 	total.calls += len(s.Events)
-	total.operations += j.operations
+	total.operations += j.Operations
 	total.fewest += s.fewestHolds()
-	hits, idle := s.hits()
+	hits, idle := hits(s.History)
 	_, wanted := s.wanted()
 	total.hits += hits
 	total.wanted += wanted
@@ -295,7 +305,7 @@ func (s *simulation) addTo(total *score, j judgement) {
 		total.lost += p.losses
 	}
 	for _, e := range s.Events {
-		if e.Err == otherErr {
+		if e.Err == history.OtherErr {
 			total.unknown++
 		}
 	}
@@ -323,7 +333,7 @@ func (s *simulation) makeClients(rng *rand.Rand) {
 			p.rng = rand.New(rand.NewPCG(s.Seed, uint64(2+id)))
 			s.players = append(s.players, p)
 			p.renews = p.renews || !expire.met(s.h)
-			s.Clients = append(s.Clients, client{Who: p.who, Name: name, TTL: p.ttl, Renews: p.renews})
+			s.Clients = append(s.Clients, history.Client{Who: p.who, Name: name, TTL: p.ttl, Renews: p.renews})
 		}
 	}
 }

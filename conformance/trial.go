@@ -132,6 +132,7 @@ func enter(alone bool) (leave func()) {
 func (r row) trial(t TB, h Harness, limit time.Duration) (paused bool, verdict error) {
 	watched, began := watchMachine(), time.Now()
 	e := newEnv(t, h)
+	e.row = r
 	e.calm = !slices.ContainsFunc(r.needs, need.fault)
 	defer e.close()
 	go func() {
@@ -173,6 +174,7 @@ func (e *fatalError) Error() string { return e.message }
 type env struct {
 	*scope
 	h       Harness
+	row     row
 	verdict chan error // holds the first
 	others  *sync.WaitGroup
 	silence *atomic.Pointer[silence] // the last one

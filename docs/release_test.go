@@ -25,7 +25,7 @@ func TestRelease_canBeInstalled(t *testing.T) {
 	const version = "v0.999.0"
 	clone := scratchClone(t, version)
 	before := clone.run("git", "rev-parse", "HEAD")
-	others := append([]string{"cmd/locker", "otel", "postgres"}, integrations(t)...)
+	others := append([]string{"cmd/locker", "lockervet", "otel", "postgres"}, integrations(t)...)
 	for _, dir := range others {
 		clone.in(filepath.Join(clone.dir, dir)).run("go", "mod", "tidy", "-diff") // fills the module cache, as any build does
 	}

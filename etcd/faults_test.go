@@ -2,6 +2,7 @@ package etcd_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,6 +23,11 @@ func TestAuth_tokensExpireAndAreRevokedWhileHeldAndWaitedFor(t *testing.T) {
 	root, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Addr()}, Username: "root", Password: "s3cret", Logger: zap.NewNop()})
 	require.NoError(t, err)
 	defer func() { _ = root.Close() }()
+	server, err := root.Status(t.Context(), s.Addr())
+	require.NoError(t, err)
+	if strings.HasPrefix(server.Version, "3.4.") {
+		t.Skip("etcd 3.4 does not answer who has a token from before a change of users or roles: etcd-io/etcd#10408")
+	}
 	url := fmt.Sprintf("etcd://alice:s3cret@%s?ttl=4s", s.Addr())
 	idle := openURL(t, url, locker.WithPrefix("locker")).Mutex("idle")
 	m := openURL(t, url, locker.WithPrefix("locker")).Mutex("x")

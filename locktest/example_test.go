@@ -66,8 +66,7 @@ func ExampleClient_Lose() {
 	})
 	fmt.Println(err)
 	// Output:
-	// the lock was lost
-	// locker: unlock "report": the lock was lost
+	// locker: unlock "report": the lock was lost: it had ended at the backend
 }
 
 func ExampleClient_HoldAsOther() {
@@ -105,7 +104,7 @@ func ExampleClient_Down() {
 	fmt.Println(m.Unlock(ctx))
 	// Output:
 	// true
-	// locker: unlock "leader": the lock was lost
+	// locker: unlock "leader": the lock was lost: it was not extended in time
 }
 
 func ExampleClient_Hang() {

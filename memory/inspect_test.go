@@ -10,7 +10,7 @@ import (
 func TestInspect(t *testing.T) {
 	harness.Inspect(t, harness.Inspection{
 		URL: "mem://inspect?", TTL: 300 * time.Millisecond,
-		Left: true, TokenWhenWaited: true, Queue: true, IDs: true, QueueMetadata: true, TellsHolder: true, TellsMetadata: true,
+		Left: true, Since: true, TokenWhenWaited: true, Queue: true, IDs: true, QueueMetadata: true, TellsHolder: true, TellsMetadata: true,
 	})
 }
 

@@ -21,7 +21,8 @@ type space struct {
 type lock struct {
 	holders []*claim // one, or several shares
 	shared  bool
-	token   uint64 // of all of them
+	token   uint64    // of all of them
+	since   time.Time // by package clock: when the first of them came
 	queue   []*claim
 	expiry  *time.Timer // set while there is a queue
 
@@ -77,10 +78,11 @@ func (l *lock) admits(shared bool) bool { return len(l.holders) == 0 || l.shared
 
 // grant makes c a holder. The caller holds the space's mutex, here and below.
 func (l *lock) grant(c *claim) {
+	now := clock.Now()
 	if len(l.holders) == 0 {
-		l.token, l.shared = lastToken.Add(1), c.Shared
+		l.token, l.shared, l.since = lastToken.Add(1), c.Shared, now
 	}
-	c.token, c.until = l.token, clock.Now().Add(c.TTL)
+	c.token, c.until = l.token, now.Add(c.TTL)
 	l.holders = append(l.holders, c)
 }
 
@@ -137,7 +139,7 @@ func (s *space) look(name string) (state driver.State) {
 		default:
 			state.Holder = who
 		}
-		state.Held, state.Left = true, max(state.Left, left)
+		state.Held, state.Left, state.Since = true, max(state.Left, left), clock.Local(l.since)
 	}
 	for _, w := range l.queue {
 		state.Waiters = append(state.Waiters, w.participant())

@@ -14,11 +14,11 @@ import (
 // Inspect makes the Driver a driver.Inspector.
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
 	var held bool
-	var token, left int64
+	var token, left, age int64
 	var owner, metadata []byte
 	var waiters, waiting [][]byte
 	err := d.read(ctx, func() error {
-		return d.row(ctx, d.sql.inspect, key(name)).Scan(&held, &token, &owner, &metadata, &left, &waiters, &waiting)
+		return d.row(ctx, d.sql.inspect, key(name)).Scan(&held, &token, &owner, &metadata, &left, &age, &waiters, &waiting)
 	})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows), noTable(err):
@@ -29,6 +29,9 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error)
 	s := driver.State{Held: held, Token: uint64(token)}
 	if held {
 		s.Holder, s.Left = participant(owner, metadata), time.Duration(left)*time.Microsecond
+		if age >= 0 { // a token is the time of its grant in µs, unless the clock has gone back since an earlier one
+			s.Since = time.Now().Add(-time.Duration(age) * time.Microsecond)
+		}
 	}
 	for i, w := range waiters {
 		s.Waiters = append(s.Waiters, participant(w, waiting[i]))

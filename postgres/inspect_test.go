@@ -19,7 +19,7 @@ func TestInspectAtAServer(t *testing.T) {
 	s := testserver.Postgres(t)
 	execute(t, s.URL(), postgres.Schema("locker_locks"))
 	harness.Inspect(t, harness.Inspection{
-		URL: s.URL() + "&renew=false", TTL: time.Second, Left: true, LastToken: true, TokenWhenWaited: true, Queue: true, QueueMetadata: true,
+		URL: s.URL() + "&renew=false", TTL: time.Second, Left: true, Since: true, LastToken: true, TokenWhenWaited: true, Queue: true, QueueMetadata: true,
 		IDs: true, TellsHolder: true, TellsMetadata: true,
 		Contents: func(t testing.TB) string {
 			t.Helper()

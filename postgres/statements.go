@@ -76,11 +76,12 @@ const (
 		RETURNING owner = $2 AND released, version, ` + wake + `, CASE WHEN owner = $2 AND $3 = 0 THEN set_config('synchronous_commit', 'off', true) END IS NULL`
 
 	// inspect reads the clock in a step of its own: what is held has some time left.
-	inspect = `SELECT NOT (released OR remaining <= 0), token, owner, metadata, remaining,
+	inspect = `SELECT NOT (released OR remaining <= 0), token, owner, metadata, remaining, age,
 		ARRAY(SELECT w FROM unnest(waiters, alive) WITH ORDINALITY AS q (w, until, i) WHERE until > statement_timestamp() ORDER BY i),
 		ARRAY(SELECT says FROM unnest(waiting, alive) WITH ORDINALITY AS q (says, until, i) WHERE until > statement_timestamp() ORDER BY i)
 		FROM (SELECT *,
-		CASE WHEN released THEN 0 ELSE (extract(epoch FROM expires_at - clock_timestamp()) * 1000000)::bigint END AS remaining
+		CASE WHEN released THEN 0 ELSE (extract(epoch FROM expires_at - clock_timestamp()) * 1000000)::bigint END AS remaining,
+		(extract(epoch FROM clock_timestamp()) * 1000000)::bigint - token AS age
 		FROM {table} WHERE key = $1 OFFSET 0) AS lock`
 )
 

@@ -6,12 +6,12 @@ import (
 	"math/rand/v2"
 	"net"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/go-locker/locker/internal/clock"
+	"github.com/go-locker/locker/internal/redisscript"
 )
 
 // As often, and after pauses as long, go-redis sends a request again.
@@ -126,7 +126,7 @@ func (r *runner) borrow(ctx context.Context) (c redis.Conn, err error) {
 // dialled.
 func isReadOnly(answer any) bool {
 	err, ok := answer.(redis.Error)
-	return ok && strings.HasPrefix(string(err), "READONLY")
+	return ok && redisscript.IsReadOnly(string(err))
 }
 
 func isTimeout(err error) bool {

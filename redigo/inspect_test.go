@@ -18,7 +18,7 @@ func TestInspect(t *testing.T) {
 	s := testserver.Redis(t)
 	harness.Inspect(t, harness.Inspection{
 		URL: "redigo://" + s.Addr() + "?pool_size=3", TTL: time.Second,
-		Left: true, LastToken: true, TokenWhenWaited: true, Queue: true, IDs: true,
+		Left: true, Since: true, LastToken: true, TokenWhenWaited: true, Queue: true, IDs: true,
 		TellsHolder: true, TellsMetadata: true,
 		Listening: harness.RedisListening(s),
 		Stop:      func() func() { s.Stop(); return s.Continue },

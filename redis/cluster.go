@@ -84,12 +84,12 @@ func (c *cluster) watch() (done func()) {
 
 // isMisdirected reports whether a node does not serve the key, or not now.
 func isMisdirected(err error) bool {
-	for _, prefix := range []string{"MOVED ", "ASK ", "TRYAGAIN", "CLUSTERDOWN", "READONLY", "MASTERDOWN", "LOADING"} {
+	for _, prefix := range []string{"MOVED ", "ASK ", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING"} {
 		if strings.HasPrefix(err.Error(), prefix) {
 			return true
 		}
 	}
-	return false
+	return redisscript.IsReadOnly(err.Error())
 }
 
 // primary returns a client of the node that serves key, after a look if the last one is in doubt.

@@ -27,6 +27,9 @@ func TestInspect(t *testing.T) {
 	t.Run("Cluster", func(t *testing.T) {
 		testwait.OnlyNightly(t, "one server shows it, and a Cluster is asked for a lock in one place")
 		c := testserver.Cluster(t)
+		if !c.Servers()[0].HasShardChannels() {
+			t.Skip("before Redis 7 waiters in a Cluster find out that they have to poll, and change what the queue has of them")
+		}
 		harness.Inspect(t, inspection("redis://"+strings.Join(c.Addrs(), ",")+"?cluster=true", c.Servers()...))
 	})
 }
@@ -39,7 +42,7 @@ func inspection(url string, servers ...*testserver.RedisServer) harness.Inspecti
 		}
 	}
 	return harness.Inspection{
-		URL: url, TTL: time.Second, Left: true, LastToken: true, TokenWhenWaited: true, Queue: true, IDs: true,
+		URL: url, TTL: time.Second, Left: true, Since: true, LastToken: true, TokenWhenWaited: true, Queue: true, IDs: true,
 		TellsHolder: true, TellsMetadata: true,
 		Contents: func(t testing.TB) (all string) {
 			each(func(s *testserver.RedisServer) { all += contents(t, connect(t, s.Addr())) })
@@ -101,7 +104,7 @@ func TestInspect_isOneRoundTripThatReads(t *testing.T) {
 	delete(calls, "info")
 	delete(calls, "config|resetstat")
 	delete(calls, "config") // before 7.0
-	assert.Equal(t, map[string]int{"evalsha": 1, "hmget": 1, "pttl": 1, "zrange": 1}, calls)
+	assert.Equal(t, map[string]int{"evalsha": 1, "hmget": 1, "pttl": 1, "time": 1, "zrange": 1}, calls)
 }
 
 func TestInspect_withFewRights(t *testing.T) {

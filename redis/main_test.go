@@ -87,10 +87,15 @@ func clientOf(t testing.TB, rdb goredis.UniversalClient, opts ...locker.Option) 
 	return c
 }
 
-// newClient makes a Client with connections of its own.
+// newClient makes a Client with connections of its own, which can be interrupted.
 func newClient(t testing.TB, addr string, opts ...locker.Option) *locker.Client {
 	t.Helper()
-	return clientOf(t, connect(t, addr, heedingCtx), opts...)
+	var interruptible redis.DriverOption
+	rdb := connect(t, addr, heedingCtx, func(o *goredis.Options) { interruptible = redis.Interruptible(o) })
+	c, err := locker.New(driverOf(t, rdb, interruptible), opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
 }
 
 func driverOf(t testing.TB, rdb goredis.UniversalClient, opts ...redis.DriverOption) *redis.Driver {

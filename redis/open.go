@@ -30,11 +30,10 @@ func open(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	rdb, err := client(ctx, u, replicas.Timeout)
+	rdb, opts, err := client(ctx, u, replicas.Timeout)
 	if err != nil {
 		return nil, err
 	}
-	var opts []DriverOption
 	if replicas.N > 0 {
 		opts = append(opts, WaitReplicas(replicas.N, replicas.Timeout))
 	}
@@ -47,7 +46,7 @@ func open(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 	return d, nil
 }
 
-func client(ctx context.Context, u *driver.URL, replicaTimeout time.Duration) (goredis.UniversalClient, error) {
+func client(ctx context.Context, u *driver.URL, replicaTimeout time.Duration) (goredis.UniversalClient, []DriverOption, error) {
 	o := &goredis.UniversalOptions{
 		ContextTimeoutEnabled: true,
 		// One refused connection is an answer; the command's own retries are enough.
@@ -55,21 +54,23 @@ func client(ctx context.Context, u *driver.URL, replicaTimeout time.Duration) (g
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 	if err := connectTo(u, o); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := errors.Join(timeouts(u, o, replicaTimeout), adapter.Number(u, "pool_size", &o.PoolSize), secure(ctx, u, o)); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	switch {
 	case o.MasterName != "":
-		return goredis.NewFailoverClient(o.Failover()), nil
+		return goredis.NewFailoverClient(o.Failover()), nil, nil
 	case o.IsClusterMode:
 		c := o.Cluster()
 		c.ClusterStateReloadInterval = 5 * time.Second
 		c.DisableRoutingPolicies = true // which ask for COMMAND, for a user without that right each time
-		return goredis.NewClusterClient(c), nil
+		return goredis.NewClusterClient(c), nil, nil
 	default:
-		return goredis.NewClient(o.Simple()), nil
+		c := o.Simple()
+		opts := []DriverOption{Interruptible(c)}
+		return goredis.NewClient(c), opts, nil
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/go-locker/locker/internal/interrupt"
 	"github.com/go-locker/locker/internal/redisscript"
 )
 
@@ -17,6 +18,7 @@ type runner struct {
 	rdb      goredis.UniversalClient
 	cluster  *cluster             // nil if rdb is no ClusterClient
 	replicas redisscript.Replicas // N is 0 if no grant has to be acknowledged
+	conns    *interrupt.Conns     // nil if its requests cannot be interrupted
 }
 
 func newRunner(rdb goredis.UniversalClient) *runner {
@@ -26,6 +28,9 @@ func newRunner(rdb goredis.UniversalClient) *runner {
 	}
 	return r
 }
+
+// Conns implements redisscript.Interruptible.
+func (r *runner) Conns() *interrupt.Conns { return r.conns }
 
 // Together returns false for clients of several servers, and for those that do not tell.
 func (r *runner) Together() bool {

@@ -82,6 +82,7 @@ func (s survey) verdict() (most driver.State, agreed int) {
 		token    uint64
 	}
 	left := map[view][]time.Duration{}
+	since := map[view]time.Time{} // by the node whose clock is the furthest ahead: the token is from there
 	waiters := map[view][]driver.Participant{}
 	var last uint64
 	for _, a := range s {
@@ -95,6 +96,9 @@ func (s survey) verdict() (most driver.State, agreed int) {
 			last = max(last, a.value.Token)
 		}
 		left[v] = append(left[v], a.value.Left)
+		if at := a.value.Since; since[v].IsZero() || !at.IsZero() && at.Before(since[v]) {
+			since[v] = at
+		}
 		if len(a.value.Waiters) > len(waiters[v]) {
 			waiters[v] = a.value.Waiters
 		}
@@ -104,7 +108,9 @@ func (s survey) verdict() (most driver.State, agreed int) {
 			agreed = len(all)
 			slices.Sort(all)
 			shortest := all[max(0, agreed-majority(len(s)))] // of the majority that has it longest
-			most = driver.State{Held: v.held, Holder: driver.Participant{Metadata: v.metadata}, Left: shortest, Token: v.token, Waiters: waiters[v]}
+			most = driver.State{
+				Held: v.held, Holder: driver.Participant{Metadata: v.metadata}, Left: shortest, Since: since[v], Token: v.token, Waiters: waiters[v],
+			}
 		}
 	}
 	if !most.Held {

@@ -23,7 +23,7 @@ func TestInspect(t *testing.T) {
 	}
 	harness.Inspect(t, harness.Inspection{
 		URL: "redlock://" + strings.Join(q.addrs(), ",") + "?renew=false&node_timeout=400ms", TTL: 3 * time.Second,
-		Left: true, LastToken: true, TokenWhenWaited: true,
+		Left: true, Since: true, LastToken: true, TokenWhenWaited: true,
 		Stop: func() func() {
 			each((*testserver.RedisServer).Stop)
 			return func() { each((*testserver.RedisServer).Continue) }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # release.sh VERSION: the commits and tags of a release, v0.1.0 say; pushes nothing. If it fails, it takes back what it did.
 #
-# The root, otel, postgres, cmd/locker and the integrations get one version. On main, all but the root replace it by a folder, but go install
+# The root, lockervet, otel, postgres, cmd/locker and the integrations get one version. On main, all but the root replace it by a folder, but go install
 # refuses a go.mod that replaces anything. So there are four commits: one for the root's tag; one for the tags of the others, without
 # replace and with the root's hash in go.sum; one for cmd/locker, which needs that of postgres, too; and one that reverts the two.
 set -eu
@@ -10,7 +10,7 @@ version=$1
 module=github.com/go-locker/locker
 go=${GO:-go}
 cd "$(dirname "$0")/.."
-others="otel postgres $(echo integrations/*)"
+others="lockervet otel postgres $(echo integrations/*)"
 command=cmd/locker
 
 fail() {

@@ -40,7 +40,7 @@ func (r *Run) librariesPage() string {
 		"How other libraries, in Go and in [other languages](judge-any-language.md), did in the same suite, each behind an adapter as anybody would write it ([bench/thirdparty](../bench/thirdparty)). They promise " +
 		"other things than this contract does. A deviation from it is no defect if nobody promised otherwise. Each cause is also reproduced with the library " +
 		"alone, in a test that has no code of ours in it.\n\nNumbers of promises:\n\n" + t.RenderMarkdown() +
-		"\n\n[One page](matrix.html) has every lock and every promise. What has broken in these and in other libraries, and which scenario looks for it: [known breaks](conformance/known-breaks.md).\n"
+		"\n\n[One page](matrix.html) has every lock and every promise. What has broken in these and in other libraries, and which scenario looks for it: [known breaks](known-breaks.md).\n"
 }
 
 func (r *Run) libraryPage(file string) string {

@@ -15,10 +15,10 @@ const generated = "<!-- Made by `make matrix` from docs/guarantees.json. Not to 
 // pages returns the texts of files below docs. A page of a folder has the folder's name, and links to the pages in it.
 func (r *Run) pages() map[string]string {
 	all := map[string]string{
-		"guarantees.md":               r.guaranteesPage(),
-		"comparison.md":               r.comparisonPage(),
-		"other-libraries.md":          r.librariesPage(),
-		"conformance/known-breaks.md": breaksPage(),
+		"guarantees.md":      r.guaranteesPage(),
+		"comparison.md":      r.comparisonPage(),
+		"other-libraries.md": r.librariesPage(),
+		"known-breaks.md":    r.breaksPage(),
 	}
 	for _, b := range backends.All {
 		all["guarantees/"+b.Package+".md"] = r.backendPage(b)

@@ -172,7 +172,7 @@ func TestOurs_errors(t *testing.T) {
 
 	require.ErrorIs(t, brief.Do(ctx, func(ctx context.Context) error {
 		<-ctx.Done()
-		assert.Equal(t, locker.ErrLost, context.Cause(ctx))
+		assert.ErrorIs(t, context.Cause(ctx), locker.ErrLost)
 		return nil
 	}), locker.ErrLost)
 }

@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -41,6 +43,11 @@ program finds its server in the environment variable LOCKER_ADDRESS. With
 starts that server itself, and stops and kills it. What is not given, or what
 the program does not claim, is printed as skipped, with the reason.
 
+Random histories of many clients draw their calls and faults by a seed, which
+a failure names; --seed has the same ones again. A history that no lock can
+have is kept as a file: --replay FILE judges it again, without servers, and
+draws it (docs/histories.md).
+
 It takes one to four minutes with the default TTLs, longer with longer ones,
 and waits most of that time. Ctrl-C ends it, and leaves nothing locked.
 
@@ -57,20 +64,28 @@ type checkOptions struct {
 	ttl     time.Duration
 	prefix  string
 	output  string
+	seed    uint64
+	replay  string
 	program execOptions
 }
 
 func newCheck() *cobra.Command {
 	var o checkOptions
 	c := &cobra.Command{
-		Use:               "check [flags] URL | check [flags] --exec COMMAND",
+		Use:               "check [flags] URL | check [flags] --exec COMMAND | check --replay FILE",
 		Short:             "Find out which promises the locks of a server, or program, keep",
 		Long:              checkHelp,
 		Example:           "  locker check redis://localhost:6379\n  locker check --run 'token|fenc' --output json - > verdicts.json\n  locker check --output junit etcd://h1:2379,h2:2379,h3:2379 > junit.xml\n  locker check --exec 'python3 lock.py' --address localhost:6379",
 		Args:              args(0, 1, "want one URL, as in: locker check redis://localhost:6379"),
 		ValidArgsFunction: schemes,
 		RunE: func(c *cobra.Command, args []string) error {
+			if o.replay != "" {
+				return replay(os.Stdout, o.replay)
+			}
 			if err := errors.Join(format(o.output, "text", "json", "junit"), o.program.valid(len(args))); err != nil {
+				return err
+			}
+			if err := flag.Set("conformance.seed", strconv.FormatUint(o.seed, 10)); err != nil {
 				return err
 			}
 			ctx, stop := interruptible(c.Context())
@@ -88,6 +103,8 @@ func newCheck() *cobra.Command {
 	f := c.Flags()
 	o.flags(f)
 	o.program.flags(f)
+	f.Uint64Var(&o.seed, "seed", 0, "of random histories, to have the same calls and faults again; 0: another each time")
+	f.StringVar(&o.replay, "replay", "", "only judge the history in this `file`, and draw it")
 	f.StringVarP(&o.output, "output", "o", "text", "text, json or junit")
 	return c
 }

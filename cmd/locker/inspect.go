@@ -62,6 +62,7 @@ type inspection struct {
 	Held        bool        `json:"held"`
 	Holder      *contender  `json:"holder,omitempty"`
 	Readers     []contender `json:"readers,omitempty"` // who share it; then there is no holder
+	Since       *time.Time  `json:"since,omitempty"`   // none if the backend does not tell
 	LeftSeconds float64     `json:"left_seconds"`      // 0 if the backend does not tell
 	Token       uint64      `json:"token"`             // the last one, if the lock is free
 	Waiters     []contender `json:"waiters"`
@@ -84,6 +85,9 @@ func inspect(ctx context.Context, url, name string) (*inspection, error) {
 	}
 	found := &inspection{
 		Backend: parse(url).String(), Name: name, Held: s.Held, LeftSeconds: s.Left.Seconds(), Token: s.Token, Waiters: []contender{},
+	}
+	if !s.Since.IsZero() {
+		found.Since = &s.Since
 	}
 	if s.Held && len(s.Shares) == 0 {
 		found.Holder = &contender{s.Holder.ID, s.Holder.Metadata}
@@ -111,6 +115,9 @@ func (i *inspection) write(w io.Writer) error {
 		t.AppendRow(table.Row{"held by", i.Holder.show()})
 	case !i.Held:
 		t.AppendRow(table.Row{"held by", "nobody"})
+	}
+	if i.Since != nil {
+		t.AppendRow(table.Row{"since", fmt.Sprintf("%s, for %v", i.Since.Local().Format(time.DateTime), ago(*i.Since))})
 	}
 	if i.Held {
 		t.AppendRow(table.Row{"expires", i.expires()})

@@ -105,7 +105,9 @@ func (w *waiting) look(ctx context.Context) (what, line string) {
 	}
 	what = now
 	line = fmt.Sprintf("waiting for %v: held by %s", ago(w.began), now)
-	if d := ago(w.since); d > 0 {
+	if len(w.names) == 1 && !state.Since.IsZero() {
+		line += fmt.Sprintf(", for %v", ago(state.Since))
+	} else if d := ago(w.since); d > 0 {
 		line += fmt.Sprintf(", for at least %v", d)
 	}
 	if len(w.names) == 1 {

@@ -98,7 +98,7 @@ func (s story) handOver(ctx context.Context, alice, bob *locker.Mutex, account *
 	}
 	s.say("alice", "holds %q, with fencing token %d", alice.Name(), alice.FencingToken())
 	if err := bob.TryLock(ctx); !errors.Is(err, locker.ErrHeld) {
-		return fmt.Errorf("bob's TryLock: want ErrHeld, got: %w", err)
+		return errors.Join(fmt.Errorf("bob's TryLock: want ErrHeld, got: %w", err), alice.Unlock(context.WithoutCancel(ctx)))
 	}
 	s.say("bob", "tries, and is told that another holds it")
 

@@ -42,7 +42,7 @@ func TestTask_isToldThatItsLockIsLost(t *testing.T) {
 		began := time.Now()
 		start(t, cron.WithDistributedLocker(l), l.Task(func(ctx context.Context, _ uint64) error {
 			<-ctx.Done()
-			assert.Equal(t, locker.ErrLost, context.Cause(ctx))
+			assert.ErrorIs(t, context.Cause(ctx), locker.ErrLost)
 			assert.Less(t, time.Since(began), 3*time.Second)
 			return nil // as if nothing had been
 		}), failures(failed.add), cron.WithLimitedRuns(1))

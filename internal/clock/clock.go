@@ -5,6 +5,7 @@ package clock
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 )
@@ -26,6 +27,9 @@ func Local(t time.Time) time.Time {
 func Since(t time.Time) time.Duration {
 	return Now().Sub(t)
 }
+
+// Random returns a random duration below n, by which pauses differ. A simulation has its seed decide instead.
+var Random = rand.N[time.Duration]
 
 // Sleep waits for d, or returns ctx.Err() when ctx ends first.
 func Sleep(ctx context.Context, d time.Duration) error {

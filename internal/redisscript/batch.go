@@ -42,9 +42,9 @@ func (s *sender) load() *batch {
 		}
 	}
 	if s.waiting = slices.Delete(s.waiting, 0, n); len(s.waiting) == 0 {
-		s.late.Stop()
+		s.overtime.Stop()
 	} else {
-		s.late.Reset(overdue)
+		s.overtime.Reset(overdue)
 	}
 	return b
 }

@@ -43,6 +43,7 @@ func parseState(reply any) (state driver.State, ok bool) {
 	r := recordOf(inspectReply, all)
 	owner, metadata, last := r.text("owner"), r.text("meta"), r.text("token")
 	left, queue, readers := value[int64](r, "left"), value[[]any](r, "waiters"), value[[]any](r, "readers")
+	age := value[int64](r, "age")
 	token, err := strconv.ParseUint(cmp.Or(last, "0"), 10, 64)
 	if r.bad || err != nil || left > int64(math.MaxInt64/time.Millisecond) {
 		return state, false
@@ -59,6 +60,9 @@ func parseState(reply any) (state driver.State, ok bool) {
 	default:
 		state.Held, state.Left = true, time.Duration(left)*time.Millisecond
 		state.Holder = driver.Participant{ID: owner, Metadata: metadata}
+	}
+	if state.Held && age >= 0 && token > 0 {
+		state.Since = time.Now().Add(-time.Duration(age) * time.Microsecond)
 	}
 	for i, each := range slices.Concat(readers, queue) {
 		id, ok := textOf(each)

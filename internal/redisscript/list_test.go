@@ -51,7 +51,7 @@ func TestList_goesThroughAllServers(t *testing.T) {
 	s := &steps{}
 	s.answer = func(script *Script, args []any) (any, error) {
 		assert.Same(t, inspect, script)
-		return []any{"a", "", int64(1), "7", []any{}, []any{}}, nil
+		return []any{"a", "", int64(1), "7", int64(-1), []any{}, []any{}}, nil
 	}
 	s.all = []Scan{
 		scanOf(s, []string{"{locker:a}", "{locker:a}", "{locker:%mark}"}, nil, []string{"{locker:b}"}),
@@ -81,8 +81,8 @@ func TestList_ofOtherReplies(t *testing.T) {
 		"a key of another type": {nil, errors.New("WRONGTYPE Operation against a key holding the wrong kind of value"), ""},
 		"no right":              {nil, errors.New("NOPERM this user has no permissions"), "NOPERM"},
 		"nonsense":              {int64(7), nil, "unexpected reply to the inspect script"},
-		"released":              {[]any{"", "", int64(1), "7", []any{}, []any{}}, nil, ""},
-		"expired":               {[]any{"a", "", int64(0), "7", []any{}, []any{}}, nil, ""},
+		"released":              {[]any{"", "", int64(1), "7", int64(-1), []any{}, []any{}}, nil, ""},
+		"expired":               {[]any{"a", "", int64(0), "7", int64(-1), []any{}, []any{}}, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &steps{}

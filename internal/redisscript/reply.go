@@ -39,7 +39,7 @@ var (
 		held:    {"HELD", "left", "now", "place", "back", "earlier", "holder", "about"}, // left is in ms; back and earlier are 0 or 1
 		late:    {"LATE", "now"},
 	}
-	inspectReply = []string{"owner", "meta", "left", "token", "waiters", "readers"}
+	inspectReply = []string{"owner", "meta", "left", "token", "age", "waiters", "readers"}
 	infoReply    = []string{"clock", "text"}
 )
 

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/go-locker/locker/internal/interrupt"
 )
 
 // Runner is what the protocol needs of a client library.
@@ -30,6 +32,12 @@ type Runner interface {
 
 	// Sharded reports whether channels are those of SSUBSCRIBE, as they are in a Redis Cluster.
 	Sharded() bool
+}
+
+// Interruptible is a Runner whose requests can be interrupted.
+type Interruptible interface {
+	// Conns returns the connections of all requests, or nil if those are not known.
+	Conns() *interrupt.Conns
 }
 
 // Counter is an argument that counts how often it is written. The Runner takes back what the server
@@ -174,6 +182,12 @@ func Refusal(answer error) error {
 		}
 	}
 	return answer
+}
+
+// IsReadOnly reports whether a script's error is that of a replica, which does not write. Before
+// Redis 7 the error tells first that it is of a script.
+func IsReadOnly(err string) bool {
+	return strings.HasPrefix(err, "READONLY") || strings.Contains(err, ": -READONLY ")
 }
 
 // Publisher is a server that publishes.

@@ -72,3 +72,11 @@ func TestRun_sendsAgainWhatTheServerHasNotRun(t *testing.T) {
 	require.ErrorIs(t, replies[3].Err, busy)
 	assert.Equal(t, one, replies[4])
 }
+
+// Servers word it so: Redis 7.0.15, and 6.0.16.
+func TestIsReadOnly(t *testing.T) {
+	t.Parallel()
+	assert.True(t, IsReadOnly("READONLY You can't write against a read only replica."))
+	assert.True(t, IsReadOnly("ERR Error running script (call to f_0a1b): @user_script:366: @user_script: 366: -READONLY You can't write against a read only replica."))
+	assert.False(t, IsReadOnly("ERR the name READONLY is taken"))
+}

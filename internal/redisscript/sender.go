@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/interrupt"
 	"github.com/go-locker/locker/internal/noanswer"
 	"github.com/go-locker/locker/internal/workers"
 )
@@ -41,7 +42,13 @@ type sender struct {
 	underWay int         // batches of this era
 	latest   time.Time   // when the latest of them was sent
 	era      int32       // ends when that is overdue, and a request waits
-	late     *time.Timer // ends it; armed while a request waits
+	overtime *time.Timer // ends it; armed while a request waits
+
+	conns      *interrupt.Conns // nil if requests cannot be interrupted
+	lone, seen *lone            // the one under way, and the one that there was when look looked
+	look       *time.Timer
+	looking    bool                         // look is armed
+	late       map[*interrupt.Late]struct{} // of those that were interrupted
 }
 
 func newSender(r Runner) *sender {
@@ -49,8 +56,13 @@ func newSender(r Runner) *sender {
 	if s.separate {
 		s.workers = workers.New(idleWorkers)
 	}
-	s.late = time.AfterFunc(time.Hour, s.tooLate)
-	s.late.Stop()
+	s.overtime = time.AfterFunc(time.Hour, s.tooLate)
+	s.overtime.Stop()
+	if i, ok := r.(Interruptible); ok && !s.separate {
+		s.conns = i.Conns()
+		s.look = time.AfterFunc(time.Hour, s.lookAtLone)
+		s.look.Stop()
+	}
 	s.requests.New = func() any {
 		r := &request{done: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
 		r.timer.Stop()
@@ -63,7 +75,8 @@ func newSender(r Runner) *sender {
 type request struct {
 	calls   []Call
 	replies []Reply
-	direct  bool // made by the goroutine that asks, unless it has to wait for others
+	direct  bool   // made by the goroutine that asks, unless it has to wait for others
+	owner   string // in each call, if there is one that tells r from all other requests
 
 	ctx   context.Context // of the caller, for what client libraries find in it
 	until time.Time       // nobody waits for longer
@@ -115,6 +128,9 @@ func (s *sender) send(ctx context.Context, timeout time.Duration, r *request) (r
 	r.ctx, r.until = ctx, time.Now().Add(timeout)
 	if deadline, ok := ctx.Deadline(); ok && deadline.Add(2*moment).Before(r.until) {
 		r.until = deadline.Add(2 * moment) // after the caller has seen it, which knows better why it ends
+	}
+	if reply, answered, ok := s.sendLone(ctx, r); ok {
+		return reply, answered
 	}
 	if !s.enqueue(r) {
 		return Reply{Err: driver.ErrClosed}, false
@@ -251,7 +267,7 @@ func (s *sender) enqueue(r *request) bool {
 		s.underWay++
 		s.workers.Do(s.load())
 	case len(s.waiting) == 1:
-		s.late.Reset(overdue - time.Since(s.latest))
+		s.overtime.Reset(overdue - time.Since(s.latest))
 	}
 	return true
 }
@@ -280,7 +296,7 @@ func (s *sender) tooLate() {
 		return
 	}
 	if !s.makeRoom() { // another batch was sent since
-		s.late.Reset(overdue - time.Since(s.latest))
+		s.overtime.Reset(overdue - time.Since(s.latest))
 		return
 	}
 	s.underWay++
@@ -291,8 +307,18 @@ func (s *sender) tooLate() {
 func (s *sender) close() {
 	s.mu.Lock()
 	s.closed = true
-	s.late.Stop()
+	s.overtime.Stop()
+	if s.look != nil {
+		s.look.Stop()
+	}
+	for late := range s.late {
+		late.Close()
+	}
+	lone := s.lone
 	s.mu.Unlock()
+	if lone != nil {
+		lone.interrupt(driver.ErrClosed)
+	}
 	s.direct.Wait()
 	s.workers.Close()
 }

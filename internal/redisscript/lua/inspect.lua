@@ -19,4 +19,9 @@ if left > 0 and last ~= '0' and is_shared(owner) then
     end
   end
 end
-return {owner, meta, left, token, waiters, readers}
+-- A token is the time of its grant in µs, unless the clock has gone back since an earlier one.
+local now, age = redis.pcall('TIME'), -1
+if not now.err and token ~= '' then
+  age = now[1] * 1000000 + now[2] - (tonumber(token) or 0)
+end
+return {owner, meta, left, token, age, waiters, readers}

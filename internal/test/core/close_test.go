@@ -263,6 +263,28 @@ func TestClose_waitsForWhatRunsUnderAHold(t *testing.T) {
 	})
 }
 
+// A renewal that is answered while Close waits for the function releases nothing: Close does.
+func TestClose_waitsForWhatRunsUnderAHoldThatIsBeingRenewed(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		b.every(extend, fault{reply: 100 * time.Millisecond})
+		c := b.client(t)
+		ran := inBackground(func() error {
+			return c.Mutex("x").Do(context.Background(), func(ctx context.Context) error {
+				<-ctx.Done()
+				time.Sleep(time.Second)
+				assert.NotZero(t, b.holder("x"), "while the function returns")
+				return nil
+			})
+		})
+		for len(b.calls(extend)) == 0 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		require.NoError(t, c.Close())
+		require.ErrorIs(t, <-ran, locker.ErrLost)
+		assert.Zero(t, b.holder("x"))
+	})
+}
+
 // What does not return is not waited for longer than Close lasts, and keeps the lock until it
 // expires.
 func TestClose_leavesToExpireWhatDoesNotReturn(t *testing.T) {

@@ -68,7 +68,7 @@ func TestHoldContext_eachHasItsOwnReserve(t *testing.T) {
 			<-ctx.Done()
 			assert.Equal(t, c.left, time.Until(h.Deadline()), "reserve %v", c.reserve)
 			if c.lost {
-				require.Equal(t, locker.ErrLost, context.Cause(ctx))
+				require.ErrorIs(t, context.Cause(ctx), locker.ErrLost)
 			}
 		}
 	})
@@ -83,11 +83,11 @@ func TestHoldContext_endsWithALossThatComesFirst(t *testing.T) {
 		b.steal("x")
 		<-ctx.Done()
 		assert.Less(t, time.Since(b.start), ttl/2)
-		require.Equal(t, locker.ErrLost, context.Cause(ctx))
+		require.ErrorIs(t, context.Cause(ctx), locker.ErrLost)
 		late, cancel := h.Context(t.Context(), time.Second)
 		defer cancel()
 		assert.True(t, fired(late.Done()))
-		require.Equal(t, locker.ErrLost, context.Cause(late))
+		require.ErrorIs(t, context.Cause(late), locker.ErrLost)
 	})
 }
 

@@ -3,7 +3,9 @@ package core_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -110,6 +112,30 @@ func TestDo_thatNeverLooksIsToldOfALossInTheEnd(t *testing.T) {
 			return nil
 		})
 		require.ErrorIs(t, err, locker.ErrLost)
+	})
+}
+
+func TestDo_tellsOfALossOnceAndWhy(t *testing.T) {
+	each(t, map[string]func(*backend, *locker.Client){
+		"it was not extended in time": func(*backend, *locker.Client) {},
+		"it had ended at the backend": func(b *backend, c *locker.Client) { b.steal("x"); time.Sleep(ttl) },
+		"the client is closed":        func(_ *backend, c *locker.Client) { go func() { _ = c.Close() }() },
+	}, func(t *testing.T, b *backend, lose func(*backend, *locker.Client)) {
+		_, why, _ := strings.Cut(t.Name(), "/")
+		why = "the lock was lost: " + strings.ReplaceAll(why, "_", " ")
+		if why == "the lock was lost: it was not extended in time" {
+			b.every(extend, unreachable)
+		}
+		c := b.client(t)
+		err := c.Mutex("x").Do(t.Context(), func(ctx context.Context) error {
+			lose(b, c)
+			<-ctx.Done()
+			require.EqualError(t, context.Cause(ctx), why)
+			return fmt.Errorf("page 7: %w", errors.Join(errWork, context.Cause(ctx)))
+		})
+		require.EqualError(t, err, `locker: unlock "x": page 7: `+errWork.Error()+"\n"+why)
+		require.ErrorIs(t, err, locker.ErrLost)
+		require.ErrorIs(t, err, errWork)
 	})
 }
 

@@ -31,6 +31,7 @@ type Inspection struct {
 	Kill func()
 
 	Left            bool // it tells how long a hold lasts
+	Since           bool // and since when
 	LastToken       bool // it remembers the token of a lock that was released
 	TokenWhenWaited bool // it tells the token of a lock for which others wait, or the holder has waited
 	Queue           bool // it has one
@@ -128,6 +129,10 @@ func (b Inspection) wantHeld(t *testing.T, s locker.State, m *locker.Mutex, meta
 	} else {
 		assert.Zero(t, s.Left)
 	}
+	assert.Equal(t, b.Since, !s.Since.IsZero(), "%v", s.Since)
+	if b.Since {
+		assert.Positive(t, time.Since(s.Since)+time.Millisecond)
+	}
 }
 
 func neverHeld(t *testing.T, b Inspection) {
@@ -140,7 +145,11 @@ func heldAndReleased(t *testing.T, b Inspection) {
 	c, other := b.open(t, locker.WithMetadata("host 7")), b.open(t)
 	m := c.Mutex("held")
 	for range 2 {
+		began := time.Now()
 		require.NoError(t, m.Lock(t.Context()))
+		if b.Since { // on one machine
+			assert.WithinRange(t, look(t, other, "held").Since, began.Add(-time.Second), time.Now().Add(time.Second))
+		}
 		_ = look(t, other, "another")
 		b.undisturbed(t, func() {
 			for _, who := range []*locker.Client{c, other} {

@@ -81,7 +81,7 @@ func work(ctx context.Context, client *locker.Client) error {
 		return err
 	}
 	if err := second.TryLock(ctx); !errors.Is(err, locker.ErrHeld) {
-		return fmt.Errorf("the second TryLock: want ErrHeld, got: %w", err)
+		return errors.Join(fmt.Errorf("the second TryLock: want ErrHeld, got: %w", err), first.Unlock(context.WithoutCancel(ctx)))
 	}
 	waited := make(chan error, 1)
 	go func() {

@@ -1,38 +1,40 @@
-package conformance
+// Package history has what several clients of a lock did and were told, and judges whether one lock can have behaved so. It runs
+// nothing, and knows no Locker: a history that was saved is judged again by Read and Check.
+package history
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/go-locker/locker"
 )
 
-// history is what several clients did, and what they were told, as they saw it. Times are nanoseconds of
+// History is what several clients did, and what they were told, as they saw it. Times are nanoseconds of
 // one monotonic clock. It is saved as it is when it fails.
-type history struct {
-	Seed    uint64        `json:"seed"`
-	Demand  demand        `json:"demand"`
-	Clients []client      `json:"clients"`
-	Faults  []faultRecord `json:"faults"`
-	Events  []event       `json:"events"`
+type History struct {
+	Format   int      `json:"format"`
+	Scenario string   `json:"scenario,omitempty"`
+	Again    string   `json:"again,omitempty"` // a command that has the same clients and faults once more
+	Seed     uint64   `json:"seed"`
+	Demand   Demand   `json:"demand"`
+	Clients  []Client `json:"clients"`
+	Faults   []Fault  `json:"faults"`
+	Events   []Event  `json:"events"`
 
 	mu    sync.Mutex
 	began time.Time
 }
 
-// client is one Locker of a history.
-type client struct {
+// Client is one Locker of a history.
+type Client struct {
 	Who    string        `json:"who"`
 	Name   string        `json:"name"` // of the lock
 	TTL    time.Duration `json:"ttl"`
 	Renews bool          `json:"renews,omitempty"`
 }
 
-// faultRecord is a fault that came and went.
-type faultRecord struct {
+// Fault is a fault that came and went.
+type Fault struct {
 	Kind string `json:"kind"` // of Faults, a field
 	What string `json:"what"`
 	From int64  `json:"from"`
@@ -40,73 +42,82 @@ type faultRecord struct {
 
 	Set    int64 `json:"set,omitempty"`    // when its cause had returned
 	Undone int64 `json:"undone,omitempty"` // when its end began
-	Mutes  muted `json:"mutes,omitempty"`
+	Mutes  Muted `json:"mutes,omitempty"`
 	Client int   `json:"client,omitempty"` // whom it was meant for
 	Until  int64 `json:"until,omitempty"`  // how long that one was going to hold; 0: it did not hold
 
 	Answered bool `json:"answered,omitempty"` // by a process that was stopped
 }
 
-// event is one call, or the moment in which a client saw that Lost had fired.
-type event struct {
+// Event is one call, or the moment in which a client saw that Lost had fired.
+type Event struct {
 	Client int     `json:"c"`
 	Op     string  `json:"op"`
 	Call   int64   `json:"call"`
 	Return int64   `json:"ret"`
-	Err    errKind `json:"said,omitempty"`
+	Err    ErrKind `json:"said,omitempty"`
 	Token  uint64  `json:"token,omitempty"` // of FencingToken
 	Text   string  `json:"text,omitempty"`  // of an error
 }
 
 // The operations.
 const (
-	opLock      = "Lock"
-	opTryLock   = "TryLock"
-	opRLock     = "RLock"
-	opTryRLock  = "TryRLock"
-	opDowngrade = "Downgrade"
-	opExtend    = "Extend"
-	opUnlock    = "Unlock"
-	opToken     = "FencingToken"
-	opLost      = "Lost" // has fired
+	OpLock      = "Lock"
+	OpTryLock   = "TryLock"
+	OpRLock     = "RLock"
+	OpTryRLock  = "TryRLock"
+	OpDowngrade = "Downgrade"
+	OpExtend    = "Extend"
+	OpUnlock    = "Unlock"
+	OpToken     = "FencingToken"
+	OpLost      = "Lost" // has fired
 )
 
-// errKind is what of an error matters here.
-type errKind string
+// ErrKind is what of an error matters here.
+type ErrKind string
 
+// The kinds.
 const (
-	noErr     errKind = ""
-	isLost    errKind = "lost"
-	isNotHeld errKind = "not held"
-	isHeld    errKind = "held"
-	otherErr  errKind = "error" // and nobody knows what the backend did
+	NoErr     ErrKind = ""
+	IsLost    ErrKind = "lost"
+	IsNotHeld ErrKind = "not held"
+	IsHeld    ErrKind = "held"
+	OtherErr  ErrKind = "error" // and nobody knows what the backend did
 )
 
-func errKindOf(err error) errKind {
-	switch {
-	case err == nil:
-		return noErr
-	case errors.Is(err, locker.ErrLost):
-		return isLost
-	case errors.Is(err, locker.ErrNotHeld):
-		return isNotHeld
-	case errors.Is(err, locker.ErrHeld):
-		return isHeld
-	default:
-		return otherErr
-	}
-}
+// Muted is whom a fault keeps from hearing of the backend.
+type Muted string
 
-// now is the history's clock.
-func (h *history) now() int64 { return int64(time.Since(h.began)) }
+// Whom a fault can mute.
+const (
+	Nobody    Muted = ""
+	Everyone  Muted = "everyone"
+	ItsVictim Muted = "its victim"
+)
 
-func (h *history) recordFault(f faultRecord) {
+// Coarse is how much later than after its TTL a hold may expire, at a backend whose clock is coarse,
+// with some allowance for a slow one.
+const Coarse = 700 * time.Millisecond
+
+// Assured returns how long after the call of its Lock, or of an Extend, a hold lasts for certain, whatever pauses: Lock succeeds
+// only with half a TTL left.
+func Assured(ttl time.Duration) time.Duration { return ttl / 2 }
+
+// Begin starts the history's clock.
+func (h *History) Begin() { h.began = time.Now() }
+
+// Now returns the time on the history's clock.
+func (h *History) Now() int64 { return int64(time.Since(h.began)) }
+
+// RecordFault adds a fault.
+func (h *History) RecordFault(f Fault) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.Faults = append(h.Faults, f)
 }
 
-func (h *history) record(e event) {
+// Record adds a call.
+func (h *History) Record(e Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.Events = append(h.Events, e)
@@ -115,45 +126,46 @@ func (h *history) record(e event) {
 // hold is one in a history: from a Lock that returned nil to its Unlock, and what its client was
 // told meanwhile.
 type hold struct {
+	id       int // of the history, from 1
 	client   int
 	token    uint64 // 0: never seen
-	grant    event
-	confirms []event // FencingTokens that were not 0, Extends that returned nil
-	extends  []event // that may have extended it
+	grant    Event
+	confirms []Event // FencingTokens that were not 0, Extends that returned nil
+	extends  []Event // that may have extended it
 	toldLost int64   // when the client was told of its loss; 0: never
 	assured  int64   // how long a call that returned nil holds it, whatever tells of an earlier loss; 0: no time
-	unlock   *event
+	unlock   *Event
 	breaches []breach
 }
 
 // breach is what no lock may say, whatever others do.
 type breach struct {
-	event
+	Event
 	why string
 }
 
 // holdsOf finds the holds of one client in its events. A hold without a grant has what its client
 // was told while it held nothing, and should not have been told.
-func holdsOf(id int, c client, events []event) []*hold {
-	slices.SortStableFunc(events, func(a, b event) int { return int(a.Call - b.Call) })
+func holdsOf(id int, c Client, events []Event) []*hold {
+	slices.SortStableFunc(events, func(a, b Event) int { return int(a.Call - b.Call) })
 	current := &hold{client: id}
 	all := []*hold{current}
 	for _, e := range events {
 		switch e.Op {
-		case opLock, opTryLock, opRLock, opTryRLock:
-			if e.Err == noErr {
+		case OpLock, OpTryLock, OpRLock, OpTryRLock:
+			if e.Err == NoErr {
 				current = &hold{client: id, grant: e}
 				all = append(all, current)
 			}
-		case opToken:
+		case OpToken:
 			current.sampled(e)
-		case opLost:
+		case OpLost:
 			current.loss(e)
-		case opExtend:
+		case OpExtend:
 			current.extended(e)
-		case opDowngrade:
+		case OpDowngrade:
 			current.downgraded(e)
-		case opUnlock:
+		case OpUnlock:
 			current.unlocked(e)
 		}
 	}
@@ -164,13 +176,13 @@ func holdsOf(id int, c client, events []event) []*hold {
 }
 
 // open reports whether t may still be held at e: e was not called after its Unlock.
-func (h *hold) open(e event) bool {
+func (h *hold) open(e Event) bool {
 	return h.grant.Op != "" && (h.unlock == nil || e.Call < h.unlock.Return)
 }
 
-func (h *hold) breach(e event, why string) { h.breaches = append(h.breaches, breach{e, why}) }
+func (h *hold) breach(e Event, why string) { h.breaches = append(h.breaches, breach{e, why}) }
 
-func (h *hold) sampled(e event) {
+func (h *hold) sampled(e Event) {
 	switch {
 	case e.Token == 0:
 		h.loss(e)
@@ -185,34 +197,34 @@ func (h *hold) sampled(e event) {
 }
 
 // loss notes that the client was told. What it is told while it unlocks may be about its Unlock.
-func (h *hold) loss(e event) {
+func (h *hold) loss(e Event) {
 	if h.grant.Op != "" && h.unlock == nil && (h.toldLost == 0 || e.Return < h.toldLost) {
 		h.toldLost = e.Return
 	}
 }
 
 // unlocked notes the Unlock. Calls that were made before it may have returned later.
-func (h *hold) unlocked(e event) {
+func (h *hold) unlocked(e Event) {
 	if !h.open(e) || h.unlock != nil {
 		h.nothingHeld(e)
 		return
 	}
 	h.unlock = &e
-	if e.Err == isNotHeld {
+	if e.Err == IsNotHeld {
 		h.breach(e, "a hold, lost or not, awaits its Unlock")
 	}
 }
 
-func (h *hold) extended(e event) {
+func (h *hold) extended(e Event) {
 	switch {
 	case !h.open(e):
 		h.nothingHeld(e)
-	case e.Err == noErr:
+	case e.Err == NoErr:
 		h.confirms = append(h.confirms, e)
 		h.extends = append(h.extends, e)
-	case e.Err == isLost:
+	case e.Err == IsLost:
 		h.loss(e)
-	case e.Err == isNotHeld:
+	case e.Err == IsNotHeld:
 		h.breach(e, "a hold, lost or not, awaits its Unlock")
 	default:
 		h.extends = append(h.extends, e)
@@ -220,34 +232,34 @@ func (h *hold) extended(e event) {
 }
 
 // downgraded notes a Downgrade that succeeded, or told of a loss. What any other did is unknown.
-func (h *hold) downgraded(e event) {
+func (h *hold) downgraded(e Event) {
 	switch {
 	case !h.open(e):
 		h.nothingHeld(e)
-	case e.Err == noErr:
+	case e.Err == NoErr:
 		h.confirms = append(h.confirms, e)
-	case e.Err == isLost:
+	case e.Err == IsLost:
 		h.loss(e)
 	}
 }
 
 // shared reports whether it was granted as a share.
-func (h *hold) shared() bool { return h.grant.Op == opRLock || h.grant.Op == opTryRLock }
+func (h *hold) shared() bool { return h.grant.Op == OpRLock || h.grant.Op == OpTryRLock }
 
 // nothingHeld is an Extend or an Unlock of nothing. It may be unable to ask.
-func (h *hold) nothingHeld(e event) {
-	if e.Err == noErr || e.Err == isLost {
+func (h *hold) nothingHeld(e Event) {
+	if e.Err == NoErr || e.Err == IsLost {
 		h.breach(e, "nothing is held; want ErrNotHeld")
 	}
 }
 
 // review looks at what depends on later events.
-func (h *hold) review(c client) {
+func (h *hold) review(c Client) {
 	if h.toldLost > 0 && h.unlock != nil && h.toldLost >= h.unlock.Call {
 		h.toldLost = 0 // while Unlock was under way
 	}
 	for _, e := range h.confirms {
-		if e.Op == opToken && e.Token != h.token {
+		if e.Op == OpToken && e.Token != h.token {
 			h.breach(e, fmt.Sprintf("the token of this hold was %d", h.token))
 		}
 		if h.toldLost > 0 && e.Call > h.toldLost {
@@ -255,7 +267,7 @@ func (h *hold) review(c client) {
 		}
 		h.punctual(c, e)
 	}
-	if h.unlock != nil && h.unlock.Err == noErr {
+	if h.unlock != nil && h.unlock.Err == NoErr {
 		h.punctual(c, *h.unlock)
 		if h.toldLost > 0 {
 			h.breach(*h.unlock, "its loss has been told")
@@ -265,7 +277,7 @@ func (h *hold) review(c client) {
 
 // punctual notes if a hold that nobody extended is confirmed after its TTL and all that is allowed for a
 // backend whose clock is coarse.
-func (h *hold) punctual(c client, e event) {
+func (h *hold) punctual(c Client, e Event) {
 	if c.Renews {
 		return
 	}
@@ -275,15 +287,15 @@ func (h *hold) punctual(c client, e event) {
 			last = max(last, x.Return)
 		}
 	}
-	if late := e.Call - last - int64(c.TTL+coarse); late > 0 {
-		h.breach(e, fmt.Sprintf("its TTL of %v ended %v before", c.TTL, time.Duration(late)+coarse))
+	if late := e.Call - last - int64(c.TTL+Coarse); late > 0 {
+		h.breach(e, fmt.Sprintf("its TTL of %v ended %v before", c.TTL, time.Duration(late)+Coarse))
 	}
 }
 
 // end is when the hold was over, as far as its client could see; ok is false if it may still be
 // held. It was not before the last of the calls that confirmed it, nor before the assured time,
 // unless an Unlock was called by then.
-func (h *hold) end(confirmed []event) (from, to int64, ok bool) {
+func (h *hold) end(confirmed []Event) (from, to int64, ok bool) {
 	switch {
 	case h.toldLost > 0:
 		to = h.toldLost
@@ -293,7 +305,7 @@ func (h *hold) end(confirmed []event) (from, to int64, ok bool) {
 		return 0, 0, false
 	}
 	from = h.grant.Call
-	if h.toldLost == 0 && h.unlock.Err == noErr {
+	if h.toldLost == 0 && h.unlock.Err == NoErr {
 		from = h.unlock.Call
 	}
 	lasts := h.grant.Call + h.assured
@@ -301,7 +313,7 @@ func (h *hold) end(confirmed []event) (from, to int64, ok bool) {
 		if e.Call <= to {
 			from = max(from, e.Call)
 		}
-		if e.Op == opExtend && e.Call <= to {
+		if e.Op == OpExtend && e.Call <= to {
 			lasts = max(lasts, e.Call+h.assured)
 		}
 	}

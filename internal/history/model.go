@@ -1,4 +1,4 @@
-package conformance
+package history
 
 import (
 	"fmt"
@@ -11,20 +11,20 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// demand is how much is asked of a history.
-type demand string
+// Demand is how much is asked of a history.
+type Demand string
 
 const (
-	// exclusive: who is told that it holds is the only one, at some moment of each call that says so.
-	exclusive demand = "exclusive"
-	// revocable: holds are ended behind their holders' backs. A token that needs no request may be
+	// Exclusive demands that who is told that it holds is the only one, at some moment of each call that says so.
+	Exclusive Demand = "exclusive"
+	// Revocable is of histories in which holds are ended behind their holders' backs. A token that needs no request may be
 	// believed for up to a TTL longer; all that the backend was asked for is exclusive.
-	revocable demand = "revocable"
-	// undisturbed: exclusive, and there were no faults. A hold lasts until its Unlock is called, or
+	Revocable Demand = "revocable"
+	// Undisturbed is Exclusive where there were no faults. A hold lasts until its Unlock is called, or
 	// as long as it is assured, whatever its client is told: nobody else has ended it.
-	undisturbed demand = "undisturbed"
-	// fenced: the tokens rise with every hold.
-	fenced demand = "fenced"
+	Undisturbed Demand = "undisturbed"
+	// Fenced demands that the tokens rise with every hold.
+	Fenced Demand = "fenced"
 )
 
 // move is a step of the model: an owner-aware mutex with fencing, one for each name. In a history of readers and writers it grants shares, too.
@@ -140,12 +140,12 @@ var model = porcupine.Model{
 // ops are the operations of one hold. A history that keeps the model keeps it without any one hold.
 type ops []porcupine.Operation
 
-// holds are those of each name, in the order in which they were asked for.
-func (h *history) holds() map[string][]ops {
-	byClient := make([][]event, len(h.Clients))
-	tokens := slices.ContainsFunc(h.Events, func(e event) bool { return e.Token > 0 })
+// raw returns the holds of each name, in the order in which they were asked for.
+func (h *History) raw() map[string][]*hold {
+	byClient := make([][]Event, len(h.Clients))
+	tokens := slices.ContainsFunc(h.Events, func(e Event) bool { return e.Token > 0 })
 	for _, e := range h.Events {
-		if e.Op == opToken && !tokens {
+		if e.Op == OpToken && !tokens {
 			continue // from a Locker that has none, which other scenarios judge, 0 is no news of a loss
 		}
 		byClient[e.Client] = append(byClient[e.Client], e)
@@ -154,19 +154,30 @@ func (h *history) holds() map[string][]ops {
 	for id, c := range h.Clients {
 		byName[c.Name] = append(byName[c.Name], holdsOf(id, c, byClient[id])...)
 	}
-	all, id := map[string][]ops{}, 0
+	id := 0
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		ts := byName[name]
 		slices.SortStableFunc(ts, func(a, b *hold) int { return int(a.grant.Call - b.grant.Call) })
-		if h.Demand == revocable {
+		if h.Demand == Revocable {
 			h.overstayed(ts)
 		}
 		for _, t := range ts {
-			if h.Demand == undisturbed {
-				t.assured = int64(assured(h.Clients[t.client].TTL))
+			if h.Demand == Undisturbed {
+				t.assured = int64(Assured(h.Clients[t.client].TTL))
 			}
 			id++
-			if made := h.opsOf(t, name, id); len(made) > 0 {
+			t.id = id
+		}
+	}
+	return byName
+}
+
+// holds returns what the model is asked of each name.
+func (h *History) holds() map[string][]ops {
+	all := map[string][]ops{}
+	for name, ts := range h.raw() {
+		for _, t := range ts {
+			if made := h.opsOf(t, name); len(made) > 0 {
 				all[name] = append(all[name], made)
 			}
 		}
@@ -175,11 +186,11 @@ func (h *history) holds() map[string][]ops {
 }
 
 // opsOf turns what a client was told of a hold into moves.
-func (h *history) opsOf(t *hold, name string, id int) ops {
+func (h *History) opsOf(t *hold, name string) ops {
 	var s ops
 	add := func(kind moveKind, call, ret int64, token uint64, text string) {
 		s = append(s, porcupine.Operation{
-			ClientId: t.client, Call: call, Return: ret, Input: move{kind, name, id, t.shared(), token, text},
+			ClientId: t.client, Call: call, Return: ret, Input: move{kind, name, t.id, t.shared(), token, text},
 		})
 	}
 	for _, b := range t.breaches {
@@ -192,7 +203,7 @@ func (h *history) opsOf(t *hold, name string, id int) ops {
 	if t.token == 0 {
 		text = t.grant.Op + ": nil, token never seen"
 	}
-	if h.Demand == fenced {
+	if h.Demand == Fenced {
 		if t.token > 0 {
 			add(mints, t.grant.Call, t.grant.Return, t.token, text)
 		}
@@ -200,12 +211,12 @@ func (h *history) opsOf(t *hold, name string, id int) ops {
 	}
 	add(takes, t.grant.Call, t.grant.Return, t.token, text)
 	confirmed := t.confirms
-	if h.Demand == revocable {
+	if h.Demand == Revocable {
 		confirmed = t.prolonged()
 	}
 	for _, e := range confirmed {
 		kind := confirms
-		if e.Op == opDowngrade && !t.shared() {
+		if e.Op == OpDowngrade && !t.shared() {
 			kind = weakens
 		}
 		add(kind, e.Call, e.Return, e.Token, e.String())
@@ -217,8 +228,8 @@ func (h *history) opsOf(t *hold, name string, id int) ops {
 }
 
 // prolonged are the confirmations that the backend was asked for.
-func (h *hold) prolonged() []event {
-	return slices.DeleteFunc(slices.Clone(h.confirms), func(e event) bool { return e.Op != opExtend })
+func (h *hold) prolonged() []Event {
+	return slices.DeleteFunc(slices.Clone(h.confirms), func(e Event) bool { return e.Op != OpExtend })
 }
 
 // ending says how the hold ended.
@@ -230,15 +241,15 @@ func (h *hold) ending() string {
 }
 
 // String is the call and what it returned.
-func (e event) String() string {
+func (e Event) String() string {
 	switch {
-	case e.Op == opToken:
+	case e.Op == OpToken:
 		return fmt.Sprintf("FencingToken: %d", e.Token)
-	case e.Op == opLost:
+	case e.Op == OpLost:
 		return "Lost has fired"
-	case e.Err == noErr:
+	case e.Err == NoErr:
 		return e.Op + ": nil"
-	case e.Err == otherErr:
+	case e.Err == OtherErr:
 		return e.Op + ": " + e.Text
 	default:
 		return fmt.Sprintf("%s: %s", e.Op, e.Err)
@@ -247,13 +258,13 @@ func (e event) String() string {
 
 // overstayed notes who believed in a hold longer than a TTL after another got the lock: each confirmation
 // by the backend was before that.
-func (h *history) overstayed(ts []*hold) {
+func (h *History) overstayed(ts []*hold) {
 	for _, t := range ts {
 		if len(t.confirms) == 0 {
 			continue
 		}
 		last := t.confirms[len(t.confirms)-1]
-		allowed := int64(h.Clients[t.client].TTL + coarse)
+		allowed := int64(h.Clients[t.client].TTL + Coarse)
 		for _, o := range ts {
 			if o.token > t.token && last.Call > o.grant.Return+allowed {
 				t.breach(last, fmt.Sprintf("another got the lock, with token %d, more than a TTL before", o.token))
@@ -263,35 +274,42 @@ func (h *history) overstayed(ts []*hold) {
 	}
 }
 
-// checkTime bounds the check of one name. Histories are so short that it takes a fraction of that.
-const checkTime = 30 * time.Second
+// CheckTime bounds the check of one name. Histories are so short that it takes a fraction of that.
+const CheckTime = 30 * time.Second
 
-// judgement is what the model says of a history.
-type judgement struct {
-	operations int
-	result     porcupine.CheckResult
-	name       string // of the lock whose history is refused
-	holds      []ops  // all of its
-	witness    []ops  // a few of them, which no lock can have granted
+// Judgement is what the model says of a history.
+type Judgement struct {
+	Operations int
+	Name       string // of the lock whose history is refused
+
+	result  porcupine.CheckResult
+	holds   []ops // all of that lock
+	witness []ops // a few of them, which no lock can have granted
 }
 
-// check asks the model.
-func (h *history) check() judgement {
-	j := judgement{result: porcupine.Ok}
+// Refused reports whether no lock can have had the history.
+func (j Judgement) Refused() bool { return j.result == porcupine.Illegal }
+
+// Undecided reports whether the checker was not sure in time.
+func (j Judgement) Undecided() bool { return j.result == porcupine.Unknown }
+
+// Check asks the model.
+func (h *History) Check() Judgement {
+	j := Judgement{result: porcupine.Ok}
 	all := h.holds()
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		for _, s := range all[name] {
-			j.operations += len(s)
+			j.Operations += len(s)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		switch legal(all[name], checkTime) {
+		switch legal(all[name], CheckTime) {
 		case porcupine.Illegal:
-			j.result, j.name, j.holds = porcupine.Illegal, name, all[name]
+			j.result, j.Name, j.holds = porcupine.Illegal, name, all[name]
 			j.witness = witness(all[name])
 			return j
 		case porcupine.Unknown:
-			j.result, j.name = porcupine.Unknown, name
+			j.result, j.Name = porcupine.Unknown, name
 		}
 	}
 	return j
@@ -300,7 +318,7 @@ func (h *history) check() judgement {
 // witness is as few of the holds as still break the model, with as few operations of each as
 // possible. What is left out can only make it easier to explain the rest.
 func witness(holds []ops) []ops {
-	bad := func(some []ops) bool { return legal(some, checkTime/10) == porcupine.Illegal }
+	bad := func(some []ops) bool { return legal(some, CheckTime/10) == porcupine.Illegal }
 	n := sort.Search(len(holds)-1, func(n int) bool { return bad(holds[:n+1]) }) + 1
 	holds = holds[:n]
 	m := sort.Search(n-1, func(m int) bool { return !bad(holds[m+1:]) })

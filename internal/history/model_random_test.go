@@ -1,4 +1,4 @@
-package conformance
+package history
 
 import (
 	"math/rand/v2"
@@ -12,7 +12,7 @@ import (
 
 // simulated is a random history of a correct lock: client after client holds, and each knows what the
 // contract lets it know.
-func simulated(rng *rand.Rand, holds int) *history {
+func simulated(rng *rand.Rand, holds int) *History {
 	var s script
 	now, token := int64(1), uint64(1)
 	const ttl = 300
@@ -23,7 +23,7 @@ func simulated(rng *rand.Rand, holds int) *history {
 		granted := max(now, idle[c]) + ms(5)
 		token += 1 + rng.Uint64N(3)
 		got := granted + ms(20)
-		s = append(s, call(c, opLock, idle[c]+ms(max(1, granted-idle[c]+1)), got))
+		s = append(s, call(c, OpLock, idle[c]+ms(max(1, granted-idle[c]+1)), got))
 		deadline := granted + ttl
 		if rng.IntN(10) == 0 { // it slept
 			got = deadline + ms(ttl)
@@ -41,7 +41,7 @@ func simulated(rng *rand.Rand, holds int) *history {
 				s = append(s, sample(c, from, at, token))
 				continue
 			}
-			s = append(s, call(c, opExtend, from, at))
+			s = append(s, call(c, OpExtend, from, at))
 			deadline = truth + ttl
 		}
 		at += ms(2)
@@ -54,20 +54,20 @@ func simulated(rng *rand.Rand, holds int) *history {
 			}
 			now = deadline
 			idle[c] = at + 1 + ms(20)
-			s = append(s, call(c, opUnlock, at+1, idle[c], isLost))
+			s = append(s, call(c, OpUnlock, at+1, idle[c], IsLost))
 		default:
 			truth := at + ms(min(20, deadline-at))
 			now = truth
 			idle[c] = truth + ms(20)
-			returned := noErr
+			returned := NoErr
 			if rng.IntN(6) == 0 {
-				returned = otherErr
+				returned = OtherErr
 			}
-			s = append(s, call(c, opUnlock, at, idle[c], returned))
+			s = append(s, call(c, OpUnlock, at, idle[c], returned))
 		}
 		idle[c]++
 	}
-	return s.played(exclusive)
+	return s.played(Exclusive)
 }
 
 // TestModel_acceptsWhatALockCanDo, and refuses it with one thing changed.
@@ -76,13 +76,13 @@ func TestModel_acceptsWhatALockCanDo(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		h := simulated(rng, 2+rng.IntN(60))
-		j := h.check()
+		j := h.Check()
 		require.Equal(t, porcupine.Ok, j.result, "seed %d:\n%s", seed, lines(h, j.witness))
 		for what, spoil := range corruptions {
-			bad := script(slices.Clone(h.Events)).played(exclusive)
+			bad := script(slices.Clone(h.Events)).played(Exclusive)
 			if spoil(bad, rng) {
 				spoilt[what]++
-				assert.Equal(t, porcupine.Illegal, bad.check().result, "seed %d: %s", seed, what)
+				assert.Equal(t, porcupine.Illegal, bad.Check().result, "seed %d: %s", seed, what)
 			}
 		}
 	}
@@ -92,8 +92,8 @@ func TestModel_acceptsWhatALockCanDo(t *testing.T) {
 }
 
 // corruptions change one thing, and say whether they found what to change.
-var corruptions = map[string]func(h *history, rng *rand.Rand) bool{
-	"the tokens of two holds swapped": func(h *history, rng *rand.Rand) bool {
+var corruptions = map[string]func(h *History, rng *rand.Rand) bool{
+	"the tokens of two holds swapped": func(h *History, rng *rand.Rand) bool {
 		var tokens []uint64
 		for _, e := range h.Events {
 			if e.Token > 0 && !slices.Contains(tokens, e.Token) {
@@ -114,7 +114,7 @@ var corruptions = map[string]func(h *history, rng *rand.Rand) bool{
 		}
 		return true
 	},
-	"a token that was there before": func(h *history, rng *rand.Rand) bool {
+	"a token that was there before": func(h *History, rng *rand.Rand) bool {
 		var seen []int
 		for i, e := range h.Events {
 			if e.Token > 0 {
@@ -133,9 +133,9 @@ var corruptions = map[string]func(h *history, rng *rand.Rand) bool{
 		}
 		return true
 	},
-	"a hold believed when another holds": func(h *history, rng *rand.Rand) bool {
+	"a hold believed when another holds": func(h *History, rng *rand.Rand) bool {
 		for i, e := range h.Events { // an Unlock, and then the other's hold up to its own
-			if e.Op != opUnlock {
+			if e.Op != OpUnlock {
 				continue
 			}
 			for _, o := range h.Events[i+1:] {
@@ -147,17 +147,17 @@ var corruptions = map[string]func(h *history, rng *rand.Rand) bool{
 		}
 		return false
 	},
-	"an Unlock that comes after the next one's": func(h *history, rng *rand.Rand) bool {
+	"an Unlock that comes after the next one's": func(h *History, rng *rand.Rand) bool {
 		unlocks := map[int]int{}
 		for i, e := range h.Events {
-			if e.Op != opUnlock || e.Err != noErr {
+			if e.Op != OpUnlock || e.Err != NoErr {
 				continue
 			}
 			for _, o := range h.Events[i+1:] {
 				if o.Client == e.Client {
 					break
 				}
-				if o.Op == opUnlock && o.Err == noErr {
+				if o.Op == OpUnlock && o.Err == NoErr {
 					unlocks[i] = int(o.Return) + 1
 					break
 				}
@@ -169,10 +169,10 @@ var corruptions = map[string]func(h *history, rng *rand.Rand) bool{
 		}
 		return false
 	},
-	"a loss taken back by Unlock": func(h *history, rng *rand.Rand) bool {
+	"a loss taken back by Unlock": func(h *History, rng *rand.Rand) bool {
 		for i, e := range h.Events {
-			if i > 0 && e.Err == isLost && h.Events[i-1].Op == opToken && h.Events[i-1].Token == 0 {
-				h.Events[i].Err = noErr
+			if i > 0 && e.Err == IsLost && h.Events[i-1].Op == OpToken && h.Events[i-1].Token == 0 {
+				h.Events[i].Err = NoErr
 				return true
 			}
 		}
@@ -181,7 +181,7 @@ var corruptions = map[string]func(h *history, rng *rand.Rand) bool{
 }
 
 // noneBetween reports whether the client of the event at i does nothing else while that goes on.
-func noneBetween(h *history, i int) bool {
+func noneBetween(h *History, i int) bool {
 	e := h.Events[i]
 	for k, o := range h.Events {
 		if k > i && o.Client == e.Client && o.Call <= e.Return {

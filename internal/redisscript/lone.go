@@ -1,0 +1,202 @@
+package redisscript
+
+import (
+	"cmp"
+	"context"
+	"sync"
+	"time"
+
+	"github.com/go-locker/locker/internal/interrupt"
+)
+
+// lone is a request that is made by the goroutine that asks, while no other is under way, and its
+// context. It is interrupted when the caller's context ends, at the next look.
+type lone struct {
+	caller context.Context
+	until  time.Time
+	watch  interrupt.Watch
+
+	mu     sync.Mutex
+	done   chan struct{} // nil if nobody has asked for it
+	err    error         // why it was interrupted
+	ended  bool          // the client library has returned
+	forget func() bool   // has the caller's context not interrupt it any more
+	timer  *time.Timer
+}
+
+// onePiece is what client libraries write in one piece, behind the source of a script.
+const onePiece = 1024
+
+// sendLone makes r, and returns when r is over or was interrupted. It returns false if r has to go
+// with others, or cannot be interrupted. Its connection is found by its owner, who has to be
+// written in one piece. Requests that are about no owner, or several, are no part of a Lock or an
+// Unlock, and go with others.
+func (s *sender) sendLone(ctx context.Context, r *request) (reply Reply, answered, ok bool) {
+	if s.conns == nil || r.owner == "" || len(r.owner)+len(r.calls[0].Keys[0].(string)) > onePiece {
+		return Reply{}, false, false
+	}
+	l := &lone{caller: ctx, until: r.until}
+	era, alone := s.beginLone(l, r.owner)
+	if !alone {
+		return Reply{}, false, false
+	}
+	answered = s.runLone(l, era, r)
+	why := l.err
+	if why == nil && r.replies[0].Err != nil && !time.Now().Before(l.until) { // the client library was the first to see it
+		why = cmp.Or(ctx.Err(), errNoAnswer)
+	}
+	if !answered {
+		return Reply{Err: why, MayHaveRun: r.replies[0].MayHaveRun}, false, true
+	}
+	if why != nil && r.replies[0].Err != nil {
+		r.replies[0].Err = why
+	}
+	return s.onReply(r, cmp.Or(why, errNoAnswer)), true, true
+}
+
+// runLone makes r. It returns false if r was interrupted, and may still be carried out: r ends when
+// that is over. A hook of the client library may panic.
+func (s *sender) runLone(l *lone, era int32, r *request) (answered bool) {
+	defer func() {
+		l.end()
+		late := s.endLone()
+		s.goOn(era)
+		if answered = late == nil; !answered {
+			go s.awaitLate(late, r, l.until)
+		}
+	}()
+	Run(l, s.runner, r.calls, r.replies)
+	return true
+}
+
+// beginLone counts l as a batch, if it is the only one.
+func (s *sender) beginLone(l *lone, owner string) (era int32, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.lone != nil || s.underWay > 0 || !s.conns.Begin(&l.watch, []byte(owner)) {
+		return 0, false
+	}
+	s.underWay++
+	s.latest = time.Now()
+	s.direct.Add(1)
+	s.lone = l
+	if !s.looking {
+		s.looking = true
+		s.look.Reset(moment)
+	}
+	return s.era, true
+}
+
+// endLone has the next request be a lone one, if it meets no other. It counts what is late as a
+// batch that close waits for.
+func (s *sender) endLone() (late *interrupt.Late) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lone = nil
+	if late = s.conns.End(); late == nil {
+		return nil
+	}
+	if s.late == nil {
+		s.late = map[*interrupt.Late]struct{}{}
+	}
+	s.late[late] = struct{}{}
+	s.direct.Add(1)
+	if s.closed {
+		late.Close()
+	}
+	return late
+}
+
+// awaitLate ends r, which was interrupted, when the server has carried it out, or as soon as it
+// would have been given up otherwise.
+func (s *sender) awaitLate(late *interrupt.Late, r *request, until time.Time) {
+	defer s.direct.Done()
+	late.Await(until)
+	s.mu.Lock()
+	delete(s.late, late)
+	s.mu.Unlock()
+	r.ended.Store(true)
+	r.done <- struct{}{}
+}
+
+// lookAtLone runs once a moment while there are lone requests. Most have been answered before they
+// are looked at: only the others cost a timer and a context.AfterFunc.
+func (s *sender) lookAtLone() {
+	s.mu.Lock()
+	l := s.lone
+	if s.looking = !s.closed && (l != nil && l != s.seen || time.Since(s.latest) < 2*moment); s.looking {
+		s.look.Reset(moment)
+	}
+	s.seen = l
+	s.mu.Unlock()
+	if l != nil {
+		l.interruptAtEnd()
+	}
+}
+
+// interruptAtEnd has l interrupted when its caller's context ends, or its time is over.
+func (l *lone) interruptAtEnd() {
+	forget := context.AfterFunc(l.caller, func() { l.interrupt(l.caller.Err()) })
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended || l.forget != nil {
+		forget()
+		return
+	}
+	l.forget = forget
+	l.timer = time.AfterFunc(time.Until(l.until), func() { l.interrupt(errNoAnswer) })
+}
+
+// interrupt ends the wait for the reply: the outcome is unknown from here on.
+func (l *lone) interrupt(why error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended || l.err != nil {
+		return
+	}
+	l.err = why
+	if l.done != nil {
+		close(l.done)
+	}
+	l.watch.Interrupt()
+}
+
+// end ends l, whose client library has returned: it is not interrupted any more.
+func (l *lone) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = true
+	if l.forget != nil {
+		l.forget()
+		l.timer.Stop()
+	}
+}
+
+// Deadline implements context.Context.
+func (l *lone) Deadline() (time.Time, bool) { return l.until, true }
+
+// Done implements context.Context.
+func (l *lone) Done() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.done == nil {
+		l.done = make(chan struct{})
+		if l.err != nil {
+			close(l.done)
+		}
+	}
+	return l.done
+}
+
+// Err implements context.Context.
+func (l *lone) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err != nil {
+		return context.Canceled
+	}
+	return nil
+}
+
+// Value implements context.Context.
+func (l *lone) Value(key any) any { return l.caller.Value(key) }

@@ -1,0 +1,17 @@
+module github.com/go-locker/locker/lockervet
+
+go 1.26.0
+
+replace github.com/go-locker/locker => ../
+
+require (
+	github.com/go-locker/locker v0.0.0-00010101000000-000000000000
+	github.com/stretchr/testify v1.12.1
+	golang.org/x/tools v0.52.0
+)
+
+require (
+	go.yaml.in/yaml/v3 v3.0.5 // indirect
+	golang.org/x/mod v0.42.0 // indirect
+	golang.org/x/sync v0.24.0 // indirect
+)

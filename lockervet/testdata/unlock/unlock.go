@@ -1,0 +1,123 @@
+package unlock
+
+import (
+	"context"
+	"errors"
+	"os/signal"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/keyed"
+	"github.com/go-locker/locker/multi"
+	"github.com/go-locker/locker/semaphore"
+)
+
+func work() error { return nil }
+
+func dropped(ctx context.Context, m *locker.Mutex, h *locker.Hold, l locker.Locker, k *keyed.Locks, p *semaphore.Permit, a *multi.Hold) {
+	m.Unlock(ctx)       // want `the error of m.Unlock is dropped`
+	defer h.Unlock(ctx) // want `the error of h.Unlock is dropped`
+	go l.Unlock(ctx)    // want `the error of l.Unlock is dropped`
+	k.Unlock(ctx, "x")  // want `the error of k.Unlock is dropped`
+	p.Unlock(ctx)       // want `the error of p.Unlock is dropped`
+	a.Unlock(ctx)       // want `the error of a.Unlock is dropped`
+	_ = m.Unlock(ctx)
+	defer func() { _ = m.Unlock(ctx) }()
+}
+
+func fresh(ctx context.Context, client *locker.Client) error {
+	_ = client.RWMutex("x").Unlock(ctx)                                            // want `Unlock of a Mutex that was just made and holds nothing`
+	return errors.Join(client.Mutex("x").Unlock(ctx), client.Mutex("x").Lock(ctx)) // want `Unlock of a Mutex that was just made`
+}
+
+func limited(ctx context.Context, m *locker.Mutex) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	if err := m.Lock(ctx); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.Unlock(ctx)) }() // want `ctx may have ended when this runs`
+	return work()
+}
+
+func interrupted(m *locker.Mutex) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	h, err := m.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = h.Unlock(ctx) }() // want `ctx may have ended when this runs`
+	return work()
+}
+
+func cleanup(t *testing.T, m *locker.Mutex) {
+	t.Cleanup(func() { _ = m.Unlock(t.Context()) }) // want `t.Context\(\) has ended when a Cleanup runs`
+	t.Cleanup(func() { _ = m.Unlock(context.WithoutCancel(t.Context())) })
+	defer func() { _ = m.Unlock(t.Context()) }()
+}
+
+func leaks(ctx context.Context, m *locker.Mutex) error {
+	if err := m.Lock(ctx); err != nil {
+		return err
+	}
+	if err := work(); err != nil {
+		return err
+	}
+	return m.Unlock(ctx) // want `m.Unlock is not deferred: the return at line 67 leaves the lock taken`
+}
+
+func leaksAHold(ctx context.Context, m *locker.Mutex) error {
+	h, err := m.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	switch err := work(); {
+	case err != nil:
+		return err
+	}
+	if err := h.Unlock(ctx); err != nil { // want `h.Unlock is not deferred`
+		return err
+	}
+	return nil
+}
+
+// What is right.
+
+func deferred(ctx context.Context, m *locker.Mutex) (err error) {
+	if err := m.Lock(ctx); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.Unlock(context.WithoutCancel(ctx))) }()
+	return work()
+}
+
+func straight(ctx context.Context, m *locker.Mutex) error {
+	bounded, cancel := context.WithTimeout(ctx, time.Second)
+	err := m.Lock(bounded)
+	cancel()
+	if err != nil {
+		return err
+	}
+	err = work()
+	return errors.Join(err, m.Unlock(ctx))
+}
+
+func everyReturn(ctx context.Context, m *locker.Mutex) error {
+	if err := m.Lock(ctx); err != nil {
+		return err
+	}
+	if err := work(); err != nil {
+		return errors.Join(err, m.Unlock(ctx))
+	}
+	return m.Unlock(ctx)
+}
+
+func another(ctx context.Context, a, b *locker.Mutex) error {
+	if err := a.Lock(ctx); err != nil {
+		return err
+	}
+	return b.Unlock(ctx)
+}

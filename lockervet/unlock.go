@@ -1,0 +1,208 @@
+package lockervet
+
+import (
+	"go/ast"
+	"go/types"
+	"slices"
+
+	"golang.org/x/tools/go/ast/inspector"
+)
+
+// limits make a context that may end before its function does.
+var limits = []string{
+	"context.WithCancel", "context.WithCancelCause", "context.WithDeadline", "context.WithDeadlineCause",
+	"context.WithTimeout", "context.WithTimeoutCause", "os/signal.NotifyContext",
+}
+
+// checkUnlock looks at a call that ends a hold.
+func (p pass) checkUnlock(c inspector.Cursor, call *ast.CallExpr) {
+	name, receiver := p.method(call)
+	if made, ok := ast.Unparen(receiver).(*ast.CallExpr); ok && name == "Unlock" && !p.isTest(call) { // a test may want the error
+		if maker, _ := p.method(made); maker == "Mutex" || maker == "RWMutex" {
+			p.Reportf(call.Pos(), "Unlock of a Mutex that was just made and holds nothing: keep the Mutex that was locked, and unlock that")
+			return
+		}
+	}
+	if name != "Unlock" {
+		return
+	}
+	p.checkDropped(c, call)
+	if len(call.Args) > 0 {
+		p.checkEnded(c, call)
+	}
+}
+
+// checkDropped reports an Unlock whose result nobody looks at.
+func (p pass) checkDropped(c inspector.Cursor, call *ast.CallExpr) {
+	dropped := false
+	switch s := c.Parent().Node().(type) {
+	case *ast.ExprStmt, *ast.GoStmt:
+		dropped = true
+	case *ast.DeferStmt:
+		dropped = s.Call == call
+	}
+	if dropped {
+		p.Reportf(call.Pos(), "the error of %s is dropped: it says if the lock was lost before; assign it to _ if that does not matter", types.ExprString(call.Fun))
+	}
+}
+
+// checkEnded reports an Unlock that runs when its function returns, or a test has ended, with a
+// context that may have ended by then.
+func (p pass) checkEnded(c inspector.Cursor, call *ast.CallExpr) {
+	ctx := call.Args[0]
+	late, cleanup := p.runsLate(c)
+	switch {
+	case cleanup && p.isTestContext(ctx):
+		p.Reportf(ctx.Pos(), "%s has ended when a Cleanup runs: pass context.WithoutCancel of it", types.ExprString(ctx))
+	case late != nil && p.isLimited(late, ctx):
+		p.Reportf(ctx.Pos(), "%s may have ended when this runs, and then nobody learns whether the lock was held to the end: pass context.WithoutCancel of it",
+			types.ExprString(ctx))
+	}
+}
+
+// runsLate returns the body of the function at whose end the call at c runs, or nil if it is not
+// deferred, and whether it runs in the Cleanup of a test.
+func (p pass) runsLate(c inspector.Cursor) (late *ast.BlockStmt, cleanup bool) {
+	for c := range c.Enclosing((*ast.DeferStmt)(nil), (*ast.CallExpr)(nil), (*ast.FuncLit)(nil), (*ast.FuncDecl)(nil)) {
+		switch n := c.Node().(type) {
+		case *ast.CallExpr:
+			if name := p.function(n); name == "(*testing.common).Cleanup" || name == "(testing.TB).Cleanup" {
+				return late, true
+			}
+		case *ast.DeferStmt:
+			for c := range c.Enclosing((*ast.FuncLit)(nil), (*ast.FuncDecl)(nil)) {
+				switch f := c.Node().(type) {
+				case *ast.FuncLit:
+					return f.Body, false
+				case *ast.FuncDecl:
+					return f.Body, false
+				}
+			}
+		case *ast.FuncDecl:
+			return nil, false
+		}
+	}
+	return nil, false
+}
+
+// isLimited reports whether ctx is a variable that body assigns a context to which may end, and
+// nothing else.
+func (p pass) isLimited(body *ast.BlockStmt, ctx ast.Expr) bool {
+	obj := p.object(ctx)
+	if obj == nil {
+		return false
+	}
+	limited := false
+	for n := range ast.Preorder(body) {
+		assign, ok := n.(*ast.AssignStmt)
+		if !ok || !slices.ContainsFunc(assign.Lhs, func(e ast.Expr) bool { return p.object(e) == obj }) {
+			continue
+		}
+		call, ok := assign.Rhs[0].(*ast.CallExpr)
+		if !ok || !slices.Contains(limits, p.function(call)) {
+			return false
+		}
+		limited = true
+	}
+	return limited
+}
+
+// checkReturns looks, in one list of statements, for a Lock and the Unlock of the same Mutex, or an
+// Acquire and the Unlock of its hold. It reports the Unlock if it is not deferred and a statement in
+// between may return without one. Tests are left alone: the Client of one ends with it.
+func (p pass) checkReturns(list []ast.Stmt) {
+	for i, s := range list {
+		lock, failed := p.locks(s)
+		if lock == nil || p.isTest(s) {
+			continue
+		}
+		var leak *ast.ReturnStmt
+		for _, next := range list[i+1:] {
+			if failed != nil { // up to the statement that looks at it, nobody knows whether the lock is held
+				if branch, ok := next.(*ast.IfStmt); ok && p.uses(branch.Cond, failed) {
+					failed = nil
+				}
+				continue
+			}
+			if unlock := p.unlocks(next, lock); unlock != nil {
+				if leak != nil && p.plain(next, unlock) {
+					p.Reportf(unlock.Pos(), "%s is not deferred: the return at line %d leaves the lock taken",
+						types.ExprString(unlock.Fun), p.Fset.Position(leak.Pos()).Line)
+				}
+				break
+			}
+			if leak == nil {
+				leak = returns(next)
+			}
+		}
+	}
+}
+
+// locks returns the lock that s takes: the receiver of Lock or RLock, or the hold that Acquire or
+// RAcquire returns. It also returns the variable that has the error, unless s itself looks at it.
+func (p pass) locks(s ast.Stmt) (lock ast.Expr, failed types.Object) {
+	if branch, ok := s.(*ast.IfStmt); ok && branch.Init != nil && branch.Else == nil {
+		lock, _ := p.locks(branch.Init)
+		return lock, nil
+	}
+	assign, ok := s.(*ast.AssignStmt)
+	if !ok || len(assign.Rhs) != 1 {
+		return nil, nil
+	}
+	call, ok := assign.Rhs[0].(*ast.CallExpr)
+	if !ok || len(call.Args) != 1 { // those of keyed have a name, too
+		return nil, nil
+	}
+	failed = p.object(assign.Lhs[len(assign.Lhs)-1])
+	switch name, receiver := p.method(call); name {
+	case "Lock", "RLock":
+		return receiver, failed
+	case "Acquire", "RAcquire":
+		if p.object(assign.Lhs[0]) != nil {
+			return assign.Lhs[0], failed
+		}
+	}
+	return nil, nil
+}
+
+// unlocks returns the call in s, also in a function literal of it, that unlocks lock.
+func (p pass) unlocks(s ast.Stmt, lock ast.Expr) *ast.CallExpr {
+	for n := range ast.Preorder(s) {
+		if call, ok := n.(*ast.CallExpr); ok {
+			if name, receiver := p.method(call); name == "Unlock" && p.same(receiver, lock) {
+				return call
+			}
+		}
+	}
+	return nil
+}
+
+// plain reports whether s makes the call itself: in no branch, and in no function literal.
+func (p pass) plain(s ast.Stmt, call *ast.CallExpr) bool {
+	switch s := s.(type) {
+	case *ast.ExprStmt:
+		return s.X == call
+	case *ast.AssignStmt:
+		return len(s.Rhs) == 1 && s.Rhs[0] == call
+	case *ast.ReturnStmt:
+		return len(s.Results) > 0 && s.Results[len(s.Results)-1] == call
+	case *ast.IfStmt:
+		return s.Init != nil && p.plain(s.Init, call)
+	default:
+		return false
+	}
+}
+
+// returns returns a return statement in s, outside of its function literals, or nil.
+func returns(s ast.Stmt) (found *ast.ReturnStmt) {
+	ast.Inspect(s, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.ReturnStmt:
+			found = n
+		case *ast.FuncLit:
+			return false
+		}
+		return found == nil
+	})
+	return found
+}

@@ -1,0 +1,61 @@
+package redis
+
+import (
+	"fmt"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/interrupt"
+)
+
+// Interruptible changes the Dialer of o, and returns an option for a Driver over the Client that is
+// made of o afterwards, and over no other:
+//
+//	interruptible := redis.Interruptible(o)
+//	d, err := redis.NewDriver(goredis.NewClient(o), interruptible)
+//
+// A request that meets no other is then made by the goroutine that calls Lock or Unlock, which
+// saves two switches between goroutines. Without Interruptible such a call has to leave its request
+// to another goroutine, because go-redis waits for a reply whatever the context does. With it, the
+// end of the context ends the wait. The connection is closed when the reply has come, or at its
+// ReadTimeout. A hook of the client that heeds no context keeps Lock and Unlock from returning when
+// theirs ends. Open does so for a URL that names one server.
+//
+// Nothing is gained, and nothing lost, with an OnConnect, a function for credentials, a Limiter, a
+// PushNotificationProcessor, or a WriteBufferSize below the default: go-redis calls those on the
+// way to a request, and they may heed no context, or take one that has ended for a failure of the
+// server.
+func Interruptible(o *goredis.Options) DriverOption {
+	conns, dial := new(interrupt.Conns), o.Dialer
+	if dial == nil {
+		defaults := *o
+		if defaults.DialTimeout == 0 {
+			defaults.DialTimeout = 5 * time.Second
+		}
+		dial = goredis.NewDialer(&defaults)
+	}
+	if callsBack(o) || o.WriteBufferSize != 0 && o.WriteBufferSize < writeBufferSize {
+		conns = nil
+	} else {
+		o.Dialer = conns.Dialer(dial)
+	}
+	return func(r *runner) error {
+		if _, ok := r.rdb.(*goredis.Client); !ok {
+			return fmt.Errorf("%w: Interruptible with a %T: it has to be a Client", driver.ErrUnsupported, r.rdb)
+		}
+		r.conns = conns
+		return nil
+	}
+}
+
+// callsBack reports whether go-redis calls functions of the application's on the way to a request.
+// It calls a Dialer in a goroutine of its own.
+func callsBack(o *goredis.Options) bool {
+	return o.OnConnect != nil || o.CredentialsProvider != nil || o.CredentialsProviderContext != nil ||
+		o.StreamingCredentialsProvider != nil || o.Limiter != nil || o.PushNotificationProcessor != nil
+}
+
+// writeBufferSize is go-redis's default. In a smaller buffer a request may be cut anywhere.
+const writeBufferSize = 32 << 10
