@@ -50,6 +50,7 @@ SERVERS_OF_redlock  := redis
 SERVERS_OF_etcd     := etcd
 SERVERS_OF_zookeeper := zookeeper
 SERVERS_OF_postgres := postgres
+SERVERS_OF_kubernetes := etcd kubernetes
 
 .PHONY: setup
 setup: compiler $(BIN)/gotestsum.done $(if $(BACKEND),$(SERVERS_OF_$(BACKEND):%=server-%),$(ALL_SERVERS:%=server-%)) ## what make test needs
@@ -63,8 +64,9 @@ setup-nightly: setup setup-lint ## what make nightly needs beside it: more serve
 	@./tools/mariadb.sh "$(BIN)"
 	@./tools/adapters.sh "$(BIN)"
 	@./tools/pgbouncer.sh "$(BIN)"
+	@$(MAKE) --no-print-directory server-kubernetes
 
-.PHONY: server-redis server-etcd server-zookeeper server-postgres
+.PHONY: server-redis server-etcd server-zookeeper server-postgres server-kubernetes
 server-redis:
 	@./tools/redis.sh "$(BIN)"
 server-etcd: $(BIN)/etcd.done
@@ -72,6 +74,7 @@ server-zookeeper:
 	@./tools/zookeeper.sh "$(BIN)"
 server-postgres:
 	@./tools/postgres.sh "$(BIN)"
+server-kubernetes: $(BIN)/kube-apiserver.done
 
 # The servers whose clocks tests move, and the race detector, want one.
 .PHONY: compiler
@@ -106,6 +109,13 @@ BREAK ?=
 show: setup ## show again how a lock broke, ours or a library: BREAK=redsync-stopped-node; docs/known-breaks.md lists them
 	$(if $(BREAK),,$(error which? make show BREAK=redsync-stopped-node; docs/known-breaks.md lists them))
 	cd bench && $(GO) run ./breaks/show $(if $(VERSION),-version $(VERSION)) $(BREAK)
+
+# The API server of Kubernetes, and nothing else of it.
+$(BIN)/kube-apiserver.done: tools/kube/go.mod tools/kube/go.sum
+	@echo "building kube-apiserver from tools/kube/go.mod into .bin/ (takes seven minutes of a processor)"
+	@mkdir -p "$(BIN)"
+	GOWORK=off $(GO) build -C tools/kube -ldflags='-s -w' -o "$(BIN)/kube-apiserver" k8s.io/kubernetes/cmd/kube-apiserver
+	@touch $@
 
 .PHONY: quickstart
 quickstart: ## the shortest program with a lock
@@ -264,9 +274,9 @@ test-root:
 test-postgres:
 	cd postgres && $(TEST) ./... $(TESTFLAGS)
 
-# Three modules at a time. Other libraries, and the drivers of databases, which take long to compile, are for make nightly.
+# Three modules at a time. Other libraries, all of client-go, and the drivers of databases, which take long to compile, are for make nightly.
 test-modules:
-	$(call modules,3,$(filter-out ./bench ./fence/sqltest ./postgres,$(MODULES)))
+	$(call modules,3,$(filter-out ./bench ./fence/sqltest ./integrations/clientgo ./postgres,$(MODULES)))
 
 # $(call modules,how many at a time,which of them,variables). What each prints comes when it is through.
 modules = @printf '%s\n' $(filter-out .,$(2)) | $(3) xargs -n 1 -P $(1) sh -c 'cd "$$1" || exit; \
@@ -318,12 +328,15 @@ nightly-etcd: ## etcd: race detector; all topologies
 	$(call backend,etcd)
 nightly-zookeeper: ## ZooKeeper: race detector; all topologies
 	$(call backend,zookeeper)
+nightly-kubernetes: ## Kubernetes: race detector; the suite on an API server; client-go's leader election beside it
+	cd kubernetes && $(call raced,./...,-skip='^TestConformance$$') && $(TEST) . $(TESTFLAGS) -parallel=2 -run='^TestConformance$$'
+	cd integrations/clientgo && $(TEST) ./... $(TESTFLAGS)
 nightly-postgres: ## PostgreSQL: race detector; PgBouncer, standbys
 	cd postgres && $(call raced,./...)
 nightly-others: ## fences, pages and the other packages of the root module, race detector
 	$(call raced,$(filter-out $(CORE) $(LONGEST) ./conformance/recipes ./internal/test/simulation,$(ROOT)))
 nightly-modules: ## command, integrations, examples, databases, race detector
-	$(call modules,2,$(filter-out ./bench ./postgres,$(MODULES)),LOCKER_RACE=on)
+	$(call modules,2,$(filter-out ./bench ./integrations/clientgo ./kubernetes ./postgres,$(MODULES)),LOCKER_RACE=on)
 nightly-libraries: ## other libraries and other languages; tests of the benchmarks
 	cd bench && $(TEST) ./... $(TESTFLAGS)
 nightly-breaks: ## each known break is shown again: other libraries, and this module before its mends
@@ -331,5 +344,5 @@ nightly-breaks: ## each known break is shown again: other libraries, and this mo
 nightly-fuzz: fuzz ## each fuzz target for a minute
 nightly-compat-redis-oldest nightly-compat-redis-newest nightly-compat-valkey-newest nightly-compat-etcd-oldest nightly-compat-etcd-newest nightly-compat-zookeeper-newest: nightly-compat-%: servers ## the adapters on another version of the server
 	./tools/compat.sh "$(BIN)/servers" $*
-nightly-soak-memory nightly-soak-redis nightly-soak-redigo nightly-soak-redlock nightly-soak-etcd nightly-soak-zookeeper nightly-soak-postgres: nightly-soak-%: ## random histories with faults for ten minutes
+nightly-soak-memory nightly-soak-redis nightly-soak-redigo nightly-soak-redlock nightly-soak-etcd nightly-soak-zookeeper nightly-soak-kubernetes nightly-soak-postgres: nightly-soak-%: ## random histories with faults for ten minutes
 	@$(MAKE) --no-print-directory soak BACKEND=$* SOAKTIME=10m

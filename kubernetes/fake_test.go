@@ -37,8 +37,9 @@ type fake struct {
 	events   []event
 	requests map[string]int // by method, or WATCH
 
-	ahead atomic.Int64                                  // nanoseconds, by which its clock is
-	lose  func(method string, applied bool) (lost bool) // breaks the connection, before the request is applied or after
+	ahead  atomic.Int64                                  // nanoseconds, by which its clock is
+	refuse int                                           // a status with which it answers, if that is not 0
+	lose   func(method string, applied bool) (lost bool) // breaks the connection, before the request is applied or after
 }
 
 type event struct {
@@ -74,7 +75,12 @@ func (f *fake) serve(w http.ResponseWriter, r *http.Request) {
 	if f.lose != nil && f.lose(r.Method, false) {
 		panic(http.ErrAbortHandler)
 	}
-	code, result := f.apply(r, name)
+	code, result := f.refuse, any(metav1.Status{Status: metav1.StatusFailure, Code: int32(f.refuse), Reason: metav1.StatusReasonTooManyRequests})
+	if code == 0 {
+		code, result = f.apply(r, name)
+	} else {
+		w.Header().Set("Retry-After", "1")
+	}
 	if f.lose != nil && f.lose(r.Method, true) {
 		panic(http.ErrAbortHandler)
 	}
@@ -186,19 +192,23 @@ func (f *fake) url(t testing.TB) string {
 	return "kubernetes://%s?kubeconfig=" + file
 }
 
-func (f *fake) driver(t testing.TB) *Driver {
+// client is what an application has.
+func (f *fake) client(t testing.TB) rest.Interface {
 	t.Helper()
 	base, err := url.Parse(f.URL)
 	require.NoError(t, err)
 	transport := &http.Transport{TLSClientConfig: f.Client().Transport.(*http.Transport).TLSClientConfig}
 	c, err := rest.NewRESTClient(base, "", rest.ClientContentConfig{}, nil, &http.Client{Transport: transport})
 	require.NoError(t, err)
-	d, err := NewDriver(c, "default")
+	t.Cleanup(transport.CloseIdleConnections)
+	return c
+}
+
+func (f *fake) driver(t testing.TB) *Driver {
+	t.Helper()
+	d, err := NewDriver(f.client(t), "default")
 	require.NoError(t, err)
-	t.Cleanup(func() {
-		_ = d.Close()
-		transport.CloseIdleConnections()
-	})
+	t.Cleanup(func() { _ = d.Close() })
 	return d
 }
 

@@ -1,16 +1,16 @@
 #!/bin/sh
 # release.sh VERSION: the commits and tags of a release, v0.1.0 say; pushes nothing. If it fails, it takes back what it did.
 #
-# The root, lockervet, otel, postgres, cmd/locker and the integrations get one version. On main, all but the root replace it by a folder, but go install
+# The root, kubernetes, lockervet, otel, postgres, cmd/locker and the integrations get one version. On main, all but the root replace it by a folder, but go install
 # refuses a go.mod that replaces anything. So there are four commits: one for the root's tag; one for the tags of the others, without
-# replace and with the root's hash in go.sum; one for cmd/locker, which needs that of postgres, too; and one that reverts the two.
+# replace and with the root's hash in go.sum; one for cmd/locker, which needs those of kubernetes and postgres, too; and one that reverts the two.
 set -eu
 
 version=$1
 module=github.com/go-locker/locker
 go=${GO:-go}
 cd "$(dirname "$0")/.."
-others="lockervet otel postgres $(echo integrations/*)"
+others="kubernetes lockervet otel postgres $(echo integrations/*)"
 command=cmd/locker
 
 fail() {
@@ -47,9 +47,11 @@ for mod in $(git ls-files '*/go.mod'); do
 	if grep -q "$module v" "$mod"; then
 		"$go" mod edit -require="$module@$version" "$mod"
 	fi
-	if grep -q "$module/postgres v" "$mod"; then
-		"$go" mod edit -require="$module/postgres@$version" "$mod"
-	fi
+	for backend in kubernetes postgres; do
+		if grep -q "$module/$backend v" "$mod"; then
+			"$go" mod edit -require="$module/$backend@$version" "$mod"
+		fi
+	done
 done
 git commit -q --allow-empty -am "Release $version"
 git tag -a -m "$version" "$version"
@@ -70,7 +72,7 @@ for dir in $others; do
 	git tag -a -m "$dir/$version" "$dir/$version"
 done
 
-"$go" mod edit -dropreplace="$module" -dropreplace="$module/postgres" $command/go.mod
+"$go" mod edit -dropreplace="$module" -dropreplace="$module/kubernetes" -dropreplace="$module/postgres" $command/go.mod
 tidy $command
 git commit -q -am "$command $version: require the releases, without replace"
 git tag -a -m "$command/$version" "$command/$version"

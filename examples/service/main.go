@@ -18,6 +18,7 @@ import (
 	"time"
 
 	_ "github.com/go-locker/locker/all" // so that the URL may name any backend
+	_ "github.com/go-locker/locker/kubernetes"
 )
 
 func main() {

@@ -1,6 +1,7 @@
 package testserver
 
 import (
+	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -115,7 +116,7 @@ func (s *KubeServer) Addr() string { return loopback(s.port) }
 // Kubeconfig writes a file for a user's token, and returns its name.
 func (s *KubeServer) Kubeconfig(token string) string {
 	s.t.Helper()
-	file := filepath.Join(s.dir, token+".kubeconfig")
+	file := filepath.Join(s.dir, fmt.Sprintf("%x.kubeconfig", sha256.Sum256([]byte(token))))
 	text := strings.NewReplacer("ADDR", s.Addr(), "CA", s.certs.ca, "TOKEN", token).Replace(`apiVersion: v1
 kind: Config
 clusters: [{name: test, cluster: {server: "https://ADDR", certificate-authority: "CA"}}]
@@ -161,6 +162,13 @@ func (s *KubeServer) Restart() {
 	s.t.Helper()
 	s.kill()
 	s.Etcd.Restart()
+	s.RestartAlone()
+}
+
+// RestartAlone kills the API server, and starts it again.
+func (s *KubeServer) RestartAlone() {
+	s.t.Helper()
+	s.kill()
 	if err := s.start(s.ready); err != nil {
 		s.t.Fatalf("testserver: %s did not start again: %v", s.name, err)
 	}
