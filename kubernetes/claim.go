@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -18,10 +19,8 @@ import (
 type claim struct {
 	driver.Request
 
-	of    *Driver
-	owner string
-
-	waits    bool   // it has entered the view
+	of       *Driver
+	owner    string
 	doubtful bool   // a take was not answered, and may arrive yet
 	base     uint64 // the version that it expects
 
@@ -54,16 +53,16 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 		}
 		switch {
 		case s.owner == c.owner: // the reply to a take was lost
-			err = c.adopt(ctx, s.object)
+			err = c.renew(ctx, s.object, c.TTL)
 		case !s.expired(time.Now()):
-			return c.wait(s), &driver.HeldError{Holder: s.holder()}
+			return c.of.enter(c, s), &driver.HeldError{Holder: s.holder()}
 		default:
 			err = c.take(ctx, s.object)
 		}
 		if err == nil {
 			c.of.leave(c)
 		}
-		if !changed(err) {
+		if !changed(err) && !errors.Is(err, driver.ErrLost) {
 			return 0, err
 		}
 	}
@@ -72,74 +71,71 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 // changed reports whether a request was refused because the Lease was not what it expected.
 func changed(err error) bool { return apierrors.IsConflict(err) || apierrors.IsNotFound(err) }
 
-// wait has c woken, if it is to wait, and returns for how long at most.
-func (c *claim) wait(s sighting) time.Duration {
-	if c.Wake == nil {
-		return 0
-	}
-	c.waits = true
-	return max(time.Until(c.of.enter(c, s)), time.Millisecond)
-}
-
 // look makes a Lease where there is none. That holds nothing, so that it may arrive late.
-func (c *claim) look(ctx context.Context) (sighting, error) {
-	d := c.of
+func (c *claim) look(ctx context.Context) (s sighting, err error) {
 	for {
-		sent := time.Now()
-		r, err := d.api.get(ctx, objectName(c.Name))
+		s, err = c.of.read(ctx, c.Name)
 		if apierrors.IsNotFound(err) {
-			if r, err = d.api.create(ctx, free(d.api.namespace, c.Name)); err == nil {
-				d.sweepIfDue(c.Name)
-			}
+			s, err = c.of.create(ctx, c.Name)
 		}
-		switch {
-		case apierrors.IsAlreadyExists(err):
-			continue
-		case err != nil:
-			return sighting{}, err
+		if !apierrors.IsAlreadyExists(err) {
+			c.doubtful = c.doubtful && (err != nil || s.version == c.base)
+			return s, err
 		}
-		before, _ := d.views.recall(c.Name)
-		s := d.views.observe(c.Name, r, sent)
-		if c.waits && before.version != s.version {
-			d.views.suspect(c.Name)
-		}
-		c.doubtful = c.doubtful && s.version == c.base
-		return s, nil
 	}
 }
 
-// take takes the lock, if the Lease is what it was. A hold that was renewed since is not expired.
+// take takes the lock, if the Lease is what it was: a hold that was renewed since is not expired.
 func (c *claim) take(ctx context.Context, o object) error {
 	sent := time.Now()
-	r, err := c.of.api.update(ctx, o.taken(c.owner, c.Request, sent))
+	got, err := c.of.write(ctx, c.Name, o.taken(c.owner, c.Request, sent))
 	if err != nil {
 		c.doubtful, c.base = c.doubtful || !didNothing(err), o.version
 		return err
 	}
 	c.doubtful = false
-	c.lasts(r, sent, c.TTL)
+	c.lasts(got, sent.Add(c.TTL))
 	return nil
 }
 
-// adopt has the grant of a take whose reply was lost last for a TTL from now.
-func (c *claim) adopt(ctx context.Context, o object) error {
+// renew has the hold last ttl from now.
+func (c *claim) renew(ctx context.Context, o object, ttl time.Duration) error {
 	sent := time.Now()
-	r, err := c.of.api.update(ctx, o.renewed(c.TTL, sent))
+	got, err := c.change(ctx, o, func(o object) *coordinationv1.Lease { return o.renewed(ttl, sent) })
 	if err == nil {
-		c.lasts(r, sent, c.TTL)
+		c.lasts(got, sent.Add(ttl))
 	}
 	return err
 }
 
-// lasts takes in the answer to a request that was sent at sent.
-func (c *claim) lasts(r reply, sent time.Time, ttl time.Duration) {
-	c.of.views.observe(c.Name, r, sent)
+// change updates the Lease, which is o, and does so again if another has changed it, as long as the
+// hold is there. With ErrLost it returns what is there instead.
+func (c *claim) change(ctx context.Context, o object, to func(object) *coordinationv1.Lease) (object, error) {
+	for {
+		got, err := c.of.write(ctx, c.Name, to(o))
+		if !changed(err) {
+			return got, err
+		}
+		s, err := c.of.read(ctx, c.Name)
+		switch {
+		case apierrors.IsNotFound(err):
+			return object{}, driver.ErrLost
+		case err != nil:
+			return object{}, err
+		case s.owner != c.owner:
+			return s.object, driver.ErrLost
+		}
+		o = s.object
+	}
+}
+
+func (c *claim) lasts(o object, until time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if r.version > c.held.version {
-		c.held = r.object
+	if o.version > c.held.version {
+		c.held = o
 	}
-	if until := sent.Add(ttl); until.After(c.until) {
+	if until.After(c.until) {
 		c.until = until
 	}
 }
@@ -163,38 +159,10 @@ func (c *claim) Validity() time.Duration {
 
 // Extend implements driver.Lease.
 func (c *claim) Extend(ctx context.Context, ttl time.Duration) error {
-	for o := c.latest(); ; {
-		if o.owner != c.owner || c.Validity() <= 0 {
-			return driver.ErrLost
-		}
-		sent := time.Now()
-		r, err := c.of.api.update(ctx, o.renewed(ttl, sent))
-		switch {
-		case err == nil:
-			c.lasts(r, sent, ttl)
-			return nil
-		case !changed(err):
-			return err
-		}
-		if o, err = c.reread(ctx); err != nil {
-			return err
-		}
+	if c.Validity() <= 0 {
+		return driver.ErrLost
 	}
-}
-
-// reread returns the Lease, or one that is nobody's if there is none.
-func (c *claim) reread(ctx context.Context) (object, error) {
-	sent := time.Now()
-	r, err := c.of.api.get(ctx, objectName(c.Name))
-	switch {
-	case apierrors.IsNotFound(err):
-		c.of.views.removed(c.Name)
-		return object{lease: &coordinationv1.Lease{}}, nil
-	case err != nil:
-		return object{}, err
-	}
-	c.of.views.observe(c.Name, r, sent)
-	return r.object, nil
+	return c.renew(ctx, c.latest(), ttl)
 }
 
 // Release frees the lock. If a take may still arrive, it changes the Lease, so that the take finds
@@ -206,29 +174,20 @@ func (c *claim) Release(ctx context.Context) error {
 		if !c.doubtful {
 			return nil
 		}
-		var err error
-		if o, err = c.reread(ctx); err != nil {
-			return err
-		}
-	}
-	for {
+		s, err := c.of.read(ctx, c.Name)
 		switch {
-		case o.releasedBy(c.owner):
-			return nil
-		case o.owner != c.owner && !(c.doubtful && o.version == c.base):
-			return driver.ErrLost
-		}
-		sent := time.Now()
-		r, err := c.of.api.update(ctx, o.freed(c.owner))
-		switch {
-		case err == nil:
-			c.of.views.observe(c.Name, r, sent)
-			return nil
-		case !changed(err):
+		case apierrors.IsNotFound(err):
+			return nil // a take finds another uid
+		case err != nil:
 			return err
+		case s.owner != c.owner && s.version != c.base:
+			return nil // it finds another version
 		}
-		if o, err = c.reread(ctx); err != nil {
-			return err
-		}
+		o = s.object
 	}
+	there, err := c.change(ctx, o, func(o object) *coordinationv1.Lease { return o.freed(c.owner) })
+	if errors.Is(err, driver.ErrLost) && there.releasedBy(c.owner) {
+		return nil
+	}
+	return err
 }

@@ -12,15 +12,13 @@ import (
 
 // Inspect makes the Driver a driver.Inspector.
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
-	sent := time.Now()
-	r, err := d.api.get(ctx, objectName(name))
+	s, err := d.read(ctx, name)
 	switch {
 	case apierrors.IsNotFound(err):
 		return driver.State{}, nil
 	case err != nil:
 		return driver.State{}, err
 	}
-	s := d.views.observe(name, r, sent)
 	state := driver.State{Token: s.token}
 	if now := time.Now(); !s.expired(now) {
 		state.Held, state.Holder = true, s.holder()
@@ -60,27 +58,16 @@ func (d *Driver) List(prefix string) driver.Pager {
 // ForceRelease makes the Driver a driver.ForceReleaser.
 func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.State) error {
 	for {
-		sent := time.Now()
-		r, err := d.api.get(ctx, objectName(name))
-		if apierrors.IsNotFound(err) {
-			return driver.ErrNotHeld
-		}
-		if err != nil {
-			return err
-		}
-		s := d.views.observe(name, r, sent)
+		s, err := d.read(ctx, name)
 		switch {
-		case s.expired(time.Now()):
+		case apierrors.IsNotFound(err), err == nil && s.expired(time.Now()):
 			return driver.ErrNotHeld
+		case err != nil:
+			return err
 		case shown.Token != 0 && shown.Token != s.token, shown.Holder.ID != "" && shown.Holder.ID != s.owner:
 			return &driver.HeldError{Holder: s.holder()}
 		}
-		sent = time.Now()
-		r, err = d.api.update(ctx, s.freed(""))
-		if err == nil {
-			d.views.observe(name, r, sent)
-		}
-		if !changed(err) {
+		if _, err = d.write(ctx, name, s.freed("")); !changed(err) {
 			return err
 		}
 	}

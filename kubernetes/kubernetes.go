@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
 	"github.com/go-locker/locker"
@@ -77,6 +79,40 @@ func (d *Driver) Close() error {
 	d.running.Wait()
 	d.close()
 	return nil
+}
+
+// read looks at the Lease of a name.
+func (d *Driver) read(ctx context.Context, name string) (sighting, error) {
+	sent := time.Now()
+	r, err := d.api.get(ctx, objectName(name))
+	if apierrors.IsNotFound(err) {
+		d.views.removed(name)
+	}
+	if err != nil {
+		return sighting{}, err
+	}
+	return d.views.observe(name, r, sent), nil
+}
+
+// create makes the Lease of a name, which is free.
+func (d *Driver) create(ctx context.Context, name string) (sighting, error) {
+	sent := time.Now()
+	r, err := d.api.create(ctx, free(d.api.namespace, name))
+	if err != nil {
+		return sighting{}, err
+	}
+	d.sweepIfDue(name)
+	return d.views.observe(name, r, sent), nil
+}
+
+// write updates the Lease of a name, and returns it as it is then.
+func (d *Driver) write(ctx context.Context, name string, l *coordinationv1.Lease) (object, error) {
+	sent := time.Now()
+	r, err := d.api.update(ctx, l)
+	if err == nil {
+		d.views.observe(name, r, sent)
+	}
+	return r.object, err
 }
 
 // CheckTTL refuses what leaseDurationSeconds cannot say.

@@ -1,7 +1,6 @@
 package kubernetes
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"strings"
@@ -209,17 +208,15 @@ func TestAsk_expiryByTheAPIServersClock(t *testing.T) {
 	require.ErrorIs(t, holder.Extend(t.Context(), request.TTL), driver.ErrLost)
 }
 
-// The answer 429 is an error when the pause that it asks for is over, or ctx.
+// The answer 429 is an error when the pause that it asks for is over.
 func TestAsk_tooManyRequests(t *testing.T) {
 	f := newFake(t)
 	d := f.driver(t)
 	f.refuse = http.StatusTooManyRequests
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	c := d.Claim(request)
-	_, err := c.Ask(ctx)
+	c, began := d.Claim(request), time.Now()
+	_, err := c.Ask(t.Context())
 	require.True(t, apierrors.IsTooManyRequests(err), "%v", err)
-	require.Error(t, ctx.Err(), "it has waited")
+	assert.GreaterOrEqual(t, time.Since(began), time.Second)
 	assert.Empty(t, f.sent(func() { require.NoError(t, c.Release(t.Context())) }), "nothing was taken")
 }
 

@@ -80,16 +80,16 @@ func (vs *views) view(name string) *view {
 	return v
 }
 
-// recall returns what is known of a name, if that needs no look: that the lock is free, which a take
-// finds out anyway; or that it is held, if the watch has told lately.
+// recall returns what is known of a name, if that needs no look: that the lock is free, because a
+// take would be refused otherwise; or what a watch has told lately.
 func (vs *views) recall(name string) (s sighting, known bool) {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
-	v, now := vs.view(name), time.Now()
+	v := vs.view(name)
 	if v.seen == nil {
 		return s, false
 	}
-	return *v.seen, v.seen.expired(now) || v.watch != nil && v.watch.live && now.Before(v.seen.lookAt())
+	return *v.seen, v.seen.owner == "" || v.watch != nil && v.watch.live && time.Now().Before(v.seen.lookAt())
 }
 
 // lookAt returns when a waiter looks whether the watch still tells of renewals and releases. A hold
@@ -130,8 +130,12 @@ func (v *view) wakeIfFree() {
 	}
 }
 
-// enter has c woken when the lock is free, and returns when it is to ask again in any case.
-func (d *Driver) enter(c *claim, s sighting) time.Time {
+// enter has c woken when the lock is free, if it is to wait. It returns after what time c is to ask
+// again in any case.
+func (d *Driver) enter(c *claim, s sighting) time.Duration {
+	if c.Wake == nil {
+		return 0
+	}
 	vs := &d.views
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
@@ -143,11 +147,8 @@ func (d *Driver) enter(c *claim, s sighting) time.Time {
 		v.watch = d.startWatch(c.Name, s.lease.ResourceVersion)
 	}
 	v.wakeIfFree() // it may have been freed since the look
-	expires := s.since.Add(s.ttl + rand.N(spread))
-	if look := s.lookAt(); look.Before(expires) {
-		return look
-	}
-	return expires
+	next := min(time.Until(s.lookAt()), time.Until(s.since.Add(s.ttl+rand.N(spread))))
+	return max(next, time.Millisecond)
 }
 
 // leave ends the wait of c, if it waits.

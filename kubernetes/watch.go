@@ -3,22 +3,20 @@ package kubernetes
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 )
 
 // watch has the API server tell of each change to one Lease, as long as somebody waits for it.
 type watch struct {
-	live    bool // the API server has begun to tell; guarded by views.mu
-	stop    context.CancelFunc
-	restart context.CancelFunc // of the request that is under way; guarded by views.mu
+	live bool // the API server has begun to tell; guarded by views.mu
+	stop context.CancelFunc
 }
 
 // A watch that has failed begins again after a pause, which grows.
@@ -27,6 +25,10 @@ const (
 	mostPause  = 2 * time.Second
 	lookLimit  = 5 * time.Second // for the look with which it begins again
 )
+
+// watchLimit is how many seconds a watch lasts. One that tells nothing because its connection is dead
+// lasts no longer.
+const watchLimit = 120
 
 // startWatch tells of what follows version. The caller holds views.mu.
 func (d *Driver) startWatch(name, version string) *watch {
@@ -53,25 +55,19 @@ func (d *Driver) startWatch(name, version string) *watch {
 func (d *Driver) lookFor(ctx context.Context, name string) string {
 	ctx, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
-	sent := time.Now()
-	r, err := d.api.get(ctx, objectName(name))
-	switch {
-	case apierrors.IsNotFound(err):
-		d.views.removed(name)
-		return ""
-	case err != nil:
+	s, err := d.read(ctx, name)
+	if err != nil {
 		return ""
 	}
-	d.views.observe(name, r, sent)
-	return r.lease.ResourceVersion
+	return s.lease.ResourceVersion
 }
 
 // watchFrom makes one request, and tells until that ends. It reports whether it was answered.
 func (d *Driver) watchFrom(ctx context.Context, w *watch, name, version string) (answered bool) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithTimeout(ctx, (watchLimit+5)*time.Second)
 	defer cancel()
 	resp, err := d.api.send(ctx, http.MethodGet, "", url.Values{
-		"watch": {"true"}, "allowWatchBookmarks": {"true"}, "resourceVersion": {version}, "fieldSelector": {"metadata.name=" + objectName(name)},
+		"watch": {"true"}, "resourceVersion": {version}, "timeoutSeconds": {strconv.Itoa(watchLimit)}, "fieldSelector": {"metadata.name=" + objectName(name)},
 	}, nil)
 	if err != nil {
 		return false
@@ -80,55 +76,27 @@ func (d *Driver) watchFrom(ctx context.Context, w *watch, name, version string) 
 	if resp.StatusCode != http.StatusOK {
 		return false
 	}
-	d.views.watched(w, true, cancel)
-	defer d.views.watched(w, false, nil)
+	d.views.watched(w, true)
+	defer d.views.watched(w, false)
 	for events := json.NewDecoder(resp.Body); ; {
 		var event struct {
 			Type   apiwatch.EventType
-			Object json.RawMessage
+			Object coordinationv1.Lease
 		}
-		if err := events.Decode(&event); err != nil {
-			return true
+		if events.Decode(&event) != nil || event.Type != apiwatch.Added && event.Type != apiwatch.Modified {
+			return true // it has ended, the Lease was deleted, or the version is too old: a look tells
 		}
-		if err := d.told(name, event.Type, event.Object); err != nil {
-			return true
-		}
-	}
-}
-
-// told takes in an event. An error ends the watch: it begins again with a look.
-func (d *Driver) told(name string, what apiwatch.EventType, raw json.RawMessage) error {
-	var l coordinationv1.Lease
-	switch what {
-	case apiwatch.Added, apiwatch.Modified:
-		if err := json.Unmarshal(raw, &l); err != nil {
-			return err
-		}
-		o, err := parse(&l)
+		o, err := parse(&event.Object)
 		if err != nil {
-			return err
+			return true
 		}
 		d.views.observe(name, reply{object: o}, time.Time{})
-		return nil
-	case apiwatch.Bookmark:
-		return nil
-	default: // deleted, or the version is too old
-		return errors.New("the watch begins again")
 	}
 }
 
 // watched notes that a watch has begun or ended.
-func (vs *views) watched(w *watch, live bool, restart context.CancelFunc) {
+func (vs *views) watched(w *watch, live bool) {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
-	w.live, w.restart = live, restart
-}
-
-// suspect has the watch of a name begin again: it has not told of what a look has found.
-func (vs *views) suspect(name string) {
-	vs.mu.Lock()
-	defer vs.mu.Unlock()
-	if v := vs.view(name); v.watch != nil && v.watch.restart != nil {
-		v.watch.restart()
-	}
+	w.live = live
 }
