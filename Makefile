@@ -49,8 +49,10 @@ SERVERS_OF_redigo   := redis
 SERVERS_OF_redlock  := redis
 SERVERS_OF_etcd     := etcd
 SERVERS_OF_zookeeper := zookeeper
-SERVERS_OF_postgres := postgres
 SERVERS_OF_kubernetes := etcd kubernetes
+SERVERS_OF_postgres := postgres
+SERVERS_OF_s3       := s3
+SERVERS_OF_sqlite   :=
 
 .PHONY: setup
 setup: compiler $(BIN)/gotestsum.done $(if $(BACKEND),$(SERVERS_OF_$(BACKEND):%=server-%),$(ALL_SERVERS:%=server-%)) ## what make test needs
@@ -59,14 +61,14 @@ setup: compiler $(BIN)/gotestsum.done $(if $(BACKEND),$(SERVERS_OF_$(BACKEND):%=
 setup-lint: $(BIN)/tools.done ## linters
 
 .PHONY: setup-nightly
-setup-nightly: setup setup-lint ## what make nightly needs beside it: more servers, libraries of other languages
+setup-nightly: setup setup-lint server-s3 $(BIN)/minio.done ## what make nightly needs beside it: more servers, libraries of other languages
 	@./tools/valkey.sh "$(BIN)"
 	@./tools/mariadb.sh "$(BIN)"
 	@./tools/adapters.sh "$(BIN)"
 	@./tools/pgbouncer.sh "$(BIN)"
 	@$(MAKE) --no-print-directory server-kubernetes
 
-.PHONY: server-redis server-etcd server-zookeeper server-postgres server-kubernetes
+.PHONY: server-redis server-etcd server-zookeeper server-kubernetes server-postgres server-s3
 server-redis:
 	@./tools/redis.sh "$(BIN)"
 server-etcd: $(BIN)/etcd.done
@@ -75,6 +77,7 @@ server-zookeeper:
 server-postgres:
 	@./tools/postgres.sh "$(BIN)"
 server-kubernetes: $(BIN)/kube-apiserver.done
+server-s3: $(BIN)/versitygw.done
 
 # The servers whose clocks tests move, and the race detector, want one.
 .PHONY: compiler
@@ -101,6 +104,19 @@ $(BIN)/etcd.done: tools/etcd/go.mod tools/etcd/go.sum
 	@mkdir -p "$(BIN)"
 	GOWORK=off $(GO) build -C tools/etcd -ldflags='-s -w' -o "$(BIN)/etcd" go.etcd.io/etcd/server/v3
 	GOWORK=off $(GO) build -C tools/etcd -ldflags='-s -w' -o "$(BIN)/etcdctl" go.etcd.io/etcd/etcdctl/v3
+	@touch $@
+
+# Two stores with the protocol of S3.
+$(BIN)/versitygw.done: tools/versitygw/go.mod tools/versitygw/go.sum
+	@echo "building versitygw from tools/versitygw/go.mod into .bin/ (takes three minutes)"
+	@mkdir -p "$(BIN)"
+	GOWORK=off $(GO) build -C tools/versitygw -trimpath -ldflags='-s -w' -o "$(BIN)/versitygw" github.com/versity/versitygw/cmd/versitygw
+	@touch $@
+
+$(BIN)/minio.done: tools/minio/go.mod tools/minio/go.sum
+	@echo "building minio from tools/minio/go.mod into .bin/ (takes five minutes)"
+	@mkdir -p "$(BIN)"
+	GOWORK=off $(GO) build -C tools/minio -trimpath -ldflags='-s -w' -o "$(BIN)/minio" github.com/minio/minio
 	@touch $@
 
 # One break of docs/known-breaks.md, in the version of the library that bench/go.mod has, or in VERSION.
@@ -210,6 +226,8 @@ SEED     ?= 0
 # The topology on which a backend's histories run.
 SOAKED_ON_memory    := TestMemory$$
 SOAKED_ON_redlock   := TestConformance$$
+SOAKED_ON_s3         := TestConformance$$/^versitygw$$
+SOAKED_ON_sqlite    := TestConformance$$
 SOAKED_ON_etcd      := TestConformance$$/^three_servers$$
 SOAKED_ON            = $(or $(SOAKED_ON_$(or $(BACKEND),redis)),TestConformance$$/^one_server$$)
 .PHONY: soak
@@ -328,15 +346,20 @@ nightly-etcd: ## etcd: race detector; all topologies
 	$(call backend,etcd)
 nightly-zookeeper: ## ZooKeeper: race detector; all topologies
 	$(call backend,zookeeper)
-nightly-kubernetes: ## Kubernetes: race detector; the suite on an API server; client-go's leader election beside it
+nightly-kubernetes: ## Kubernetes: race detector; the suite on an API server; client-go's leader election
 	cd kubernetes && $(call raced,./...,-skip='^TestConformance$$') && $(TEST) . $(TESTFLAGS) -parallel=2 -run='^TestConformance$$'
 	cd integrations/clientgo && $(TEST) ./... $(TESTFLAGS)
 nightly-postgres: ## PostgreSQL: race detector; PgBouncer, standbys
 	cd postgres && $(call raced,./...)
+nightly-s3: ## S3: race detector; versitygw and MinIO, all rules of the model
+	cd s3 && $(call raced,./...,-skip='^TestConformance$$|^TestModel')
+	cd s3 && LOCKER_EXHAUSTIVE=1 $(TEST) . $(TESTFLAGS) -run='^TestConformance$$|^TestModel'
+nightly-sqlite: ## SQLite: race detector; the suite, with processes that are stopped and killed and a file that goes
+	cd sqlite && $(call raced,./...)
 nightly-others: ## fences, pages and the other packages of the root module, race detector
 	$(call raced,$(filter-out $(CORE) $(LONGEST) ./conformance/recipes ./internal/test/simulation,$(ROOT)))
 nightly-modules: ## command, integrations, examples, databases, race detector
-	$(call modules,2,$(filter-out ./bench ./integrations/clientgo ./kubernetes ./postgres,$(MODULES)),LOCKER_RACE=on)
+	$(call modules,2,$(filter-out ./bench ./integrations/clientgo ./kubernetes ./postgres ./s3 ./sqlite,$(MODULES)),LOCKER_RACE=on)
 nightly-libraries: ## other libraries and other languages; tests of the benchmarks
 	cd bench && $(TEST) ./... $(TESTFLAGS)
 nightly-breaks: ## each known break is shown again: other libraries, and this module before its mends
@@ -344,5 +367,5 @@ nightly-breaks: ## each known break is shown again: other libraries, and this mo
 nightly-fuzz: fuzz ## each fuzz target for a minute
 nightly-compat-redis-oldest nightly-compat-redis-newest nightly-compat-valkey-newest nightly-compat-etcd-oldest nightly-compat-etcd-newest nightly-compat-zookeeper-newest: nightly-compat-%: servers ## the adapters on another version of the server
 	./tools/compat.sh "$(BIN)/servers" $*
-nightly-soak-memory nightly-soak-redis nightly-soak-redigo nightly-soak-redlock nightly-soak-etcd nightly-soak-zookeeper nightly-soak-kubernetes nightly-soak-postgres: nightly-soak-%: ## random histories with faults for ten minutes
+nightly-soak-memory nightly-soak-redis nightly-soak-redigo nightly-soak-redlock nightly-soak-etcd nightly-soak-zookeeper nightly-soak-kubernetes nightly-soak-postgres nightly-soak-s3 nightly-soak-sqlite: nightly-soak-%: ## random histories with faults for ten minutes
 	@$(MAKE) --no-print-directory soak BACKEND=$* SOAKTIME=10m

@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
+	"github.com/go-locker/locker/internal/noanswer"
 )
 
 // errLate is matched by the error of a grant that came when less than half of the TTL was left.
@@ -28,6 +29,7 @@ type contender struct {
 	ctx       context.Context // of the caller, as the Observer has it
 	contended bool            // the lock was seen to be another's
 	latest    error           // answer of the backend, or failure to reach it
+	first     request         // most make no other
 
 	mu     sync.Mutex
 	early  bool          // wake was called before the contender waited
@@ -80,8 +82,8 @@ func (c *contender) acquire() (*Hold, error) {
 	return h, nil
 }
 
-// A first request that fails soon is made again: the connection may have broken before it was used,
-// and some client libraries leave it to their caller to try another.
+// A first request that fails soon is made again, though it does not look like an outage: some client
+// libraries leave it to their caller to try another connection. A TryLock waits for no more.
 const (
 	firstTries    = 3
 	firstPatience = 20 * time.Millisecond // one that fails later is the last
@@ -89,8 +91,8 @@ const (
 )
 
 // ask asks until the lock is granted, the contention is over, or the backend has not answered for
-// half a TTL. If nothing was answered yet, it returns a failure after a few tries: a waiter rides
-// out a short outage, and no other.
+// half a TTL: whoever waits rides out a short outage, and no other. If nothing was answered yet, it
+// returns a failure after a few tries if it is no outage, or the caller does not wait.
 func (c *contender) ask() (*Hold, error) {
 	var (
 		set      = &c.mutex.settings
@@ -106,8 +108,11 @@ func (c *contender) ask() (*Hold, error) {
 		if !failing.IsZero() {
 			patience -= sent.Sub(failing)
 		}
-		r := newRequest(c.ctx, c.mutex.client.open, patience)
-		next, err := claim.Ask(r)
+		r := &c.first
+		if try > 1 {
+			r = new(request)
+		}
+		next, err := claim.Ask(r.begin(c.ctx, c.mutex.client.open, patience))
 		err = r.explain(err)
 		r.end()
 		if err == nil {
@@ -141,12 +146,13 @@ func (c *contender) ask() (*Hold, error) {
 				failing = sent
 			}
 			last := try >= firstTries || clock.Since(began) > firstPatience || final(err)
-			if clock.Since(failing) >= set.ttl/2 || !answered && last && (why != nil || !c.waits()) {
+			ridesOut := answered || c.waits() && noanswer.Outage(cmp.Or(why, err))
+			if clock.Since(failing) >= set.ttl/2 || last && !ridesOut {
 				return nil, c.abandon(h, cmp.Or(why, err))
 			}
 		}
 		switch {
-		case !answered && why != nil:
+		case !answered && why != nil && try < firstTries:
 			next = firstPause/2 + clock.Random(firstPause/2)
 		case !held || next <= 0:
 			next = pause/2 + clock.Random(pause/2+1)

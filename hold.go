@@ -36,6 +36,7 @@ type Hold struct {
 	idle     chan struct{} // closed when there are none, if Close waits for that
 
 	lost    chan struct{} // closed by lose; nil if nobody has asked for it
+	wanted  chan struct{} // closed when somebody waits; nil if nobody has asked for it
 	endings []*ending     // to be told
 
 	extendInDoubt atomic.Bool // an extension may have succeeded, and nobody heard of it

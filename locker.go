@@ -66,8 +66,7 @@ type Locker interface {
 	// When ctx ends Lock returns within milliseconds, whatever the server does. The error then
 	// matches ctx.Err() and context.Cause(ctx), and ErrHeld if the last answer said so and
 	// nothing has failed since, else the client library's own error. If the backend is unreachable,
-	// Lock waits until ctx ends or returns the client's error, never ErrHeld: one attempt takes at
-	// most TTL/2.
+	// Lock waits for TTL/2, or until ctx ends, and then returns the client's error, never ErrHeld.
 	//
 	// On any error the caller holds nothing. What the attempt left behind at the backend is
 	// removed in the background; what cannot be reached expires within one TTL.

@@ -40,8 +40,10 @@ func (m *Mutex) Guarantees() Guarantees { return m.client.Guarantees() }
 // Lock waits until the lock is held or ctx is done. It returns ErrLost while a lost hold awaits its
 // Unlock, ErrClosed if the Client is closed, and otherwise what [Locker] lists.
 //
-// If the first request fails at once, Lock makes it again, at most three times within 30 ms, and
-// then returns the client library's error.
+// If the backend is unreachable, Lock goes on until that has lasted for TTL/2, and then returns the
+// client library's error; so it is on every backend. If the backend answers the first request with
+// an error, as it does to a wrong password, Lock makes the request again, at most three times within
+// 30 ms, and returns that error.
 func (m *Mutex) Lock(ctx context.Context) error {
 	_, err := m.contend(ctx, opLock, (*contender).acquireOwn)
 	return err
@@ -49,8 +51,8 @@ func (m *Mutex) Lock(ctx context.Context) error {
 
 // TryLock makes one attempt to take the lock, of TTL/2 at most. It returns ErrHeld if another owner
 // holds the lock, or another goroutine has this Mutex or waits for it, and the client library's
-// error if the backend is unreachable. It makes a first request that fails again, as Lock does.
-// Otherwise it is like Lock, too.
+// error if the backend is unreachable: it makes a first request that fails again, at most three times
+// within 30 ms. Otherwise it is like Lock.
 func (m *Mutex) TryLock(ctx context.Context) error {
 	_, err := m.contend(ctx, opTryLock, (*contender).acquireOwn)
 	return err
@@ -115,6 +117,9 @@ func (c *contender) takeTurn() error {
 	why := c.refusedBeside(h)
 	c.contended = why == nil || errors.Is(why, ErrHeld)
 	if why == nil {
+		if h != nil {
+			h.want()
+		}
 		select {
 		case err := <-turn:
 			return err

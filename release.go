@@ -46,33 +46,13 @@ func (r *releaser) answered() bool {
 }
 
 // untilAnswered tries until the backend has answered. It gives up at the deadline, unless the lease
-// is known to go on. After the end of life it tries for a moment more, and never after Close.
+// is known to go on then. After the end of life it tries for a moment more, and never after Close.
 func (r *releaser) untilAnswered(life context.Context) (answered bool) {
 	var last time.Time // when the tries after the end of life end
-	goesOn := func(pause time.Duration) bool {
-		now := clock.Now()
-		left := r.deadline.Sub(now)
-		switch {
-		case r.ctx.Err() != nil || r.hold.client.background.Err() != nil:
-			return false
-		case life.Err() == nil:
-			return left > pause || r.hold.lease.Validity() > max(left, 0)+drift(r.hold.ttl)
-		case last.IsZero():
-			last = now.Add(lastTries)
-		}
-		return min(left, last.Sub(now)) > pause
-	}
 	for {
-		if pause := r.pause(); r.tries > 0 {
-			if !goesOn(pause) {
-				r.hold.client.observers.log.released(r)
-				return false
-			}
-			if life.Err() != nil {
-				time.Sleep(pause)
-			} else {
-				_ = clock.Sleep(life, pause)
-			}
+		if r.tries > 0 && !r.rest(life, &last) {
+			r.hold.client.observers.log.released(r)
+			return false
 		}
 		patience := r.deadline.Sub(clock.Now())
 		if patience <= 0 {
@@ -82,6 +62,30 @@ func (r *releaser) untilAnswered(life context.Context) (answered bool) {
 			return true
 		}
 	}
+}
+
+// rest waits for the time of the next try, and reports whether there is to be one.
+func (r *releaser) rest(life context.Context, last *time.Time) bool {
+	pause, now := r.pause(), clock.Now()
+	left := r.deadline.Sub(now)
+	switch {
+	case r.ctx.Err() != nil || r.hold.client.background.Err() != nil:
+		return false
+	case life.Err() != nil:
+		if last.IsZero() {
+			*last = now.Add(lastTries)
+		}
+		if min(left, last.Sub(now)) <= pause {
+			return false
+		}
+		time.Sleep(pause)
+		return true
+	case left > 0:
+		pause = min(pause, left)
+	}
+	_ = clock.Sleep(life, pause)
+	// By the deadline the lease of a session that goes on may have been heard of again.
+	return life.Err() != nil || clock.Now().Before(r.deadline) || r.hold.lease.Validity() > drift(r.hold.ttl)
 }
 
 // lastTries is how long untilAnswered goes on after the end of life.

@@ -35,7 +35,13 @@ type request struct {
 
 // newRequest returns the context of a request. The caller calls end when the request has returned.
 func newRequest(caller, client context.Context, timeout time.Duration) *request {
-	return &request{caller: caller, client: client, until: time.Now().Add(timeout)}
+	return new(request).begin(caller, client, timeout)
+}
+
+// begin makes r, which is zero, what newRequest returns.
+func (r *request) begin(caller, client context.Context, timeout time.Duration) *request {
+	r.caller, r.client, r.until = caller, client, time.Now().Add(timeout)
+	return r
 }
 
 // end ends the context. A Done that comes later, or is under way, sees over.

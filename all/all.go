@@ -1,4 +1,4 @@
-// Package all registers the schemes of every backend of this module, which are all but PostgreSQL, for programs whose operators choose:
+// Package all registers the schemes of every backend of this module, which are all but PostgreSQL and SQLite, for programs whose operators choose:
 //
 //	import _ "github.com/go-locker/locker/all"
 //

@@ -72,6 +72,11 @@ func Exec(t TB, p Program) Harness {
 			return f.open(t, name, ttl, through(p.Address, via))
 		}
 	}
+	if p.Address != "" && f.can(canRenew) {
+		h.Faults.ThroughRenewing = func(t TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
+			return f.openIn(t, f.startFor(t, through(p.Address, via)), name, ttl, true)
+		}
+	}
 	if stopsProcesses {
 		h.Faults.Process = func(TB) *exec.Cmd { return f.command(p.Address) }
 	}

@@ -31,6 +31,12 @@ var expiryRows = []row{{
 	sources: []string{contract},
 	needs:   []need{expire},
 	body:    keepsUnevenTTL,
+}, {
+	name:    "a long TTL is kept as it is",
+	promise: "A hold lasts one TTL: one that is too long for the backend is refused, not cut.",
+	sources: []string{contract, ownPrograms},
+	needs:   []need{expire},
+	body:    keepsLongTTL,
 }}
 
 func expires(e *env) {

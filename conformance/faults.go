@@ -54,6 +54,9 @@ type Faults struct {
 	// traffic. If it returns an RWLocker, scenarios of shares use it, too.
 	Through func(t TB, name string, ttl time.Duration, via func(address string) string) locker.Locker
 
+	// ThroughRenewing is Through with automatic renewal.
+	ThroughRenewing func(t TB, name string, ttl time.Duration, via func(address string) string) locker.Locker
+
 	// Process returns the command of a program that calls Serve with a function like New, or that
 	// speaks the protocol of docs/judge-any-language.md in any language. A test binary may be that
 	// program. The suite adds to its Env, starts it, stops it (SIGSTOP), continues and kills it.
@@ -78,6 +81,7 @@ var (
 	clocks    = need{"Faults.MoveClock", true, func(h Harness) bool { return h.Faults.MoveClock != nil }, ""}
 	revokes   = need{"Faults.Revoke", false, func(h Harness) bool { return h.Faults.Revoke != nil }, ""}
 	links     = need{"Faults.Through", false, func(h Harness) bool { return h.Faults.Through != nil }, ""}
+	renewing  = need{"Faults.ThroughRenewing", false, func(h Harness) bool { return h.Faults.ThroughRenewing != nil }, ""}
 	processes = need{"Faults.Process", false, func(h Harness) bool { return h.Faults.Process != nil }, ""}
 	clients   = need{"Client", false, func(h Harness) bool { return h.Client != nil }, ""}
 

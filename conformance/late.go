@@ -24,6 +24,12 @@ var lateRows = []row{{
 	needs:   []need{links},
 	body:    takeArrivesTooLate,
 }, {
+	name:    "a take that breaks off between its requests leaves nothing behind for longer than its TTL",
+	promise: "Taking the lock and setting its TTL are one step: whatever becomes of the client in between, the lock is free one TTL later.",
+	sources: []string{redisDocs, ownPrograms},
+	needs:   []need{links, expire},
+	body:    takeBreaksOff,
+}, {
 	name:    "an Unlock that arrives late leaves the new hold alone",
 	promise: "Unlock ends the caller's hold, never another owner's, whenever it arrives.",
 	sources: []string{redisDocs, mutexRetry},
@@ -190,6 +196,38 @@ func takeArrivesTooLate(e *env) {
 		}
 		c.release()
 	})
+}
+
+// takeBreaksOff has nothing more get through, on any connection, after each of the requests of a take.
+func takeBreaksOff(e *env) {
+	ttl := e.lifetime(time.Second)
+	sent := e.sends(ttl, 0, (*party).take, (*party).release)
+	var stories []func()
+	for passed := 1; passed < sent && passed <= lastFew+1; passed++ {
+		stories = append(stories, func() {
+			name := e.name()
+			a, w := e.linked("A", name, ttl)
+			a.take() // there is a connection
+			a.release()
+			defer w.mend()
+			w.holdLast(sent-passed, sent)
+			ctx, cancel := context.WithCancel(e.ctx)
+			defer cancel()
+			done := a.start(ctx)
+			for end := time.Now().Add(e.prompt); !w.held() && time.Now().Before(end); {
+				time.Sleep(time.Millisecond)
+			}
+			if !w.held() {
+				return // it sends less than before
+			}
+			b := e.party("B", name, ttl)
+			b.lockBy(ttl+slack(ttl), "%d of about %d requests of A's Lock have arrived, with a TTL of %v, and nothing of A's since", passed, sent, ttl)
+			cancel()
+			_ = <-done
+			b.release()
+		})
+	}
+	e.together(stories...)
 }
 
 // late has A do something, which takes so many requests, the last of which, or all, arrive when B has the lock. A third one tries to

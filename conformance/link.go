@@ -32,12 +32,19 @@ func (e *env) linked(who, name string, ttl time.Duration) (*party, *wire) {
 
 // link is linked, and asks nothing.
 func (e *env) link(who, name string, ttl time.Duration) (*party, *wire) {
+	return e.linkBy("Through", e.h.Faults.Through, who, name, ttl)
+}
+
+// linkBy is link by one of two fields of Faults.
+func (e *env) linkBy(
+	field string, through func(TB, string, time.Duration, func(string) string) locker.Locker, who, name string, ttl time.Duration,
+) (*party, *wire) {
 	w := &wire{env: e, proxies: map[string]*netfault.Proxy{}}
-	l := e.h.Faults.Through(e, name, ttl, w.via)
+	l := through(e, name, ttl, w.via)
 	if l == nil {
-		e.failf("Harness.Faults.Through returned nil")
+		e.failf("Harness.Faults.%s returned nil", field)
 	}
-	return e.using(e.asReader(who, "Faults.Through", l), who, name, ttl), w
+	return e.using(e.asReader(who, "Faults."+field, l), who, name, ttl), w
 }
 
 // via is given to the harness.

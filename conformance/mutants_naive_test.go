@@ -72,6 +72,7 @@ func naiveMutants() []mutant {
 			return h
 		}},
 		flawed("TTL in tenths of a second", uneven),
+		flawed("a TTL of ten seconds at most", "a long TTL is kept as it is"),
 		flawed("TTL in multiples of the shortest", uneven),
 		flawed("Extend counts from the old deadline", "an extended hold lasts one TTL from its Extend, and no longer"),
 		flawed("a refused take prolongs the hold", "a waiter wakes when the holder has crashed"),
@@ -131,6 +132,9 @@ func networkMutants() []mutant {
 		flawed("what was released is not held", "a release that is sent again says nil or ErrLost, and frees the lock"),
 		flawed("what is sent again was done", "a release that is sent again of a hold that had ended never says nil"),
 		flawed("an Extend that fails ends the hold", "an Extend whose reply was lost leaves the hold as it was"),
+		flawed("SETNX, then EXPIRE, with all that helps but one step", "a take that breaks off between its requests leaves nothing behind for longer than its TTL"),
+		flawed("an owner for each try, and patience", "a Lock whose first reply was lost does not wait for its own TTL to end"),
+		flawed("renewal ends at its first error", "a renewed hold outlives a renewal that fails"),
 		flawed("believes what it knew", "a holder that is cut off knows in time, and harms nobody when it is back"),
 		flawed("SETNX, then EXPIRE", "a take that arrives late leaves nothing behind"),
 		flawed("SETNX, then EXPIRE, with clean-up", "a take that arrives late leaves nothing behind"),

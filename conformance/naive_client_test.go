@@ -150,7 +150,7 @@ func (c *naiveClient) insist(ctx context.Context, q question, limit time.Duratio
 func (c *naiveClient) ask(ctx context.Context, q question, limit time.Duration) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	if q.Op == "take" && q.TTL != 0 && !takesLate[c.flaw] && c.flaw != "any validity will do" && c.flaw != "counts from the answer" {
+	if q.Op == "take" && (q.TTL != 0 || c.flaw == "SETNX, then EXPIRE, with all that helps but one step") && !takesLate[c.flaw] && c.flaw != "any validity will do" && c.flaw != "counts from the answer" {
 		notAfter, err := c.in(ctx, limit)
 		if err != nil {
 			return answer{}, err

@@ -76,6 +76,11 @@ func (s *server) faults() conformance.Faults {
 		Through: func(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
 			return naiveLock(t, name, ttl, via(s.use(t)), s.flaw)
 		},
+		ThroughRenewing: func(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
+			l := naiveLock(t, name, ttl, via(s.use(t)), s.flaw)
+			l.renew = true
+			return l
+		},
 		Process: func(t conformance.TB) *exec.Cmd {
 			cmd := exec.Command(os.Args[0])
 			cmd.Env = append(os.Environ(), naiveAddress+"="+s.use(t), naiveFlaw+"="+s.flaw)

@@ -152,6 +152,8 @@ func (l *naive) extend(ctx context.Context, h *naiveHold) error {
 		q.Op = "prolong"
 	case "Extend sets what is gone":
 		q.Op = "set"
+	case "a TTL of ten seconds at most":
+		q.TTL = min(l.ttl, 10*time.Second)
 	case "Extend in whole seconds":
 		q.TTL = l.ttl.Truncate(time.Second)
 	case "Extend shortens":
@@ -193,6 +195,12 @@ func (l *naive) prolong(ctx context.Context, h *naiveHold) {
 	for pause(ctx, every); ctx.Err() == nil; pause(ctx, every) {
 		unlocked := l.current() != h
 		switch {
+		case l.flaw == "renewal ends at its first error" && !unlocked:
+			before := time.Now()
+			if a, err := l.client.ask(ctx, question{Op: "extend", Name: l.name, Owner: h.by(), TTL: l.ttl}, l.ttl/2); err != nil || !a.OK {
+				return
+			}
+			h.extended(l.until(before))
 		case l.flaw == "renews whatever is there" && !unlocked, l.flaw == "renews after Unlock":
 			_, _ = l.client.ask(ctx, question{Op: "prolong", Name: l.name, TTL: 10 * l.ttl}, l.ttl)
 			h.revive(l.until(time.Now()))

@@ -38,7 +38,8 @@ var (
 // does then.
 func (l *naive) strict() bool {
 	switch l.flaw {
-	case "", "looks and deletes, back to back", "looks and prolongs, back to back", "looks every 25 ms", "Extend heeds no limit":
+	case "", "SETNX, then EXPIRE, with all that helps but one step", "an owner for each try, and patience", "a TTL of ten seconds at most",
+		"renewal ends at its first error", "looks and deletes, back to back", "looks and prolongs, back to back", "looks every 25 ms", "Extend heeds no limit":
 		return true
 	default:
 		return takesLate[l.flaw]
@@ -73,6 +74,8 @@ func (l *naive) Lock(ctx context.Context) error {
 		case err == nil, errors.Is(err, locker.ErrLost), errors.Is(err, errName):
 			return err
 		case errors.Is(err, errLate):
+			owner = l.owner()
+		case l.flaw == "an owner for each try, and patience" && ctx.Err() == nil && !errors.Is(err, locker.ErrHeld):
 			owner = l.owner()
 		case l.flaw == "an owner for each try":
 			if owner = l.owner(); last != nil && !errors.Is(last, locker.ErrHeld) && errors.Is(err, locker.ErrHeld) {
@@ -145,8 +148,10 @@ func (l *naive) take(ctx context.Context, owner string) error {
 	}
 	q := question{Op: "take", Name: l.name, Owner: owner, TTL: l.ttl, Shared: l.shared}
 	switch l.flaw {
-	case "SETNX, then EXPIRE", "SETNX, then EXPIRE, with clean-up":
+	case "SETNX, then EXPIRE", "SETNX, then EXPIRE, with clean-up", "SETNX, then EXPIRE, with all that helps but one step":
 		q.TTL = 0
+	case "a TTL of ten seconds at most":
+		q.TTL = min(l.ttl, 10*time.Second)
 	case "looks, then takes, however late":
 		if a, err := l.client.ask(ctx, question{Op: "look", Name: l.name, Owner: owner}, l.patience()); err != nil {
 			return err

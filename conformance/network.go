@@ -45,6 +45,12 @@ var networkRows = []row{{
 	sources: []string{rueidisErrors},
 	needs:   []need{links},
 	body:    waiterReset,
+}, {
+	name:    "a renewed hold outlives a renewal that fails",
+	promise: "A renewal that fails is made again: an outage of a third of the TTL ends no hold that is renewed.",
+	sources: []string{ownPrograms, chubby},
+	needs:   []need{renewing, renews},
+	body:    renewalFails,
 }}
 
 func cutOff(e *env) {
@@ -174,4 +180,26 @@ func waiterReset(e *env) {
 	}
 	c.afterOutage("nobody has the lock")
 	c.release()
+}
+
+// renewalFails has what is sent between three tenths and two thirds of the TTL be lost, and the connections break: the first renewal,
+// or the second.
+func renewalFails(e *env) {
+	name, ttl := e.name(), e.lifetime(3*time.Second)
+	b := e.party("B", name, e.long)
+	a, w := e.linkBy("ThroughRenewing", e.h.Faults.ThroughRenewing, "A", name, ttl)
+	a.take()
+	time.Sleep(ttl * 3 / 10)
+	w.hold()
+	time.Sleep(ttl * 35 / 100)
+	w.mend()
+	time.Sleep(ttl * 13 / 10)
+	what := fmt.Sprintf("for %v of its TTL of %v what A sent was lost, and %v later", ttl*35/100, ttl, ttl*13/10)
+	if err := b.lockWithin(settle); err == nil {
+		e.doubtf("%s B got the lock, which A renews", what)
+	}
+	if a.believes() == "" {
+		e.doubtf("%s A has lost the lock, which it renews", what)
+	}
+	a.drop()
 }

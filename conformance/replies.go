@@ -22,6 +22,12 @@ var replyRows = []row{{
 	needs:   []need{links},
 	body:    takeAnsweredLate,
 }, {
+	name:    "a Lock whose first reply was lost does not wait for its own TTL to end",
+	promise: "A request that was applied, its reply lost, and is sent again is a success, or cleaned up: nobody waits for a hold of their own.",
+	sources: []string{ownPrograms, redsyncReply},
+	needs:   []need{links},
+	body:    takeMeetsItself,
+}, {
 	name:    "an Unlock whose reply was lost has freed the lock",
 	promise: "After any error of Unlock the hold has ended here, and at the backend within one TTL.",
 	sources: []string{redislockReply},
@@ -86,6 +92,28 @@ func takeAnsweredLate(e *env) {
 	}
 	a.still("it has just been locked")
 	a.release()
+}
+
+// takeMeetsItself has a TTL by far longer than anything takes but to wait for its end.
+func takeMeetsItself(e *env) {
+	ttl := e.long + e.ttl
+	a, w := e.linked("A", e.name(), ttl)
+	a.take()
+	a.release()
+	w.loseReplies()
+	start := time.Now()
+	done := a.start(e.ctx)
+	time.Sleep(settle)
+	w.mend()
+	select {
+	case err := <-done:
+		if err != nil {
+			a.lockBy(e.prompt, "A's Lock, whose first reply was lost, failed, and nobody has the lock")
+		}
+	case <-time.After(settle + 2*e.prompt):
+		e.doubtf("A's Lock, whose first reply was lost, has not returned after %v, with a TTL of %v, though nobody else wants the lock", time.Since(start), ttl)
+	}
+	a.drop()
 }
 
 func unlockUnanswered(e *env) {

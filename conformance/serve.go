@@ -136,7 +136,11 @@ func (s *server) serve(in io.Reader, hello helloLine) error {
 	s.tb.cancel()
 	s.under.Wait()
 	s.tb.end()
-	return errors.Join(err, lines.Err())
+	why := lines.Err()
+	if errors.Is(why, bufio.ErrTooLong) {
+		why = fmt.Errorf("a request is a line of more than %d bytes", longestLine)
+	}
+	return errors.Join(err, why)
 }
 
 func (s *server) write(line any) {

@@ -40,6 +40,7 @@ const (
 	redissonShares  = "Redisson, RReadWriteLock: each share has a time-out of its own, and a release says whose it is"
 	sharedScripts   = "an earlier draft of this library: one script took several names, ran where a proxy routed the first, and locked the others where nobody looks"
 	ubgoToken       = "ubgo/lock: SETNX, and INCR as a second command: a holder that stalls between the two gets a larger token than its successor"
+	ownPrograms     = "locks of several authors in other languages, which were judged as programs: each of these flaws was in one of them"
 	mostNews        = "most libraries do not tell a holder that its lock is lost"
 	mostErrors      = "most libraries have one error for a lock that is held by another, one that is lost, and a server that is unreachable"
 )

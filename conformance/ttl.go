@@ -22,21 +22,41 @@ func uneven(shortest time.Duration) time.Duration {
 	return first.Truncate(time.Second) + time.Second + above + tenth*7/20 // of the shortest few are multiples that matter
 }
 
-// keepsUnevenTTL has B ask again and again until the TTL is nearly over: one that waits may look now and then only.
-func keepsUnevenTTL(e *env) {
-	name, ttl := e.name(), uneven(e.ttl)
+// A TTL that is long enough to be above what people think of as a good limit, and for how long it is looked at: half of it is assured.
+const (
+	longTTL  = 24 * time.Second
+	longLook = 11 * time.Second
+)
+
+func keepsLongTTL(e *env) {
+	name, ttl := e.name(), e.lifetime(max(longTTL, e.long))
 	b := e.party("B", name, e.long)
-	before := time.Now()
-	a, refusal := e.offer("A", name, ttl)
+	a := e.offered("A", name, ttl)
+	a.excludes(b, longLook)
+	a.drop()
+}
+
+// offered is a party of a TTL that the harness or the Locker may refuse, which skips the scenario. It holds the lock.
+func (e *env) offered(who, name string, ttl time.Duration) *party {
+	a, refusal := e.offer(who, name, ttl)
 	if a == nil {
 		e.skip("the Harness makes no Locker with a TTL of " + ttl.String() + ": " + refusal)
 	}
 	switch err := a.lockWithin(e.patience); {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, locker.ErrHeld):
-		e.doubtf("A's Lock of a free lock, for %v: %v", ttl, err)
+		e.doubtf("%s's Lock of a free lock, for %v: %v", who, ttl, err)
 	case err != nil:
 		e.skip("the Locker refuses a TTL of " + ttl.String() + ": " + err.Error())
 	}
+	return a
+}
+
+// keepsUnevenTTL has B ask again and again until the TTL is nearly over: one that waits may look now and then only.
+func keepsUnevenTTL(e *env) {
+	name, ttl := e.name(), uneven(e.ttl)
+	b := e.party("B", name, e.long)
+	before := time.Now()
+	_ = e.offered("A", name, ttl)
 	granted, least := time.Now(), ttl-drift(ttl)
 	err := b.lockWithin(settle / 2)
 	for err != nil && time.Since(before) < least {

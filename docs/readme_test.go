@@ -24,8 +24,9 @@ var (
 	imports  = regexp.MustCompile(`(?s)^import \(.*?\n\)\n`)
 	declared = regexp.MustCompile(`(?m)^(\w+(?:, \w+)*) := `)
 	omitted  = regexp.MustCompile(`(?:return )?…([^\n"]*)`)
-	// The one line of the README's program that is changed for Redis.
-	opensMemory = regexp.MustCompile(`Open\(ctx, ("mem://")\) // or ("redis://localhost:6379")\n`)
+	// The two lines of the README's program that are changed for Redis.
+	opensMemory   = regexp.MustCompile(`Open\(ctx, ("mem://")\) // or ("redis://localhost:6379")\n`)
+	importsMemory = regexp.MustCompile(`_ ("github.com/go-locker/locker/memory") // or ("github.com/go-locker/locker/redis")\n`)
 )
 
 // blocksOf returns the Go in a page: whole programs, and parts.
@@ -43,7 +44,7 @@ func blocksOf(t *testing.T, page string) (programs, parts []string) {
 	return programs, parts
 }
 
-// The README's program is pasted into an empty module and run, in memory, and on Redis with the one line changed.
+// The README's program is pasted into an empty module and run, in memory, and on Redis with the two lines changed.
 func TestReadme_programRuns(t *testing.T) {
 	t.Parallel()
 	programs, _ := blocksOf(t, "../README.md")
@@ -56,6 +57,9 @@ func TestReadme_programRuns(t *testing.T) {
 	server := testserver.Redis(t)
 	url := strings.Replace(line[2], "localhost:6379", server.Addr(), 1)
 	onRedis := strings.Replace(programs[0], line[1], url, 1)
+	imported := importsMemory.FindStringSubmatch(programs[0])
+	require.NotNil(t, imported, "the program imports memory alone")
+	onRedis = strings.Replace(onRedis, imported[1], imported[2], 1)
 	for _, out := range runInEmptyModule(t, programs[0], onRedis) {
 		assert.Regexp(t, "^"+says+"[1-9][0-9]*\n$", out)
 	}

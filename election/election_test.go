@@ -193,7 +193,7 @@ func TestLead_whoStopsAfterALossSaysSo(t *testing.T) {
 func TestLead_inAnOutageAsksNowAndThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32
-		c := locktest.New(t, locker.WithObserver(locker.Observer{Done: func(_ context.Context, call locker.Call, r locker.Result) {
+		c := locktest.New(t, locker.WithTTL(ttl), locker.WithObserver(locker.Observer{Done: func(_ context.Context, call locker.Call, r locker.Result) {
 			if call.Op == "lock" && errors.Is(r.Err, locktest.ErrUnreachable) {
 				calls.Add(1)
 			}
@@ -204,10 +204,10 @@ func TestLead_inAnOutageAsksNowAndThen(t *testing.T) {
 		done := testwait.Go(func() error {
 			return e.Lead(ctx, reserve, func(ctx context.Context, _ uint64) { <-ctx.Done() })
 		})
-		time.Sleep(time.Minute + rest/2)
-		assert.EqualValues(t, 61, calls.Load(), "once a second")
+		time.Sleep(time.Minute)
+		assert.EqualValues(t, time.Minute/(ttl/2+rest), calls.Load(), "each rides out half a TTL, and rests before the next")
 		c.Up()
-		time.Sleep(rest)
+		time.Sleep(ttl)
 		assert.True(t, e.IsLeader(), "when it is over")
 		cancel()
 		require.NoError(t, <-done)

@@ -22,8 +22,9 @@ package locktest
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/go-locker/locker"
@@ -32,7 +33,7 @@ import (
 )
 
 // ErrUnreachable is the error of every request of a Client between [Client.Down] and [Client.Up].
-var ErrUnreachable = errors.New("locktest: the backend is unreachable")
+var ErrUnreachable = fmt.Errorf("locktest: the backend is unreachable: %w", syscall.ECONNREFUSED)
 
 // TB has the methods of a test that the package needs. [testing.TB] has them.
 type TB interface {

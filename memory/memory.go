@@ -69,6 +69,7 @@ var (
 	_ driver.Lister        = (*Driver)(nil)
 	_ driver.ForceReleaser = (*Driver)(nil)
 	_ driver.Downgrader    = (*claim)(nil)
+	_ driver.WaitNotifier  = (*claim)(nil)
 )
 
 // spaces are the process's own. One stays when its last Client closes: it is empty then.

@@ -38,6 +38,7 @@ type claim struct {
 	token    uint64
 	until    time.Time // of package clock
 	released bool
+	waited   func() // see NotifyWait; or nil
 }
 
 // Ask takes the lock, or has it from the queue already. It makes no request that could be lost.
@@ -66,6 +67,11 @@ func (c *claim) Ask(context.Context) (next time.Duration, err error) {
 		if !slices.Contains(l.queue, c) {
 			l.queue = append(l.queue, c)
 			s.watch(c.Name, l)
+			for _, holder := range l.holders {
+				if holder.waited != nil {
+					holder.waited()
+				}
+			}
 		}
 		return c.TTL, l.heldBy()
 	}
@@ -180,6 +186,16 @@ func (c *claim) Extend(_ context.Context, ttl time.Duration) error {
 	c.until = clock.Now().Add(ttl)
 	s.watch(c.Name, held)
 	return nil
+}
+
+// NotifyWait implements driver.WaitNotifier.
+func (c *claim) NotifyWait(f func()) {
+	c.space.mu.Lock()
+	defer c.space.mu.Unlock()
+	c.waited = f
+	if held := c.at(); held != nil && len(held.queue) > 0 {
+		f()
+	}
 }
 
 // Downgrade implements driver.Downgrader.

@@ -31,8 +31,11 @@
 //	                                   locker.lock.contended, error.type
 //	locker.hold.duration       s       how long holds lasted: locker.hold.end_cause
 //	locker.hold.validity_left  s       how long they had left when their unlock began
-//	locker.hold.losses         {loss}  holds that ended before their unlock: locker.hold.end_cause
+//	locker.hold.losses         {loss}  holds that ended before their unlock: locker.hold.end_cause;
+//	                                   0 from the first hold on
 //	locker.hold.active         {lock}  locks that are held now
+//	locker.hold.oldest_age     s       how long the oldest of them has been held
+//	locker.wait.active         {call}  calls of lock that wait now
 //	locker.renewal.lag         s       how long after it was due a renewal was sent: error.type
 //
 // The end_cause of a hold is unlocked, abandoned (by its holder, to expire), expired (not extended in time), revoked (the backend said so) or closed (with the Client).
@@ -43,6 +46,7 @@ package otel
 import (
 	"context"
 	"math"
+	"runtime/debug"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -102,9 +106,25 @@ func NewObserver(opts ...Option) locker.Observer {
 	for _, opt := range opts {
 		opt(o)
 	}
-	o.tracer = o.tracers.Tracer(scope, trace.WithSchemaURL(semconv.SchemaURL))
-	o.metrics = newMetrics(o.meters.Meter(scope, metric.WithSchemaURL(semconv.SchemaURL)))
+	o.tracer = o.tracers.Tracer(scope, trace.WithSchemaURL(semconv.SchemaURL), trace.WithInstrumentationVersion(version()))
+	meter := o.meters.Meter(scope, metric.WithSchemaURL(semconv.SchemaURL), metric.WithInstrumentationVersion(version()))
+	o.metrics = newMetrics(meter)
+	observeOldest(meter, o)
 	return locker.Observer{Start: o.start, Done: o.done, Held: o.held, Ended: o.ended, Renewed: o.renewed}
+}
+
+// version returns that of this module in the program, or an empty string.
+func version() string {
+	info, _ := debug.ReadBuildInfo()
+	if info == nil {
+		return ""
+	}
+	for _, m := range append(info.Deps, &info.Main) {
+		if m.Path == scope && m.Replace == nil {
+			return m.Version
+		}
+	}
+	return ""
 }
 
 type observer struct {
@@ -115,6 +135,7 @@ type observer struct {
 
 	tracer  trace.Tracer
 	metrics metrics
+	holds   holds
 }
 
 // start begins the span of a call.
@@ -125,6 +146,9 @@ func (o *observer) start(ctx context.Context, call locker.Call) context.Context 
 	}
 	attrs := append(o.labelled(label), nameKey.String(call.Name), operationKey.String(call.Op))
 	ctx, _ = o.tracer.Start(ctx, name, trace.WithAttributes(attrs...))
+	if waits(call.Op) {
+		o.metrics.waiting.Add(ctx, 1, metric.WithAttributes(o.labelled(label)...))
+	}
 	return ctx
 }
 
@@ -134,6 +158,9 @@ func (o *observer) done(ctx context.Context, call locker.Call, r locker.Result) 
 	defer span.End()
 	failed, kind := failure(call.Op, r.Err)
 	locks := takes(call.Op)
+	if waits(call.Op) {
+		o.metrics.waiting.Add(ctx, -1, metric.WithAttributes(o.labelled(o.label(call.Name))...))
+	}
 	if locks {
 		attrs := append(o.labelled(o.label(call.Name)), operationKey.String(call.Op), contendedKey.Bool(r.Contended))
 		if failed {
@@ -157,19 +184,26 @@ func (o *observer) done(ctx context.Context, call locker.Call, r locker.Result) 
 }
 
 // takes reports whether a call takes a hold, a share or the lock.
-func takes(op string) bool {
-	return op == "lock" || op == "rlock" || asks(op)
-}
+func takes(op string) bool { return waits(op) || asks(op) }
+
+// waits reports whether a call waits for other holders.
+func waits(op string) bool { return op == "lock" || op == "rlock" }
 
 // asks reports whether a call makes one attempt, of which ErrHeld is an answer.
 func asks(op string) bool { return op == "trylock" || op == "tryrlock" }
 
 func (o *observer) held(ctx context.Context, hold locker.HoldID) {
 	o.metrics.active.Add(ctx, 1, o.of(hold))
+	if o.holds.began(hold, o.label(hold.Name)) { // an alert on an increase needs a value from before the first loss
+		for _, cause := range []locker.Cause{locker.CauseExpired, locker.CauseRevoked, locker.CauseClosed} {
+			o.metrics.losses.Add(ctx, 0, o.of(hold, causeKey.String(string(cause))))
+		}
+	}
 }
 
 func (o *observer) ended(ctx context.Context, hold locker.HoldID, e locker.HoldEnd) {
 	o.metrics.active.Add(ctx, -1, o.of(hold))
+	o.holds.ended(hold, o.label(hold.Name))
 	cause := causeKey.String(string(e.Cause))
 	o.metrics.hold.Record(ctx, e.Held.Seconds(), o.of(hold, cause))
 	switch e.Cause {

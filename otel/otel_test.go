@@ -24,6 +24,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/testwait"
 	"github.com/go-locker/locker/memory"
 	"github.com/go-locker/locker/otel"
 )
@@ -279,6 +280,10 @@ func (r *telemetry) collect(t *testing.T) map[string]point {
 				for _, p := range data.DataPoints {
 					points[key(p.Attributes)] = point{sum: float64(p.Value)}
 				}
+			case metricdata.Gauge[float64]:
+				for _, p := range data.DataPoints {
+					points[key(p.Attributes)] = point{sum: p.Value}
+				}
 			default:
 				assert.Fail(t, "unexpected", "%s is %T", m.Name, data)
 			}
@@ -298,6 +303,8 @@ func TestMetrics(t *testing.T) {
 		require.NoError(t, m.Lock(ctx)) // and expires
 		require.NoError(t, n.Lock(ctx)) // after that
 		require.ErrorIs(t, m.Unlock(ctx), locker.ErrLost)
+		waits := testwait.Go(func() error { return m.Lock(ctx) })
+		time.Sleep(3 * time.Second)
 		assert.Equal(t, map[string]point{
 			"locker.wait.duration s locker.lock.contended=false,locker.operation.name=lock":   {2, 0},
 			"locker.wait.duration s locker.lock.contended=true,locker.operation.name=lock":    {1, 10},
@@ -306,11 +313,18 @@ func TestMetrics(t *testing.T) {
 			"locker.hold.duration s locker.hold.end_cause=expired":                            {1, life.Seconds()},
 			"locker.hold.validity_left s":                                                     {1, (life - 2*time.Second).Seconds()},
 			"locker.hold.losses {loss} locker.hold.end_cause=expired":                         {sum: 1},
+			"locker.hold.losses {loss} locker.hold.end_cause=revoked":                         {},
+			"locker.hold.losses {loss} locker.hold.end_cause=closed":                          {},
+			"locker.hold.oldest_age s":                                                        {sum: 3},
+			"locker.wait.active {call}":                                                       {sum: 1},
 			"locker.hold.active {lock}":                                                       {sum: 1},
 		}, r.collect(t))
 		require.NoError(t, r.client.Close())
+		require.ErrorIs(t, <-waits, locker.ErrClosed)
 		all := r.collect(t)
 		assert.Equal(t, point{sum: 0}, all["locker.hold.active {lock}"])
+		assert.Equal(t, point{sum: 0}, all["locker.wait.active {call}"])
+		assert.Equal(t, point{sum: 0}, all["locker.hold.oldest_age s"])
 		assert.Equal(t, point{sum: 1}, all["locker.hold.losses {loss} locker.hold.end_cause=closed"])
 	})
 }

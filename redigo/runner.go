@@ -11,7 +11,8 @@ import (
 	"github.com/go-locker/locker/internal/redisscript"
 )
 
-// runner runs scripts on the connections of a pool.
+// runner runs scripts on the connections of a pool. None of its requests is made by the goroutine
+// that asks, as those of package redis are: redigo's own DoContext has a goroutine for each.
 type runner struct {
 	pool     *redis.Pool
 	replicas redisscript.Replicas // N is 0 if nobody waits for any

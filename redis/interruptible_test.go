@@ -144,9 +144,8 @@ func TestInterruptible_closeEndsWhatIsUnderWay(t *testing.T) {
 
 // stubborn is what go-redis calls, and heeds no context. It waits until it is told.
 type stubborn struct {
-	called  atomic.Bool
-	goOn    chan struct{}
-	results atomic.Int64 // reported to the Limiter, of failures
+	called atomic.Bool
+	goOn   chan struct{}
 }
 
 func (s *stubborn) wait() {

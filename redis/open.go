@@ -68,6 +68,8 @@ func client(ctx context.Context, u *driver.URL, replicaTimeout time.Duration) (g
 		c.DisableRoutingPolicies = true // which ask for COMMAND, for a user without that right each time
 		return goredis.NewClusterClient(c), nil, nil
 	default:
+		// Not those above: on the way to a request they ask sentinels, or nodes for the slots, and
+		// nothing tells that from what others ask.
 		c := o.Simple()
 		opts := []DriverOption{Interruptible(c)}
 		return goredis.NewClient(c), opts, nil

@@ -43,7 +43,7 @@
 //
 // Lock, Unlock and Extend return when their context ends, even if the client does not heed it. Such
 // a client's connection stays busy until its ReadTimeout, 5 s by default; ContextTimeoutEnabled,
-// which Open sets, frees it at TTL/2 at the latest.
+// which Open sets, frees it at TTL/2 at the latest. [Interruptible] makes such a client faster.
 //
 // A client of NewFailoverClient leaves a sentinel that hangs only if its ReadTimeout, times
 // MaxRetries and one, is shorter than its DialTimeout, which by default it is not. A ClusterClient

@@ -78,8 +78,9 @@ func counts(c redisscript.Call) bool {
 type sent struct {
 	cmd     *goredis.Cmd
 	counter counting // of a call that has a Counter
-	taken   *written // of one that Takes
-	args    [10]any  // of the command that most calls are
+	taken   written  // of one that Takes
+	takes   bool
+	args    [10]any // of the command that most calls are
 }
 
 // command makes a command as go-redis does, but that its Counters are told what the server has
@@ -95,8 +96,8 @@ func (s *sent) command(ctx context.Context, c redisscript.Call) goredis.Cmder {
 			s.counter.Counter = counter
 			arg = &s.counter
 		} else if i == 0 && c.Script.Takes {
-			s.taken = &written{value: arg}
-			arg = s.taken
+			s.taken.value, s.takes = arg, true
+			arg = &s.taken
 		}
 		args = append(args, arg)
 	}
@@ -116,7 +117,7 @@ func (s *sent) reply() (r redisscript.Reply) {
 	if s.counter.Counter != nil {
 		s.counter.answered(r.Err)
 	}
-	if s.taken != nil && r.Err != nil {
+	if s.takes && r.Err != nil {
 		n := s.taken.times.Load()
 		r.MayHaveRun = n > 1 || n == 1 && !isAnswer(r.Err)
 	}

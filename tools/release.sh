@@ -1,17 +1,21 @@
 #!/bin/sh
 # release.sh VERSION: the commits and tags of a release, v0.1.0 say; pushes nothing. If it fails, it takes back what it did.
 #
-# The root, kubernetes, lockervet, otel, postgres, cmd/locker and the integrations get one version. On main, all but the root replace it by a folder, but go install
+# The root, kubernetes, lockervet, otel, postgres, s3, sqlite, cmd/locker and the integrations get one version. On main, all but the root replace it by a folder, but go install
 # refuses a go.mod that replaces anything. So there are four commits: one for the root's tag; one for the tags of the others, without
-# replace and with the root's hash in go.sum; one for cmd/locker, which needs those of kubernetes and postgres, too; and one that reverts the two.
+# replace and with the root's hash in go.sum; one for cmd/locker, and the integrations whose tests do, which need those of kubernetes, postgres, s3 and sqlite, too; and one
+# that reverts the two.
 set -eu
 
 version=$1
 module=github.com/go-locker/locker
 go=${GO:-go}
 cd "$(dirname "$0")/.."
-others="kubernetes lockervet otel postgres $(echo integrations/*)"
-command=cmd/locker
+# Those that need a backend of a module of its own come after that.
+commands="cmd/locker $(grep -l "^	$module/postgres v" integrations/*/go.mod | xargs -n 1 dirname | tr '\n' ' ')"
+others=$(for dir in kubernetes lockervet otel postgres s3 sqlite integrations/*; do
+	case " $commands " in *" $dir "*) ;; *) printf '%s ' "$dir" ;; esac
+done)
 
 fail() {
 	echo "no release: $1" >&2
@@ -21,7 +25,7 @@ fail() {
 echo "$version" | grep -Eq '^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.]+)?$' || fail "want a version as v0.1.0 or v0.1.0-rc.1, not $version"
 [ -z "$(git status --porcelain)" ] || fail "there are changes that are not committed"
 grep -q "^## $version\b" CHANGELOG.md || fail "CHANGELOG.md has no section ## $version"
-for tag in "$version" $(printf "%s/$version " $others $command); do
+for tag in "$version" $(printf "%s/$version " $others $commands); do
 	[ -z "$(git tag --list "$tag")" ] || fail "the tag $tag exists"
 done
 
@@ -47,7 +51,7 @@ for mod in $(git ls-files '*/go.mod'); do
 	if grep -q "$module v" "$mod"; then
 		"$go" mod edit -require="$module@$version" "$mod"
 	fi
-	for backend in kubernetes postgres; do
+	for backend in kubernetes postgres s3 sqlite; do
 		if grep -q "$module/$backend v" "$mod"; then
 			"$go" mod edit -require="$module/$backend@$version" "$mod"
 		fi
@@ -72,11 +76,15 @@ for dir in $others; do
 	git tag -a -m "$dir/$version" "$dir/$version"
 done
 
-"$go" mod edit -dropreplace="$module" -dropreplace="$module/kubernetes" -dropreplace="$module/postgres" $command/go.mod
-tidy $command
-git commit -q -am "$command $version: require the releases, without replace"
-git tag -a -m "$command/$version" "$command/$version"
+for dir in $commands; do
+	"$go" mod edit -dropreplace="$module" -dropreplace="$module/kubernetes" -dropreplace="$module/postgres" -dropreplace="$module/s3" -dropreplace="$module/sqlite" "$dir/go.mod"
+	tidy "$dir"
+done
+git commit -q -am "$commands $version: require the releases, without replace"
+for dir in $commands; do
+	git tag -a -m "$dir/$version" "$dir/$version"
+done
 
 git revert --no-commit HEAD~2..HEAD
-git commit -q -m "$others $command: replace what is here by its folder again"
-echo "look at the last four commits, then: git push origin HEAD $(printf "%s/$version " $others $command)&& git push origin $version"
+git commit -q -m "$others $commands: replace what is here by its folder again"
+echo "look at the last four commits, then: git push origin HEAD $(printf "%s/$version " $others $commands)&& git push origin $version"

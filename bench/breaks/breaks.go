@@ -17,6 +17,7 @@ type Break struct {
 	Lock  string // a library, or what of this module
 	What  string
 	In    string   // the version that shows it; of this module, the commit before the one that mended it
+	Since string   // the oldest version that was tried, and shows it; empty: no other was
 	By    string   // who found it
 	Looks []string // scenarios of the suite, and tests by package, that look for it
 
@@ -64,6 +65,13 @@ func Find(name string) (Break, error) {
 // Command returns what shows b again.
 func (b Break) Command() string { return "make show BREAK=" + b.Name }
 
+// oldest is the oldest version of a library that shows a break, of those that can be had and that its tests can be compiled with; by
+// the name of the break, or of the library.
+var oldest = map[string]string{
+	"redsync":                       "v4.12.1",
+	"redsync-lost-reply-says-taken": "v4.13.0",
+}
+
 // third is a finding of another library.
 type third struct {
 	library thirdparty.Library
@@ -79,7 +87,7 @@ func (t third) entry() Break {
 	}
 	lock, _, _ := strings.Cut(t.library.Name, ",")
 	return Break{
-		Name: name, Lock: lock, What: t.finding.Cause, In: t.library.Release, By: by,
+		Name: name, Lock: lock, What: t.finding.Cause, In: t.library.Release, Since: cmp.Or(oldest[name], oldest[lock]), By: by,
 		Looks: slices.Concat(looks, guards[name]), shows: t,
 	}
 }

@@ -132,10 +132,10 @@ func (s *session) compile(module string) error {
 				return err
 			}
 		}
-		if _, err := s.run(bench, "go", "get", "-modfile="+mod, module+"@"+s.version); err != nil {
+		if _, err := s.run(bench, "go", "mod", "edit", "-replace="+module+"="+module+"@"+s.version, mod); err != nil {
 			return err
 		}
-		args = append(args, "-modfile="+mod)
+		args = append(args, "-modfile="+mod, "-mod=mod")
 	}
 	if _, err := s.run(bench, "go", append(args, "./thirdparty")...); err != nil {
 		return err

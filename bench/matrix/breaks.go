@@ -20,6 +20,9 @@ func (r *Run) breaksPage() string {
 	for _, b := range breaks.All() {
 		shown := "BREAK=" + b.Name
 		if version, ok := versions[b.Lock]; ok {
+			if b.Since != "" {
+				version = b.Since + " to " + version
+			}
 			others.AppendRow(table.Row{b.Lock, cellText(plain(b.What)), cmp.Or(b.In, version), b.By, looks(b), shown})
 			continue
 		}
@@ -39,7 +42,7 @@ func (r *Run) breaksPage() string {
 		"and runs the test that the commit came with: it has to fail, and to pass with the mend.\n\n%s\n\n"+
 		"## Of other libraries\n\n"+
 		"The command runs the library alone on a real server, in the version that [bench/go.mod](../bench/go.mod) has, or in another: "+
-		"`make show BREAK=redsync-stopped-node VERSION=v4.11.0`. The scenarios are those of the [conformance suite](conformance.md). A number in brackets counts the others.\n\n%s\n\n"+
+		"`make show BREAK=redsync-stopped-node VERSION=v4.13.0`. The oldest version is that of those that were tried. The scenarios are those of the [conformance suite](conformance.md). A number in brackets counts the others.\n\n%s\n\n"+
 		"## Known from issues\n\n"+
 		"These are not shown here; the suite looks for them.\n\n%s\n",
 		generated, ours.RenderMarkdown(), others.RenderMarkdown(), reported.RenderMarkdown())

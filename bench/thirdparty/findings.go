@@ -147,6 +147,7 @@ const (
 	takeUnanswered   = "a take whose reply was lost leaves nothing behind"
 	takeLate         = "a take that arrives late leaves nothing behind"
 	takeTooLate      = "a take that arrives more than a TTL late takes nothing"
+	takeItself       = "a Lock whose first reply was lost does not wait for its own TTL to end"
 	unlockLate       = "an Unlock that arrives late leaves the new hold alone"
 	unlockUnanswered = "an Unlock whose reply was lost has freed the lock"
 	unlockNext       = "an Unlock that arrives late leaves the next hold of the same Locker alone"
@@ -263,8 +264,8 @@ var rueidislockFindings = []Finding{
 		Scenarios: []string{waitSaysHeld}, Repro: "TestRepro_rueidislock_interruptedWaitDoesNotSayHeld",
 	},
 	{
-		Cause: "WithContext takes a server's error for a lock that is held, and waits for its release until ctx ends",
-		Repro: "TestRepro_rueidislock_swallowsErrorsWhileWaiting",
+		Cause:     "WithContext takes a server's error for a lock that is held, and waits for its release until ctx ends",
+		Scenarios: []string{takeItself}, Repro: "TestRepro_rueidislock_swallowsErrorsWhileWaiting",
 	},
 	{
 		Cause:     "a failed attempt counts its failure only after the goroutine was started that drops the waiter's gate unless it is counted: dropped, the waiter hears of no release any more",

@@ -42,7 +42,7 @@ var redispyFindings = []Finding{
 	},
 	{
 		Cause:     "the TTL counts from when SET arrives: one that arrives late holds for a whole TTL, though its acquire has failed",
-		Scenarios: []string{takeTooLate},
+		Scenarios: []string{takeTooLate, takeItself},
 		Repro:     "TestRepro_redispy_aLateAcquireHolds",
 	},
 }

@@ -43,6 +43,10 @@ program finds its server in the environment variable LOCKER_ADDRESS. With
 starts that server itself, and stops and kills it. What is not given, or what
 the program does not claim, is printed as skipped, with the reason.
 
+--known names a file of promises that this lock is known to break, a line for
+each: the name of the scenario, a colon, and why. They do not make the check
+fail. One that is kept after all does, so that the file stays true.
+
 Random histories of many clients draw their calls and faults by a seed, which
 a failure names; --seed has the same ones again. A history that no lock can
 have is kept as a file: --replay FILE judges it again, without servers, and
@@ -66,6 +70,8 @@ type checkOptions struct {
 	output  string
 	seed    uint64
 	replay  string
+	known   string
+	limit   time.Duration
 	program execOptions
 }
 
@@ -103,6 +109,8 @@ func newCheck() *cobra.Command {
 	f := c.Flags()
 	o.flags(f)
 	o.program.flags(f)
+	f.StringVar(&o.known, "known", "", "a `file` of deviations that are known, each a line: name of the scenario: why")
+	f.DurationVar(&o.limit, "limit", 0, "how long the check may take in all; what did not run by then is counted (default: no limit)")
 	f.Uint64Var(&o.seed, "seed", 0, "of random histories, to have the same calls and faults again; 0: another each time")
 	f.StringVar(&o.replay, "replay", "", "only judge the history in this `file`, and draw it")
 	f.StringVarP(&o.output, "output", "o", "text", "text, json or junit")
@@ -149,9 +157,19 @@ func (o *checkOptions) examine(ctx context.Context, begin func() (*examiner, err
 	if err != nil {
 		return nil, err
 	}
+	known, err := readKnown(o.known)
+	if err != nil {
+		return nil, err
+	}
 	e, err := begin()
 	if err != nil {
 		return nil, err
+	}
+	e.harness.Deviations = known
+	if o.limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, o.limit, &statusError{code: exitUnreachable, err: fmt.Errorf("the check was ended after %v, see --limit", o.limit)})
+		defer cancel()
 	}
 	report := &checkReport{Backend: e.title, TTL: e.ttl.String(), Prefix: e.prefix, Began: time.Now(), Guarantees: e.harness.Promises, Warnings: e.warnings, reasons: o.program.exec != "", strict: o.strict}
 	err = e.examineAll(ctx, scenarios, report)

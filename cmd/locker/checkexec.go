@@ -42,6 +42,9 @@ func flagFor(reason string) string {
 			return "it needs " + flag
 		}
 	}
+	if strings.HasSuffix(reason, "the Harness has no Faults.ThroughRenewing") {
+		return "it needs --address and the claim renew"
+	}
 	for _, field := range []string{"Faults.FailOver", "Faults.MoveClock", "Faults.Revoke", "RW"} {
 		if strings.HasSuffix(reason, "the Harness has no "+field) {
 			return "the protocol for programs has no " + field

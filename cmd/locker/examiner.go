@@ -63,7 +63,7 @@ func newExaminer(ctx context.Context, url string, o *checkOptions) (*examiner, e
 		e.harness.Sometimes = knownbreaks.ZooKeeper()
 	}
 	if g.deployment.addresses() != nil {
-		e.harness.Faults.Through = g.lockThrough
+		e.harness.Faults.Through, e.harness.Faults.ThroughRenewing = g.lockThrough, g.lockThroughRenewing
 	}
 	if self, err := os.Executable(); err == nil && g.deployment.kind() != "mem" && runtime.GOOS != "windows" { // which stops no processes
 		e.harness.Faults.Process = func(conformance.TB) *exec.Cmd { return g.process(self) }
@@ -120,11 +120,19 @@ func (e *groundExaminer) rw(t conformance.TB, name string, ttl time.Duration) co
 }
 
 func (e *groundExaminer) lockThrough(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
+	return openMutex(t, e.urlThrough(via), e.prefix, e.name(name), ttl)
+}
+
+func (e *groundExaminer) lockThroughRenewing(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
+	return openClient(t, e.urlThrough(via), e.prefix).Mutex(e.name(name), mutexOptions(ttl, true)...)
+}
+
+func (e *groundExaminer) urlThrough(via func(string) string) string {
 	var ways []string
 	for _, addr := range e.deployment.addresses() {
 		ways = append(ways, via(addr))
 	}
-	return openMutex(t, e.deployment.url(ways), e.prefix, e.name(name), ttl)
+	return e.deployment.url(ways)
 }
 
 func (e *groundExaminer) client(t conformance.TB, ttl time.Duration, renew bool) func(string) locker.Locker {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/internal/test/testserver"
 )
 
 // silent accepts one connection, says so, and answers nothing.
@@ -60,4 +62,21 @@ func TestRun_waitIsAlsoForOpening(t *testing.T) {
 	addr, _ := silent(t)
 	o := locked(t, "run", "--wait", "200ms", "etcd://app:secret@"+addr+"?dial_timeout=10m", "name", "--", "true")
 	assert.Equal(t, exitUnreachable, o.code, o.stderr)
+}
+
+// An outage at first, on a backend whose client library fails at once, is waited for like a holder.
+func TestRun_waitIsAlsoForAnOutage(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t)
+	s.Kill()
+	began := time.Now()
+	o := locked(t, "run", "--wait", "2s", s.URL()+"?ttl=1s", "name", "--", "true")
+	assert.Equal(t, exitUnreachable, o.code, o.stderr)
+	assert.Contains(t, o.stderr, "refused")
+	assert.GreaterOrEqual(t, time.Since(began), 2*time.Second)
+
+	p := begin(t, "run", "--wait", "5m", s.URL()+"?ttl=1s", "name", "--", "true")
+	time.Sleep(2 * time.Second)
+	s.Restart()
+	assert.Equal(t, 0, p.wait(), p.stderr)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/noanswer"
 	"github.com/go-locker/locker/semaphore"
 )
 
@@ -180,13 +181,38 @@ func (o *runOptions) acquireUnless(ctx context.Context, signals <-chan os.Signal
 	}
 }
 
-// acquire opens the URL and takes the lock.
-func (o *runOptions) acquire(ctx context.Context, url, name string) (t tenure, err error) {
+// acquire opens the URL and takes the lock. While the backend is unreachable it goes on until --wait
+// is over.
+func (o *runOptions) acquire(ctx context.Context, url, name string) (tenure, error) {
 	if o.wait > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, o.wait)
 		defer cancel()
 	}
+	for {
+		t, err := o.attempt(ctx, url, name)
+		if err == nil || o.wait == 0 || ctx.Err() != nil || !noanswer.Outage(err) {
+			return t, err
+		}
+		if o.verbose {
+			fmt.Fprintf(os.Stderr, "locker: waiting: %v\n", err)
+		}
+		if t.client != nil {
+			_ = t.client.Close()
+		}
+		select {
+		case <-time.After(outagePause):
+		case <-ctx.Done():
+			return tenure{}, err
+		}
+	}
+}
+
+// outagePause is between two attempts at a backend that is unreachable.
+const outagePause = 500 * time.Millisecond
+
+// attempt opens the URL and takes the lock, once.
+func (o *runOptions) attempt(ctx context.Context, url, name string) (t tenure, err error) {
 	if t.client, err = open(ctx, url, locker.WithMetadata(o.metadata), toStderr()); err != nil {
 		return t, err
 	}

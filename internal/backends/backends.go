@@ -66,6 +66,16 @@ var All = []Backend{
 		Port: "5432", ShortTTL: time.Second, Example: "postgres://192.0.2.1/app",
 		Help: []string{"postgres://user:password@host:5432/database", "sslmode=verify-full for TLS"},
 	},
+	{
+		Package: "s3", Title: "S3", Schemes: []string{"s3"}, Library: "github.com/aws/aws-sdk-go-v2/service/s3", Module: true,
+		ShortTTL: 3 * time.Second, Example: "s3://bucket/folder?region=eu-central-1",
+		Help: []string{"s3://bucket/folder?region=eu-central-1", "Amazon S3", "s3://bucket?endpoint=https://host", "a store with its protocol"},
+	},
+	{
+		Package: "sqlite", Title: "SQLite", Schemes: []string{"sqlite"}, Library: "modernc.org/sqlite", Module: true,
+		ShortTTL: quick, Example: "sqlite:///var/lib/app/locks.db",
+		Help: []string{"sqlite:///var/lib/app/locks.db", "a file, for processes of one machine"},
+	},
 }
 
 const quick = 500 * time.Millisecond

@@ -43,7 +43,10 @@ func (c *Conns) Dialer(dial Dialer) Dialer {
 		}
 		wrapped := &conn{Conn: raw, conns: c, settingUp: true}
 		if s, ok := raw.(syscall.Conn); ok {
-			return &socket{wrapped, s}, nil
+			descriptor, err := s.SyscallConn()
+			if err == nil {
+				return &socket{wrapped, descriptor}, nil
+			}
 		}
 		return wrapped, nil
 	}
@@ -142,8 +145,11 @@ type conn struct {
 // socket is a conn by whose descriptor a client library sees whether it is still open.
 type socket struct {
 	*conn
-	syscall.Conn
+	descriptor syscall.RawConn
 }
+
+// SyscallConn implements [syscall.Conn].
+func (s *socket) SyscallConn() (syscall.RawConn, error) { return s.descriptor, nil }
 
 // NetConn returns the connection that c wraps, for client libraries that look for a descriptor.
 func (c *conn) NetConn() net.Conn { return c.Conn }

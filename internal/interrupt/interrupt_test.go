@@ -197,8 +197,8 @@ func TestLate_keepsTheConnectionUntilTheReply(t *testing.T) {
 	l.serverWrites("> a push is no reply")
 	assert.True(t, l.isOpen())
 	select {
-	case <-over:
-		t.Fatal("there is no reply yet")
+	case err := <-over:
+		t.Fatal("there is no reply yet", err)
 	default:
 	}
 	l.serverWrites(answer)

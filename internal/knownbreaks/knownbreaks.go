@@ -65,3 +65,11 @@ func Postgres() map[string]string {
 		"a random history is that of one lock though the server's clock jumps": "a row expires by the server's clock",
 	}
 }
+
+// S3 returns what a store of objects cannot keep.
+func S3() map[string]string {
+	return map[string]string{
+		"a hold lasts though the server loses its data":                       "the lock is an object, and is gone with it",
+		"a random history is that of one lock though servers lose their data": "the lock is an object, and is gone with it",
+	}
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"syscall/js"
-
 )
 
 // The page calls two functions: one makes a step, the other returns what there is to show, as JSON.

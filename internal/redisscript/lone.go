@@ -15,9 +15,10 @@ type lone struct {
 	caller context.Context
 	until  time.Time
 	watch  interrupt.Watch
+	owner  [64]byte // of most claims
 
 	mu     sync.Mutex
-	done   chan struct{} // nil if nobody has asked for it
+	done   chan struct{} // nil if nobody has asked for it, nor for that of an earlier one
 	err    error         // why it was interrupted
 	ended  bool          // the client library has returned
 	forget func() bool   // has the caller's context not interrupt it any more
@@ -58,8 +59,7 @@ func (s *sender) sendLone(ctx context.Context, r *request) (reply Reply, answere
 // that is over. A hook of the client library may panic.
 func (s *sender) runLone(l *lone, era int32, r *request) (answered bool) {
 	defer func() {
-		l.end()
-		late := s.endLone()
+		late := s.endLone(l.end())
 		s.goOn(era)
 		if answered = late == nil; !answered {
 			go s.awaitLate(late, r, l.until)
@@ -73,13 +73,14 @@ func (s *sender) runLone(l *lone, era int32, r *request) (answered bool) {
 func (s *sender) beginLone(l *lone, owner string) (era int32, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.lone != nil || s.underWay > 0 || !s.conns.Begin(&l.watch, []byte(owner)) {
+	if s.closed || s.lone != nil || s.underWay > 0 || !s.conns.Begin(&l.watch, append(l.owner[:0], owner...)) {
 		return 0, false
 	}
 	s.underWay++
 	s.latest = time.Now()
 	s.direct.Add(1)
 	s.lone = l
+	l.done, s.done = s.done, nil
 	if !s.looking {
 		s.looking = true
 		s.look.Reset(moment)
@@ -87,12 +88,12 @@ func (s *sender) beginLone(l *lone, owner string) (era int32, ok bool) {
 	return s.era, true
 }
 
-// endLone has the next request be a lone one, if it meets no other. It counts what is late as a
-// batch that close waits for.
-func (s *sender) endLone() (late *interrupt.Late) {
+// endLone has the next request be a lone one, if it meets no other, with that channel for its Done.
+// It counts what is late as a batch that close waits for.
+func (s *sender) endLone(done chan struct{}) (late *interrupt.Late) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lone = nil
+	s.lone, s.done = nil, done
 	if late = s.conns.End(); late == nil {
 		return nil
 	}
@@ -161,8 +162,9 @@ func (l *lone) interrupt(why error) {
 	l.watch.Interrupt()
 }
 
-// end ends l, whose client library has returned: it is not interrupted any more.
-func (l *lone) end() {
+// end ends l, whose client library has returned: it is not interrupted any more. It returns the
+// channel of Done if that is open: who waits for it still may as well see the end of another.
+func (l *lone) end() (done chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ended = true
@@ -170,6 +172,10 @@ func (l *lone) end() {
 		l.forget()
 		l.timer.Stop()
 	}
+	if l.err != nil {
+		return nil
+	}
+	return l.done
 }
 
 // Deadline implements context.Context.

@@ -48,6 +48,7 @@ type sender struct {
 	lone, seen *lone            // the one under way, and the one that there was when look looked
 	look       *time.Timer
 	looking    bool                         // look is armed
+	done       chan struct{}                // of an earlier lone, for the next
 	late       map[*interrupt.Late]struct{} // of those that were interrupted
 }
 

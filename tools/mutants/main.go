@@ -47,6 +47,8 @@ var targets = []target{
 	{"zookeeper", []string{"zookeeper"}},
 	{"kubernetes", []string{"kubernetes"}},
 	{"postgres", []string{"postgres"}},
+	{"sqlite", []string{"sqlite"}},
+	{"internal/sqllock", []string{"sqlite"}},
 }
 
 // result is a line of the output.

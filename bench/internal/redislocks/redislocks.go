@@ -70,17 +70,23 @@ var Renews = map[string]int{"locker": math.MaxInt, "locker-redigo": math.MaxInt,
 const LosesWakeUps = "rueidislock"
 
 func newGoRedis(addr string, sent *wire.Tally) *goredis.Client {
-	return goredis.NewClient(&goredis.Options{
+	return goredis.NewClient(optionsOf(addr, sent))
+}
+
+func optionsOf(addr string, sent *wire.Tally) *goredis.Options {
+	return &goredis.Options{
 		Addr: addr,
 		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			return sent.Dial(ctx, &net.Dialer{Timeout: 5 * time.Second}, network, addr)
 		},
-	})
+	}
 }
 
 func openLocker(addrs []string, sent *wire.Tally, ttl time.Duration) (*contend.Client, error) {
-	rdb := newGoRedis(addrs[0], sent)
-	d, err := redis.NewDriver(rdb)
+	o := optionsOf(addrs[0], sent)
+	interruptible := redis.Interruptible(o) // as Open has it
+	rdb := goredis.NewClient(o)
+	d, err := redis.NewDriver(rdb, interruptible)
 	if err != nil {
 		_ = rdb.Close()
 		return nil, err

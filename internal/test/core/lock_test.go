@@ -2,9 +2,13 @@ package core_test
 
 import (
 	"context"
+	"fmt"
+	"io"
+	"net"
 	"runtime"
 	"slices"
 	"strconv"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -143,6 +147,27 @@ func TestLock_firstRequestThatFailsAtOnceIsMadeAgain(t *testing.T) {
 	})
 }
 
+// An outage is one on every backend, whether its client library fails at once or waits.
+func TestLock_ridesOutAShortOutageAtFirstToo(t *testing.T) {
+	each(t, map[string]error{
+		"no connection": &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED},
+		"a broken one":  fmt.Errorf("reading a reply: %w", io.EOF),
+	}, func(t *testing.T, b *backend, err error) {
+		down := fault{lost: true, err: err}
+		b.every(acquire, down)
+		m := b.client(t).Mutex("x")
+		assert.InDelta(t, ttl/2, took(func() { require.ErrorIs(t, m.Lock(context.Background()), err) }), float64(ttl/10))
+		assert.Less(t, len(b.calls(acquire)), 100, "it does not ask without a pause")
+		assert.LessOrEqual(t, took(func() { require.ErrorIs(t, m.TryLock(context.Background()), err) }), 30*time.Millisecond)
+
+		locked := make(chan error, 1)
+		go func() { locked <- m.Lock(context.Background()) }()
+		time.Sleep(ttl / 4)
+		b.every(acquire, fault{})
+		require.NoError(t, <-locked)
+	})
+}
+
 // The request whose outcome is unknown may yet take the lock.
 func TestTryLock_thatIsHeldAfterAFailureIsReleased(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
@@ -237,6 +262,27 @@ func TestLock_cleanUpEndsWhenTheLeaseMustHaveLapsed(t *testing.T) {
 		at := b.times(release)
 		assert.Greater(t, slices.Max(at), ttl-2*time.Second)
 		assert.Less(t, slices.Max(at), ttl+2*time.Second)
+	})
+}
+
+// A session that was about to end may be heard of again, by another lease, before it does.
+func TestLock_cleanUpGoesOnIfTheSessionDoes(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		began := time.Now()
+		heard := func(driver.Lease) time.Duration {
+			if left := ttl - time.Since(began); left > time.Millisecond {
+				return left
+			}
+			return ttl
+		}
+		b.next(acquire, unheard, unheard, unheard)
+		b.every(release, unreachable)
+		require.Error(t, clientOf(t, lasting(b, heard)).Mutex("x").Lock(t.Context()))
+		time.Sleep(ttl + time.Millisecond)
+		b.every(release, fault{})
+		asked := len(b.calls(release))
+		time.Sleep(2 * time.Second)
+		assert.Len(t, b.calls(release), asked+1)
 	})
 }
 

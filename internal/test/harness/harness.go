@@ -52,12 +52,18 @@ func ForURL(ttl time.Duration, format string, addrs []string) conformance.Harnes
 			return open(t, url, ttl, false).RWMutex(name)
 		},
 	}
-	h.Faults.Through = func(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
+	through := func(t conformance.TB, ttl time.Duration, via func(string) string, renew bool) *locker.Client {
 		ways := make([]string, len(addrs))
 		for i, addr := range addrs {
 			ways[i] = via(addr)
 		}
-		return mutexOf(open(t, to(ways), ttl, false), name)
+		return open(t, to(ways), ttl, renew)
+	}
+	h.Faults.Through = func(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
+		return mutexOf(through(t, ttl, via, false), name)
+	}
+	h.Faults.ThroughRenewing = func(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
+		return through(t, ttl, via, true).Mutex(name)
 	}
 	if runtime.GOOS != "windows" { // which stops no processes
 		h.Faults.Process = func(conformance.TB) *exec.Cmd {

@@ -226,6 +226,9 @@ func waitedFor(t *testing.T, b Inspection) {
 		s := look(t, c, "waited for")
 		b.wantHeld(t, s, m, names[i], true)
 		b.wantWaiters(t, s, names[i+1:])
+		if i < len(names)-1 {
+			require.NoError(t, patience.Result(t, async(func() error { <-m.Wanted(); return nil })), "the holder hears that somebody waits")
+		}
 		require.NoError(t, m.Unlock(t.Context()))
 	}
 }

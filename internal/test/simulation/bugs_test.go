@@ -30,6 +30,10 @@ var bugs = []bug{
 		"if errors.Is(err, ErrLost) && !h.endedByClose(now) {", "if errors.Is(err, ErrLost) {",
 	},
 	{
+		"a release gives up shortly before the end of a session that goes on after all", "b1cc234", "release.go",
+		"		pause = min(pause, left)\n", "		if pause >= left {\n			return false\n		}\n",
+	},
+	{
 		"Close does not wait for a function that is still returning", "14daa70", "release.go",
 		"if !h.works() {", "if true {",
 	},

@@ -75,10 +75,12 @@ func (p *process) travel(what string, id uint64, reply bool) (time.Duration, boo
 // request took, and holds the server.
 func (p *process) request(ctx context.Context, what string, id uint64, do func(age time.Duration) any) (any, error) {
 	w := p.world
-	w.requests.Add(1)
 	sent, answers := time.Now(), make(chan any, 4)
 	if p.dead.Load() {
 		return nil, errRefused
+	}
+	if w.calm && what == "extend" {
+		w.paced(id)
 	}
 	if w.blips && what == "ask" && w.first(id) && w.chance(0.5, "blip", id) {
 		time.Sleep(w.upTo(time.Millisecond, "blip takes", id))
@@ -142,4 +144,16 @@ func (w *world) first(owner uint64) bool {
 	asked := w.asked[owner]
 	w.asked[owner] = true
 	return !asked
+}
+
+// paced requires, where each request is answered, that not five for one hold are sent within TTL/8.
+func (w *world) paced(owner uint64) {
+	w.book.Lock()
+	defer w.book.Unlock()
+	at := append(w.sent[owner], time.Now())
+	at = at[max(0, len(at)-5):]
+	w.sent[owner] = at
+	if took := time.Since(at[0]); len(at) == 5 && took < w.ttl/8 {
+		w.breaks("a hold was extended 5 times within %v, with a TTL of %v", took, w.ttl)
+	}
 }

@@ -36,8 +36,7 @@ type world struct {
 	windows []window
 	names   []string
 
-	requests atomic.Int64
-	settled  atomic.Bool
+	settled atomic.Bool
 
 	mu     sync.Mutex // the server
 	server server
@@ -47,7 +46,8 @@ type world struct {
 
 	book   sync.Mutex // what the processes believe
 	active map[string][]*tenure
-	tokens map[string]uint64 // the largest that was granted
+	sent   map[uint64][]time.Time // the latest extensions, by owner
+	tokens map[string]uint64      // the largest that was granted
 	broken []string
 	trace  []string
 	events uint64 // a hash of the trace
@@ -70,7 +70,7 @@ func (w *world) String() string {
 // newWorld draws all that does not depend on what happens.
 func newWorld(seed uint64) *world {
 	w := &world{
-		dice: dice{seed, time.Now()}, truth: map[string]map[uint64]bool{}, asked: map[uint64]bool{}, active: map[string][]*tenure{}, tokens: map[string]uint64{},
+		dice: dice{seed, time.Now()}, truth: map[string]map[uint64]bool{}, asked: map[uint64]bool{}, active: map[string][]*tenure{}, sent: map[uint64][]time.Time{}, tokens: map[string]uint64{},
 	}
 	w.ttl = 200*time.Millisecond + w.upTo(5*time.Second, "ttl", 0)
 	w.quiet = 12 * w.ttl

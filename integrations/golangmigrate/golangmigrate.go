@@ -1,0 +1,193 @@
+// Package golangmigrate lets one of many programs run the migrations of
+// github.com/golang-migrate/migrate/v4, under a lock of any backend in place of the database's own.
+//
+// Its interface for databases has no context and no word for a lock that is lost. A statement that
+// runs goes on after a loss. A holder that was paused past its TTL hears of the loss at its next
+// step, by the clock; with [New] alone, the step before which it was paused is still made. With
+// [NewFenced], for PostgreSQL and SQLite, the database refuses that step: the fencing token is
+// checked in the transaction of the migration, and in that of the version.
+//
+//	inner, err := pgx.WithInstance(db, &pgx.Config{})
+//	d, err := golangmigrate.NewFenced(client.Mutex("migrate"), inner, golangmigrate.Postgres, "schema_migrations")
+//	m, err := migrate.NewWithInstance("iofs", source, "pgx5", d)
+//	err = m.Up()
+//
+// # What holds
+//
+// Every program that migrates the database uses a Driver of this package, with a lock of one name
+// at one backend. With NewFenced, what an earlier holder does after a later one has begun is undone
+// or was done before. Exceptions:
+//
+//   - A migration with a COMMIT of its own: what follows the COMMIT is not checked.
+//   - A migration that cannot run in a transaction, as CREATE INDEX CONCURRENTLY. Its first line has
+//     to be [NoTransaction]. The token is checked right before it, and it may run twice.
+//   - The settings x-multi-statement and x-no-tx-wrap of the drivers, which are not to be used.
+//   - Drop, which checks by the clock alone.
+//
+// A program that ends in the midst of a migration leaves the database dirty, as it does without
+// this package: migrate refuses to go on until somebody has called Force.
+//
+// The database keeps the newest token in the table fencing_tokens, which Lock creates. If the
+// lock's backend loses its data, tokens of etcd and ZooKeeper begin anew, and the database refuses
+// them until [locker.WithTokenBase] makes them larger.
+//
+// After an Unlock that returned an error, which may be [locker.ErrLost], migrate takes itself for
+// locked: make a new Migrate.
+//
+// # Through PgBouncer
+//
+// In transaction mode PgBouncer runs each statement on any of its connections. The advisory lock of
+// migrate's drivers belongs to a connection, so that there it excludes nobody, or stays for ever.
+// The locks here use no connection of the database. But migrate's drivers take their own once, when
+// they are made, to create their table. Have that happen in a transaction, which keeps one
+// connection, as the example OpenThroughPgBouncer does.
+package golangmigrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/golang-migrate/migrate/v4"
+	"github.com/golang-migrate/migrate/v4/database"
+
+	"github.com/go-locker/locker"
+)
+
+// Driver is a driver of migrate whose Lock and Unlock are those of a [locker.Mutex]. Each of its
+// other methods but Version and Close returns an error that matches [locker.ErrLost] once the hold
+// is lost.
+type Driver struct {
+	// LockTimeout is how long Lock waits. It has to be below the LockTimeout of migrate.Migrate,
+	// which forgets a Lock that takes longer, and never unlocks it. The default is a second less
+	// than migrate's.
+	LockTimeout time.Duration
+
+	inner database.Driver
+	mutex *locker.Mutex
+	fence *fencer // or nil
+
+	mu   sync.Mutex
+	hold *locker.Hold // or nil
+}
+
+var _ database.Driver = (*Driver)(nil)
+
+// New returns a Driver over inner, which is any of migrate's, without a fence.
+func New(m *locker.Mutex, inner database.Driver) *Driver {
+	return &Driver{LockTimeout: migrate.DefaultLockTimeout - time.Second, inner: inner, mutex: m}
+}
+
+// NewFenced returns a Driver over inner, which is one of migrate's for PostgreSQL (postgres, pgx,
+// pgx5) or SQLite (sqlite, sqlite3), with a fence. The table is that in which inner keeps the
+// version, as it is written in SQL. By default it is schema_migrations.
+func NewFenced(m *locker.Mutex, inner database.Driver, dialect Dialect, table string) (*Driver, error) {
+	f, err := newFencer(dialect, table)
+	if err != nil {
+		return nil, err
+	}
+	d := New(m, inner)
+	d.fence = f
+	return d, nil
+}
+
+// Open returns a Driver over what the inner driver opens, with the same Mutex: register a Driver
+// under a name of its own to use it by URL.
+func (d *Driver) Open(url string) (database.Driver, error) {
+	inner, err := d.inner.Open(url)
+	if err != nil {
+		return nil, err
+	}
+	return &Driver{LockTimeout: d.LockTimeout, inner: inner, mutex: d.mutex, fence: d.fence}, nil
+}
+
+// Close unlocks what is locked, and closes the inner driver.
+func (d *Driver) Close() error {
+	err := d.Unlock()
+	if errors.Is(err, database.ErrNotLocked) {
+		err = nil
+	}
+	return errors.Join(err, d.inner.Close())
+}
+
+// Lock waits for the lock, for LockTimeout at most. Then the error matches
+// [context.DeadlineExceeded]. With a fence it also waits for a transaction of an earlier holder.
+func (d *Driver) Lock() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.hold != nil {
+		return database.ErrLocked
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), d.LockTimeout)
+	defer cancel()
+	hold, err := d.mutex.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	if err := d.fence.begin(d.inner, hold.Token()); err != nil {
+		return errors.Join(err, hold.Unlock(context.Background()))
+	}
+	if ctx.Err() != nil { // nobody waits for this Lock any more
+		return errors.Join(ctx.Err(), hold.Unlock(context.Background()))
+	}
+	d.hold = hold
+	return nil
+}
+
+// Unlock releases the lock. It returns an error that matches [locker.ErrLost] if the lock was lost
+// before.
+func (d *Driver) Unlock() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.hold == nil {
+		return database.ErrNotLocked
+	}
+	hold := d.hold
+	d.hold = nil
+	return hold.Unlock(context.Background())
+}
+
+// Run runs a migration, unless the hold is over.
+func (d *Driver) Run(migration io.Reader) error {
+	token, err := d.token("run a migration")
+	if err != nil {
+		return err
+	}
+	return d.fence.run(d.inner, token, migration)
+}
+
+// SetVersion records a version, unless the hold is over.
+func (d *Driver) SetVersion(version int, dirty bool) error {
+	token, err := d.token(fmt.Sprintf("set version %d", version))
+	if err != nil {
+		return err
+	}
+	return d.fence.setVersion(d.inner, token, version, dirty)
+}
+
+// Version returns what the inner driver does. Migrate calls it with the lock and without it.
+func (d *Driver) Version() (version int, dirty bool, err error) { return d.inner.Version() }
+
+// Drop deletes everything in the database, unless the hold is over.
+func (d *Driver) Drop() error {
+	if _, err := d.token("drop"); err != nil {
+		return err
+	}
+	return d.inner.Drop()
+}
+
+// token returns the token of the hold, or an error if it is over or there is none.
+func (d *Driver) token(what string) (uint64, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.hold == nil {
+		return 0, fmt.Errorf("golangmigrate: %s: %w", what, locker.ErrNotHeld)
+	}
+	if err := d.hold.Err(); err != nil {
+		return 0, fmt.Errorf("golangmigrate: %s under %q: %w", what, d.mutex.Name(), err)
+	}
+	return d.hold.Token(), nil
+}

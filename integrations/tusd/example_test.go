@@ -1,0 +1,59 @@
+package tusd_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+
+	"github.com/tus/tusd/v2/pkg/filestore"
+	"github.com/tus/tusd/v2/pkg/handler"
+	"golang.org/x/exp/slog"
+
+	"github.com/go-locker/locker"
+	lockertusd "github.com/go-locker/locker/integrations/tusd"
+	_ "github.com/go-locker/locker/memory"
+)
+
+// Each of several servers over one folder does this.
+func Example() {
+	client, err := locker.Open(context.Background(), "mem://uploads") // or "redis://localhost:6379"
+	if err != nil {
+		panic(err)
+	}
+	defer client.Close()
+	dir, err := os.MkdirTemp("", "uploads") // a folder that all servers see
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+
+	composer := handler.NewStoreComposer()
+	filestore.New(dir).UseIn(composer)
+	lockertusd.New(client).UseIn(composer)
+	uploads, err := handler.NewHandler(handler.Config{
+		BasePath: "/files/", StoreComposer: composer,
+		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	if err != nil {
+		panic(err)
+	}
+	server := httptest.NewServer(http.StripPrefix("/files/", uploads))
+	defer server.Close()
+
+	request, err := http.NewRequestWithContext(context.Background(), http.MethodPost, server.URL+"/files/", nil)
+	if err != nil {
+		panic(err)
+	}
+	request.Header.Set("Tus-Resumable", "1.0.0")
+	request.Header.Set("Upload-Length", "5")
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		panic(err)
+	}
+	defer response.Body.Close()
+	fmt.Println(response.Status)
+	// Output: 201 Created
+}

@@ -1,0 +1,247 @@
+package sqllock
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"database/sql"
+	sqldriver "database/sql/driver"
+	"errors"
+	"fmt"
+	mrand "math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-locker/locker/driver"
+)
+
+// Dialect is what tells one database from another.
+type Dialect struct {
+	Locks, Waiters string // the tables, quoted
+
+	// Words of statements. Token is a function whose argument is the LastInsertId of the statement; "" if there is RETURNING.
+	Greatest, Ignore, Token string
+	Primary                 string // whether this server takes writes
+	Now, Wall               string // microseconds, by the database; or
+	Clock                   func() (now, wall int64)
+
+	// Prepare makes the tables, if they are missing. It is called before the first statement that writes, and again where NoTable is
+	// true of the error of one.
+	Prepare func(ctx context.Context, c *sql.Conn) error
+	NoTable func(error) bool
+
+	Again       func(error) bool // the statement has done nothing because of others: it is tried again until ctx ends
+	WrongServer func(error) bool // it was refused, as another on this connection would be
+
+	// Durable is what a statement is preceded by that has to be on disk when it is answered, and Lax what others are. They
+	// may be empty.
+	Durable, Lax string
+
+	Poll     time.Duration // after which the first who waits looks again, at first; it becomes ten times as long
+	Detached bool          // the client library may not return when ctx ends
+
+	Promises driver.Guarantees
+	Settings func(ctx context.Context, c *sql.Conn) (warnings []string, err error)
+}
+
+// Pools are where connections come from. They may be one.
+type Pools struct {
+	Ask  *sql.DB
+	Keep *sql.DB // for renewals and releases, which must not wait for those who ask
+	Read *sql.DB
+
+	Close func() error
+}
+
+// Driver implements driver.Driver, driver.BatchExtender, driver.Inspector, driver.Lister,
+// driver.ForceReleaser, driver.Warner and driver.TTLChecker.
+type Driver struct {
+	Dialect
+
+	pools   Pools
+	waiting waiting
+	known   tokens
+	sweeper sweeper
+
+	ctx    context.Context // of what goes on in the background
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+	ready  atomic.Bool // the tables are there
+}
+
+// New makes a Driver. It makes no request.
+func New(dialect Dialect, pools Pools) *Driver {
+	d := &Driver{Dialect: dialect, pools: pools}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	d.sweeper.begin()
+	return d
+}
+
+// Claim implements driver.Driver.
+func (d *Driver) Claim(req driver.Request) driver.Claim {
+	c := &claim{Request: req, of: d, key: key(req.Name), owner: make([]byte, 16)}
+	_, _ = rand.Read(c.owner) // never fails
+	return c
+}
+
+func key(name string) []byte {
+	sum := sha256.Sum256([]byte(name))
+	return sum[:]
+}
+
+// Guarantees implements driver.Driver.
+func (d *Driver) Guarantees() driver.Guarantees { return d.Promises }
+
+// CheckTTL refuses parts of a microsecond.
+func (d *Driver) CheckTTL(ttl time.Duration) error {
+	if ttl%time.Microsecond != 0 {
+		return fmt.Errorf("%w: a TTL of %v: the table has whole microseconds", driver.ErrUnsupported, ttl)
+	}
+	return nil
+}
+
+// Warnings implements driver.Warner.
+func (d *Driver) Warnings(ctx context.Context) ([]string, error) {
+	var warnings []string
+	err := d.run(ctx, d.pools.Read, false, func(ctx context.Context, c *sql.Conn) (err error) {
+		warnings, err = d.Settings(ctx, c)
+		return err
+	})
+	if err != nil && !d.NoTable(err) {
+		return nil, err
+	}
+	return warnings, nil
+}
+
+// Close ends what goes on in the background.
+func (d *Driver) Close() error {
+	d.cancel()
+	d.work.Wait()
+	return d.pools.Close()
+}
+
+const (
+	mostTries = 10                    // of connections that turn out to be useless
+	pause     = 10 * time.Millisecond // at most, before a statement that others were in the way of is tried again
+	lateLimit = 10 * time.Second      // for a statement whose caller has left
+)
+
+// run runs f on a connection of pool, before which the tables are there if it writes. It runs f again
+// if that has done nothing for a reason that may pass. If it returns an error, f may go on.
+func (d *Driver) run(ctx context.Context, pool *sql.DB, writes bool, f func(context.Context, *sql.Conn) error) error {
+	if !d.Detached {
+		return d.try(ctx, pool, writes, f)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	d.work.Add(1)
+	return driver.Detach(ctx, lateLimit, func(ctx context.Context) error {
+		defer d.work.Done()
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(d.ctx, cancel)()
+		return d.try(ctx, pool, writes, f)
+	})
+}
+
+func (d *Driver) try(ctx context.Context, pool *sql.DB, writes bool, f func(context.Context, *sql.Conn) error) error {
+	for tries := 1; ; tries++ {
+		err := d.once(ctx, pool, writes, f)
+		switch {
+		case err == nil || ctx.Err() != nil:
+			return err
+		case d.Again(err):
+			time.Sleep(mrand.N(pause))
+		case tries == mostTries:
+			return err
+		case d.NoTable(err) && writes:
+			d.ready.Store(false)
+		case !errors.Is(err, sqldriver.ErrBadConn) && !d.WrongServer(err):
+			return err
+		}
+	}
+}
+
+// once closes a connection that leads to a server which refuses what another may do.
+func (d *Driver) once(ctx context.Context, pool *sql.DB, writes bool, f func(context.Context, *sql.Conn) error) error {
+	c, err := pool.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	if writes && !d.ready.Load() {
+		err = d.Prepare(ctx, c)
+		d.ready.Store(err == nil)
+	}
+	if err == nil {
+		err = f(ctx, c)
+	}
+	if err != nil && d.WrongServer(err) {
+		_ = c.Raw(func(any) error { return sqldriver.ErrBadConn })
+	}
+	return err
+}
+
+// exec runs a statement, and returns how many rows it has changed.
+func (d *Driver) exec(ctx context.Context, pool *sql.DB, before, statement string, args ...any) (int64, error) {
+	var n int64
+	err := d.run(ctx, pool, true, func(ctx context.Context, c *sql.Conn) error {
+		if before != "" {
+			if _, err := c.ExecContext(ctx, before); err != nil {
+				return err
+			}
+		}
+		result, err := c.ExecContext(ctx, d.Fill(statement), args...)
+		if err == nil {
+			n, err = result.RowsAffected()
+		}
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return n, nil
+}
+
+// query returns the rows of a result, of which to returns where the columns go. Where there is no
+// table there are none.
+func query[Row any](ctx context.Context, d *Driver, to func(*Row) []any, statement string, args ...any) ([]Row, error) {
+	var all []Row
+	err := d.run(ctx, d.pools.Read, false, func(ctx context.Context, c *sql.Conn) error {
+		rows, err := c.QueryContext(ctx, d.Fill(statement), args...)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = rows.Close() }()
+		var some []Row
+		for rows.Next() {
+			var row Row
+			if err := rows.Scan(to(&row)...); err != nil {
+				return err
+			}
+			some = append(some, row)
+		}
+		all = some
+		return rows.Err()
+	})
+	switch {
+	case err == nil:
+		return all, nil
+	case d.NoTable(err):
+		return nil, nil
+	default:
+		return nil, err
+	}
+}
+
+var _ interface {
+	driver.Driver
+	driver.BatchExtender
+	driver.Inspector
+	driver.Lister
+	driver.ForceReleaser
+	driver.Warner
+	driver.TTLChecker
+} = (*Driver)(nil)

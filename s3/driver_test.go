@@ -1,0 +1,372 @@
+package s3_test
+
+import (
+	"context"
+	"crypto/rand"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
+	"github.com/go-locker/locker/s3"
+)
+
+func TestTokens_riseOverReleaseExpiryAndDeletion(t *testing.T) {
+	f := newFake()
+	d := relayTo(t, f).driver(t)
+	first := take(t, d, "name")
+	require.NoError(t, first.Release(t.Context()))
+	second := take(t, d, "name")
+	assert.Greater(t, second.Token(), first.Token())
+	held(t, d, "name")
+	f.forward(ttl + time.Second)
+	third := take(t, d, "name")
+	assert.Greater(t, third.Token(), second.Token(), "of a hold that has expired")
+	for _, key := range f.keys() {
+		f.remove(key)
+	}
+	f.forward(time.Second)
+	fourth := take(t, d, "name")
+	assert.Greater(t, fourth.Token(), third.Token(), "of an object that was deleted")
+	require.ErrorIs(t, third.Extend(t.Context(), ttl), locker.ErrLost)
+	require.ErrorIs(t, third.Release(t.Context()), locker.ErrLost)
+	held(t, d, "name")
+}
+
+// The store's times are cut to seconds: a hold is over when they are a second more than the TTL
+// apart.
+func TestExpiry_neverEarly(t *testing.T) {
+	f := newFake()
+	d := relayTo(t, f).driver(t)
+	f.set(time.Date(2030, 1, 1, 0, 0, 0, 999e6, time.UTC))
+	take(t, d, "name")
+	f.set(time.Date(2030, 1, 1, 0, 0, 10, 998e6, time.UTC)) // cut, that is 10 s after 0 s
+	held(t, d, "name")
+	f.set(time.Date(2030, 1, 1, 0, 0, 11, 0, time.UTC))
+	take(t, d, "name")
+}
+
+func TestAsk_whoseReplyWasLostIsGrantedOnce(t *testing.T) {
+	onEach(t, func(t *testing.T, r *relay) {
+		d := r.driver(t)
+		require.NoError(t, take(t, d, "other").Release(t.Context()))
+		lose(r, 1, http.MethodPut)
+		c := d.Claim(request("name"))
+		_, err := c.Ask(t.Context())
+		require.Error(t, err)
+		require.NotErrorIs(t, err, locker.ErrHeld)
+		held(t, d, "name")
+		_, err = c.Ask(t.Context())
+		require.NoError(t, err)
+		assert.Greater(t, c.Validity(), ttl*9/10)
+		state, err := d.Inspect(t.Context(), "name")
+		require.NoError(t, err)
+		assert.Equal(t, c.Token(), state.Token)
+		require.NoError(t, c.Release(t.Context()))
+	})
+}
+
+// A request that was sent again on its way is refused what it has done.
+func TestWrites_thatAreSentTwice(t *testing.T) {
+	onEach(t, func(t *testing.T, r *relay) {
+		d := r.driver(t)
+		require.NoError(t, take(t, d, "other").Release(t.Context()))
+		twice(r)
+		c := take(t, d, "name")
+		held(t, d, "name")
+		require.NoError(t, c.Extend(t.Context(), ttl))
+		require.NoError(t, c.Release(t.Context()))
+		require.NoError(t, take(t, d, "name").Release(t.Context()))
+	})
+}
+
+func TestRelease_whoseReplyWasLost(t *testing.T) {
+	onEach(t, func(t *testing.T, r *relay) {
+		d := r.driver(t)
+		c := take(t, d, "name")
+		lose(r, 1, http.MethodPut)
+		require.Error(t, c.Release(t.Context()))
+		require.NoError(t, c.Release(t.Context()))
+		next := take(t, d, "name")
+		require.ErrorIs(t, c.Release(t.Context()), locker.ErrLost, "nobody can tell any more")
+		require.NoError(t, next.Extend(t.Context(), ttl))
+	})
+}
+
+// A take that arrives after Release takes nothing, whether there was an object or not.
+func TestLate_takeAfterRelease(t *testing.T) {
+	onEach(t, func(t *testing.T, r *relay) {
+		d := r.driver(t)
+		require.NoError(t, take(t, d, "released before").Release(t.Context()))
+		for _, name := range []string{"released before", "new"} {
+			c := d.Claim(request(name))
+			arrive := delayed(r, func() {
+				_, err := c.Ask(t.Context())
+				require.Error(t, err)
+			})
+			require.NoError(t, c.Release(t.Context()), name)
+			assert.Equal(t, http.StatusPreconditionFailed, arrive(), name)
+			next := take(t, d, name)
+			require.NoError(t, next.Release(t.Context()))
+		}
+	})
+}
+
+func TestLate_extendAfterRelease(t *testing.T) {
+	onEach(t, func(t *testing.T, r *relay) {
+		d := r.driver(t)
+		c := take(t, d, "name")
+		arrive := delayed(r, func() { require.Error(t, c.Extend(t.Context(), ttl)) })
+		require.NoError(t, c.Release(t.Context()))
+		assert.Equal(t, http.StatusPreconditionFailed, arrive())
+		take(t, d, "name")
+	})
+}
+
+// A process that stops between its read and its write acts on the state that it has read, or not.
+func TestLate_takeAfterAnother(t *testing.T) {
+	onEach(t, func(t *testing.T, r *relay) {
+		d := r.driver(t)
+		first := take(t, d, "name")
+		require.NoError(t, first.Release(t.Context()))
+		c := d.Claim(request("name"))
+		arrive := delayed(r, func() {
+			_, err := c.Ask(t.Context())
+			require.Error(t, err)
+		})
+		next := take(t, d, "name")
+		assert.Equal(t, http.StatusPreconditionFailed, arrive())
+		require.NoError(t, next.Extend(t.Context(), ttl))
+		_, err := c.Ask(t.Context())
+		require.ErrorIs(t, err, locker.ErrHeld)
+		require.NoError(t, next.Release(t.Context()))
+	})
+}
+
+// A hold that is over here is not extended, though the store would.
+func TestExtend_afterExpiry(t *testing.T) {
+	d := relayTo(t, newFake()).driver(t)
+	short := request("name")
+	short.TTL = 3 * time.Second
+	c := d.Claim(short)
+	_, err := c.Ask(t.Context())
+	require.NoError(t, err)
+	eventually(t, "the hold is over", func() bool { return c.Validity() <= 0 })
+	require.ErrorIs(t, c.Extend(t.Context(), short.TTL), locker.ErrLost)
+	require.ErrorIs(t, c.Release(t.Context()), locker.ErrLost)
+	take(t, d, "name")
+}
+
+// Renewals may run at once, and beside a call of the application.
+func TestExtend_severalAtOnce(t *testing.T) {
+	onEach(t, func(t *testing.T, r *relay) {
+		c := take(t, r.driver(t), "name")
+		var all sync.WaitGroup
+		for range 3 {
+			all.Go(func() { assert.NoError(t, c.Extend(t.Context(), ttl)) })
+		}
+		all.Wait()
+		require.NoError(t, c.Release(t.Context()))
+	})
+}
+
+func TestAsk_severalAtOnceOneIsGranted(t *testing.T) {
+	onEach(t, func(t *testing.T, r *relay) {
+		d := r.driver(t)
+		var granted atomic.Int32
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				_, err := claims.Take(t.Context(), d, request("name"))
+				if err == nil {
+					granted.Add(1)
+					return
+				}
+				assert.ErrorIs(t, err, locker.ErrHeld)
+			})
+		}
+		all.Wait()
+		assert.EqualValues(t, 1, granted.Load())
+	})
+}
+
+// An answer such as 409 or 503 says nothing of the lock.
+func TestAsk_ofABusyStoreLooksAgain(t *testing.T) {
+	for _, status := range []int{http.StatusConflict, http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable} {
+		for _, method := range []string{http.MethodGet, http.MethodPut} {
+			r := relayTo(t, newFake())
+			d := r.driver(t)
+			require.NoError(t, take(t, d, "other").Release(t.Context()))
+			var left atomic.Int32
+			left.Store(2)
+			r.answer(func(w http.ResponseWriter, request *http.Request) {
+				if request.Method == method && left.Add(-1) >= 0 {
+					answer(w, status, "Busy")
+					return
+				}
+				r.store.ServeHTTP(w, request)
+			})
+			c := take(t, d, "name")
+			left.Store(1000)
+			_, err := claims.Take(t.Context(), d, request("new"))
+			require.Error(t, err)
+			require.NotErrorIs(t, err, locker.ErrHeld, "%s %d", method, status)
+			left.Store(2)
+			require.NoError(t, c.Extend(t.Context(), ttl))
+			left.Store(2)
+			require.NoError(t, c.Release(t.Context()))
+		}
+	}
+}
+
+func TestAsk_endsWithItsContext(t *testing.T) {
+	r := relayTo(t, newFake())
+	d := r.driver(t)
+	release := make(chan struct{})
+	r.answer(func(http.ResponseWriter, *http.Request) { <-release })
+	defer close(release)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	for range 2 { // one makes the self-test, the other waits for it
+		go func() {
+			_, err := d.Claim(request("name")).Ask(ctx)
+			done <- err
+		}()
+	}
+	cancel()
+	require.ErrorIs(t, <-done, context.Canceled)
+	require.ErrorIs(t, <-done, context.Canceled)
+}
+
+func TestAsk_refuses(t *testing.T) {
+	d := relayTo(t, newFake()).driver(t)
+	for _, ttl := range []time.Duration{time.Second, 2999 * time.Millisecond, 3500 * time.Millisecond, 13 * time.Hour} {
+		require.ErrorIs(t, d.CheckTTL(ttl), locker.ErrUnsupported)
+	}
+	require.NoError(t, d.CheckTTL(3*time.Second))
+	shared := request("name")
+	shared.Shared = true
+	_, err := d.Claim(shared).Ask(t.Context())
+	require.ErrorIs(t, err, locker.ErrUnsupported)
+	assert.Equal(t, time.Minute, d.DefaultTTL())
+}
+
+func TestNames_andMetadataOfAnyKind(t *testing.T) {
+	onEach(t, func(t *testing.T, r *relay) {
+		d := r.driver(t)
+		for _, name := range []string{"a/b", "a", "..", "a\x00b", strings.Repeat("ü", 300), strings.Repeat("ü", 301), "=x", " "} {
+			req := request(name)
+			req.Metadata = "\xff\x00" + name
+			c := d.Claim(req)
+			_, err := c.Ask(t.Context())
+			require.NoError(t, err, "%.20q", name)
+			state, err := d.Inspect(t.Context(), name)
+			require.NoError(t, err)
+			assert.Equal(t, req.Metadata, state.Holder.Metadata)
+			var by *driver.HeldError
+			_, err = d.Claim(request(name)).Ask(t.Context())
+			require.ErrorAs(t, err, &by)
+			assert.Equal(t, req.Metadata, by.Holder.Metadata)
+		}
+	})
+}
+
+func TestForceRelease(t *testing.T) {
+	onEach(t, func(t *testing.T, r *relay) {
+		d := r.driver(t)
+		require.ErrorIs(t, d.ForceRelease(t.Context(), "name", driver.State{Held: true, Token: 1}), locker.ErrNotHeld)
+		c := take(t, d, "name")
+		shown, err := d.Inspect(t.Context(), "name")
+		require.NoError(t, err)
+		assert.True(t, shown.Held)
+		assert.LessOrEqual(t, shown.Left, ttl)
+		other := shown
+		other.Token++
+		require.ErrorIs(t, d.ForceRelease(t.Context(), "name", other), locker.ErrHeld)
+		require.NoError(t, d.ForceRelease(t.Context(), "name", shown))
+		require.ErrorIs(t, c.Extend(t.Context(), ttl), locker.ErrLost)
+		require.ErrorIs(t, c.Release(t.Context()), locker.ErrLost)
+		next := take(t, d, "name")
+		assert.Greater(t, next.Token(), c.Token())
+		require.ErrorIs(t, d.ForceRelease(t.Context(), "name", shown), locker.ErrHeld)
+	})
+}
+
+// What a lock costs, as docs/backends/s3.md has it.
+func TestCounts(t *testing.T) {
+	onEach(t, func(t *testing.T, r *relay) {
+		d := r.driver(t)
+		first := r.count(func() { require.NoError(t, take(t, d, "name").Release(t.Context())) })
+		assert.Equal(t, map[string]int{"GET": 1, "PUT": 6, "DELETE": 2}, first, "with the self-test")
+		for _, name := range []string{"name", "new"} {
+			var c driver.Claim
+			assert.Equal(t, map[string]int{"GET": 1, "PUT": 1}, r.count(func() { c = take(t, d, name) }))
+			assert.Equal(t, map[string]int{"GET": 1}, r.count(func() { held(t, d, name) }))
+			assert.Equal(t, map[string]int{"PUT": 1}, r.count(func() { require.NoError(t, c.Extend(t.Context(), ttl)) }))
+			assert.Equal(t, map[string]int{"PUT": 1}, r.count(func() { require.NoError(t, c.Release(t.Context())) }))
+		}
+		another := s3.NewDriver(r.client(t), "bucket", "")
+		assert.Equal(t, map[string]int{"GET": 1, "PUT": 1}, r.count(func() { take(t, another, rand.Text()) }), "the self-test is the bucket's")
+		assert.NoError(t, another.Close())
+		assert.Empty(t, r.count(func() { require.NoError(t, d.Claim(request("never asked")).Release(t.Context())) }))
+	})
+}
+
+// Waiters look at intervals that grow to 2 s, each with a jitter of its own.
+func TestPauses(t *testing.T) {
+	f := newFake()
+	d := relayTo(t, f).driver(t)
+	long := request("name")
+	long.TTL = time.Hour
+	start := time.Now()
+	f.set(start)
+	_, err := d.Claim(long).Ask(t.Context())
+	require.NoError(t, err)
+	waiter := d.Claim(long)
+	var pauses []time.Duration
+	for range 20 {
+		next, err := waiter.Ask(t.Context())
+		require.ErrorIs(t, err, locker.ErrHeld)
+		pauses = append(pauses, next)
+	}
+	assert.Less(t, pauses[0], 110*time.Millisecond)
+	for _, p := range pauses[12:] {
+		assert.GreaterOrEqual(t, p, time.Second)
+		assert.LessOrEqual(t, p, 2*time.Second)
+	}
+	assert.NotEqual(t, pauses[18], pauses[19])
+	f.set(start.Add(time.Hour))
+	next, err := waiter.Ask(t.Context())
+	require.ErrorIs(t, err, locker.ErrHeld)
+	assert.LessOrEqual(t, next, 200*time.Millisecond, "the hold is about to expire")
+}
+
+// A store may answer a read with the time or the ETag of another write than the text is of.
+func TestAsk_ofAReadThatHasMetAWrite(t *testing.T) {
+	f := newFake()
+	r := relayTo(t, f)
+	d := r.driver(t)
+	require.NoError(t, take(t, d, "name").Release(t.Context()))
+	yesterday := time.Now().Add(-24 * time.Hour).UTC().Format(http.TimeFormat)
+	holder := take(t, d, "name")
+	for header, of := range map[string]string{"Last-Modified": yesterday, "ETag": `"0123456789abcdef0123456789abcdef"`} {
+		var torn atomic.Bool
+		r.answer(func(w http.ResponseWriter, request *http.Request) {
+			r.store.ServeHTTP(&headers{w, func() {
+				if request.Method == http.MethodGet && !torn.Swap(true) {
+					w.Header().Set(header, of)
+				}
+			}}, request)
+		})
+		held(t, d, "name")
+		require.NoError(t, holder.Extend(t.Context(), ttl))
+	}
+}

@@ -1,0 +1,171 @@
+// Package s3 is locker on object storage that has conditional writes: a lock is an object of a
+// bucket of Amazon S3, or of another store that speaks its protocol.
+//
+// Importing it makes s3:// known to locker.Open:
+//
+//	s3://bucket/folder?region=eu-central-1
+//	s3://bucket/folder?endpoint=https://s3.example.com
+//
+// The folder is locker unless the URL names another. Credentials come from where programs on
+// Amazon's SDK find them, such as AWS_ACCESS_KEY_ID, a profile or a role: a URL takes none. Without
+// region that is the SDK's, too, or us-east-1 if there is an endpoint.
+//
+// # The object
+//
+// An object has the name of its lock, escaped, and a JSON text: name, owner, metadata, token, TTL in
+// seconds, whether the hold was released, and a random request. No two requests write the same text,
+// so an ETag never comes back: a write that asks for an ETag acts on the state that its sender has
+// read, or not at all.
+//
+//   - Take: read the object; if there is none, write with If-None-Match: *. If it is released or has
+//     expired, write with If-Match: its ETag. The token is one more than the last, or the store's
+//     clock in microseconds if that is more.
+//   - Extend: write with If-Match: the ETag of the hold's latest write.
+//   - Release: the same, and the text says so. The object stays, for its token.
+//
+// # What an answer means
+//
+// 200 means that the write was made. 412 means that the object is another than the one that was
+// asked for, and no more: a proxy or a client that sends a request again is refused what the first
+// one did. So the object is read after a 412 and after a lost reply, and its owner tells who holds
+// the lock. The SDK's own retries are off. 409, 429, 500 and 503 are no answer: the object is read
+// again, four times in all, 20 to 200 ms apart.
+//
+// # Expiry
+//
+// A hold has expired when the store's Date is later than the object's Last-Modified by the TTL and
+// one second. Both are the store's clock, cut to whole seconds, and of one reply: the second is for
+// what was cut off. No clock of a client is compared with another's. The holder counts for itself,
+// from before it sent the request. So a hold expires at the store up to a second after its TTL.
+//
+// The alternative would be a wait of one TTL by the observer's own clock, from when it first saw the
+// ETag. It needs no clock of the store. But a process that tries once, such as a job that is started
+// each hour, would never get the lock of a holder that has crashed.
+//
+// # Late requests
+//
+// A request that arrives late asks for an ETag. Release after a take that was not answered reads the
+// object. If the take may still succeed, because the object is as it was then, Release writes it
+// anew, so that it may not. An Extend that arrives after Release is refused. An Extend that arrives
+// after its hold has expired may be accepted, if nobody has taken the lock since: its holder has
+// lost it by its own clock, and releases it.
+//
+// # Sweeping
+//
+// Objects that nobody has written for a day are deleted, with If-Match, by Drivers that are in use:
+// a TTL is 12 hours at most. A new object's token is the store's clock, so it is larger than that
+// of an object which was deleted later than in the second of its grant. A lifecycle rule that
+// deletes the folder's objects after a day does the same.
+//
+// docs/backends/s3.md in the repository has what a deployment needs to know.
+package s3
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
+)
+
+const (
+	defaultFolder = "locker"
+	defaultTTL    = time.Minute
+	minTTL        = 3 * time.Second
+	maxTTL        = 12 * time.Hour
+)
+
+// New makes a Client on a client of the caller's, with the locks in folder of bucket; "" is locker.
+func New(client *s3.Client, bucket, folder string, opts ...locker.Option) (*locker.Client, error) {
+	return locker.New(NewDriver(client, bucket, folder), opts...)
+}
+
+// NewDriver makes a Driver on a client of the caller's. The client's retries and checksums are not
+// used.
+func NewDriver(client *s3.Client, bucket, folder string) *Driver {
+	if folder = strings.Trim(folder, "/"); folder == "" {
+		folder = defaultFolder
+	}
+	d := &Driver{client: client, bucket: bucket, folder: folder + "/", close: func() {}}
+	o := client.Options()
+	d.store = storeOf(aws.ToString(o.BaseEndpoint) + " " + o.Region + " " + bucket)
+	d.open, d.end = context.WithCancel(context.Background())
+	return d
+}
+
+// Driver implements driver.Driver, driver.Inspector, driver.ForceReleaser, driver.TTLChecker and
+// driver.TTLDefaulter.
+type Driver struct {
+	client         *s3.Client
+	bucket, folder string
+	store          *store
+	close          func()
+
+	open     context.Context // until Close
+	end      context.CancelFunc
+	sweeping sync.WaitGroup
+	mu       sync.Mutex // guards swept
+	swept    time.Time
+}
+
+// Close ends a sweep, and closes the connections of a client that open made.
+func (d *Driver) Close() error {
+	d.end()
+	d.sweeping.Wait()
+	d.close()
+	return nil
+}
+
+// Guarantees returns what one bucket promises.
+func (d *Driver) Guarantees() driver.Guarantees {
+	return driver.Guarantees{
+		driver.Exclusive: {Level: driver.LevelConditional, Condition: "while the store's clocks are sane and agree within TTL/100, " +
+			"and it compares and writes in one step; one that ignores conditions is refused"},
+		driver.Failover: {Level: driver.LevelConditional, Condition: "as far as the store keeps what it has confirmed, and reads show it at once, " +
+			"as in one region of Amazon S3; a switch to a replicated bucket can lose the lock"},
+		driver.Fencing: {Level: driver.LevelConditional, Condition: "if nobody deletes an object in the second in which its lock was granted"},
+		driver.FencingDurable: {Level: driver.LevelConditional, Condition: "while the store's clock is not set back, " +
+			"and no object is lost in the second in which its lock was granted"},
+		driver.Ordered: {Level: driver.LevelNo, Condition: "waiters look at random times"},
+		driver.Woken:   {Level: driver.LevelNo, Condition: "waiters look every 2 s at most, or each quarter of a TTL"},
+	}
+}
+
+// DefaultTTL returns a minute: each renewal costs a write.
+func (d *Driver) DefaultTTL() time.Duration { return defaultTTL }
+
+// CheckTTL accepts whole seconds, from 3 s to 12 h. The store's times have no more.
+func (d *Driver) CheckTTL(ttl time.Duration) error {
+	if ttl < minTTL || ttl > maxTTL || ttl%time.Second != 0 {
+		return fmt.Errorf("%w: a TTL of %v: object storage counts whole seconds, take one from %v to %v", driver.ErrUnsupported, ttl, minTTL, maxTTL)
+	}
+	return nil
+}
+
+// key returns the key of a lock's object. A folder of a file system may have the objects: so there
+// is no slash in the name, and it is not longer than the name of a file.
+func (d *Driver) key(name string) string {
+	escaped := url.QueryEscape(name)
+	if len(escaped) > 200 {
+		sum := sha256.Sum256([]byte(name))
+		escaped = "=" + hex.EncodeToString(sum[:]) // QueryEscape leaves no =
+	}
+	return d.folder + escaped + ".lock"
+}
+
+var _ interface {
+	driver.Driver
+	driver.Inspector
+	driver.ForceReleaser
+	driver.TTLChecker
+	driver.TTLDefaulter
+} = (*Driver)(nil)

@@ -1,0 +1,83 @@
+package sqlite_test
+
+import (
+	"context"
+	"database/sql"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/internal/test/harness"
+	"github.com/go-locker/locker/internal/test/testwait"
+)
+
+// The suite on one file, each Locker on a pool of its own. There is no network, and nobody can set
+// the clock.
+func TestConformance(t *testing.T) {
+	testwait.OnlyNightly(t, "processes that come and go write to one file, and it takes minutes")
+	path := file(t)
+	h := harness.ForURL(2*time.Second, "sqlite://%s?synchronous=full", []string{path})
+	h.RW = nil // there are no shares
+	h.Deviations = map[string]string{
+		"a hold lasts though the server loses its data":                       "the lock is a row of a file, and is gone with it",
+		"a random history is that of one lock though servers lose their data": "the lock is a row of a file, and is gone with it",
+	}
+	h.Faults.Through = nil
+	h.Faults.StopServer = func(t conformance.TB) (resume func()) { return lockFile(t, path) }
+	if exchange != nil {
+		h.Faults.KillServer = func(t conformance.TB) (restart func()) { return takeAway(t, path, false) }
+		h.Faults.WipeServer = func(t conformance.TB) (restart func()) { return takeAway(t, path, true) }
+	}
+	h.Faults.Revoke = func(t conformance.TB, name string) {
+		statement(t, path, func(ctx context.Context, c *sql.Conn) error {
+			_, err := c.ExecContext(ctx, "DELETE FROM locker_locks WHERE name = ?", []byte("locker:"+name))
+			return err
+		})()
+	}
+	conformance.Run(t, h)
+}
+
+func check(t conformance.TB, err error) {
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+}
+
+// lockFile does what a process does that is stopped while it writes.
+func lockFile(t conformance.TB, path string) (unlock func()) {
+	return statement(t, path, func(ctx context.Context, c *sql.Conn) error {
+		_, err := c.ExecContext(ctx, "BEGIN IMMEDIATE")
+		return err
+	})
+}
+
+// statement runs f on a connection of its own.
+func statement(t conformance.TB, path string, f func(context.Context, *sql.Conn) error) (end func()) {
+	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(20000)&_pragma=journal_mode(WAL)")
+	check(t, err)
+	c, err := db.Conn(context.Background())
+	check(t, err)
+	check(t, f(context.Background(), c))
+	return func() {
+		check(t, c.Close())
+		check(t, db.Close())
+	}
+}
+
+// takeAway has nothing be at path that can be opened, until restart is called, and the file be lost or not.
+func takeAway(t conformance.TB, path string, lose bool) (restart func()) {
+	away := path + ".away"
+	check(t, os.Mkdir(away, 0o700))
+	check(t, exchange(path, away))
+	if lose {
+		for _, file := range []string{away, path + "-wal", path + "-shm"} {
+			check(t, os.RemoveAll(file))
+		}
+		return func() { check(t, os.Remove(path)) }
+	}
+	return func() {
+		check(t, exchange(path, away))
+		check(t, os.Remove(away))
+	}
+}

@@ -1,0 +1,308 @@
+package sqlite_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/fence"
+	"github.com/go-locker/locker/fence/sqlfence"
+	"github.com/go-locker/locker/internal/sqllock"
+	"github.com/go-locker/locker/sqlite"
+)
+
+// A machine that has restarted has a clock that begins anew. A hold that was not released lasts one more TTL from when somebody
+// looks, and what was released is free.
+func TestRestart_ofTheMachine(t *testing.T) {
+	t.Parallel()
+	path := file(t)
+	const ttl = 8 * time.Second
+	before := newClient(t, path, locker.WithTTL(ttl), locker.WithoutRenewal())
+	held, released := before.Mutex("held"), before.Mutex("released")
+	require.NoError(t, held.Lock(t.Context()))
+	require.NoError(t, released.Lock(t.Context()))
+	last := released.FencingToken()
+	require.NoError(t, released.Unlock(t.Context()))
+	for _, until := range []int64{1, 1 << 60} { // the new clock is ahead of what was written by the old one, or far behind
+		execute(t, path, "UPDATE locker_locks SET until = ?", until)
+		execute(t, path, "INSERT INTO locker_waiters VALUES ((SELECT lock_key FROM locker_locks WHERE name = ?), 1, 'x', '', ?)", []byte("locker:released"), until)
+		execute(t, path, "UPDATE locker_boot SET id = 'the last one'")
+		after := newClient(t, path)
+		require.NoError(t, after.Mutex("another").TryLock(t.Context()))
+		require.NoError(t, after.Mutex("released").TryLock(t.Context()))
+		require.ErrorIs(t, after.Mutex("held").TryLock(t.Context()), locker.ErrHeld)
+		state, err := after.Inspect(t.Context(), "held")
+		require.NoError(t, err)
+		assert.Positive(t, state.Left)
+		assert.LessOrEqual(t, state.Left, ttl)
+		next, err := after.Inspect(t.Context(), "released")
+		require.NoError(t, err)
+		assert.Greater(t, next.Token, last)
+		last = next.Token
+		require.NoError(t, after.Close())
+	}
+	m := newClient(t, path).Mutex("held")
+	require.NoError(t, m.Lock(withTimeout(t, 30*time.Second)), "after a TTL it is free")
+}
+
+// Nobody can write while another process has a transaction open. ctx ends the wait, whatever it is for, and it is an error, not ErrHeld.
+func TestLock_whileAnotherProcessIsStoppedWhileItWrites(t *testing.T) {
+	t.Parallel()
+	path := file(t)
+	c := newClient(t, path)
+	held := c.Mutex("held")
+	require.NoError(t, held.Lock(t.Context()))
+	resume := lockFile(conformance.TB(t), path)
+	for name, call := range map[string]func(context.Context) error{
+		"Lock": c.Mutex("free").Lock, "TryLock": c.Mutex("free too").TryLock, "Extend": held.Extend,
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		began := time.Now()
+		err := call(ctx)
+		assert.Less(t, time.Since(began), 5*time.Second, name)
+		require.Error(t, err, name)
+		require.NotErrorIs(t, err, locker.ErrHeld, name)
+		require.NotErrorIs(t, err, locker.ErrLost, name)
+		cancel()
+	}
+	require.ErrorIs(t, c.Mutex("held").TryLock(t.Context()), locker.ErrHeld, "who only reads is not kept")
+	unlocked := async(func() error { return held.Unlock(t.Context()) })
+	resume()
+	require.NoError(t, await(t, unlocked))
+	for _, name := range []string{"free", "free too", "held"} {
+		require.NoError(t, c.Mutex(name).Lock(withTimeout(t, time.Minute)), "what was given up takes nothing that stays")
+	}
+}
+
+// What a take does late, after its claim was released, is nothing.
+func TestRelease_beforeItsTakeArrives(t *testing.T) {
+	t.Parallel()
+	path := file(t)
+	app := pool(t, path)
+	d, err := sqlite.NewDriver(app)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	req := driver.Request{Name: "x", TTL: 20 * time.Second}
+	first := d.Claim(req)
+	_, err = first.Ask(t.Context()) // the tables and the row are there
+	require.NoError(t, err)
+	require.NoError(t, first.Release(t.Context()))
+
+	resume := lockFile(conformance.TB(t), path)
+	late := d.Claim(req)
+	_, err = late.Ask(withTimeout(t, 50*time.Millisecond))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	releasing := async(func() error { return late.Release(t.Context()) }) // on another connection: one of the two comes first
+	resume()
+	require.NoError(t, await(t, releasing))
+	eventually(t, "it is free", func() bool {
+		state, err := d.(driver.Inspector).Inspect(t.Context(), "x")
+		return err == nil && !state.Held
+	})
+	next := d.Claim(req)
+	_, err = next.Ask(t.Context())
+	require.NoError(t, err)
+	assert.Greater(t, next.Token(), first.Token())
+	require.NoError(t, next.Release(t.Context()))
+}
+
+// Names that come and go leave no rows behind, and their tokens go on rising, though the wall clock was set back.
+func TestSweep(t *testing.T) {
+	t.Parallel()
+	path := file(t)
+	d, err := sqlite.NewDriver(pool(t, path))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	take := func(name string) driver.Claim {
+		c := d.Claim(driver.Request{Name: name, TTL: 20 * time.Second})
+		_, err := c.Ask(t.Context())
+		require.NoError(t, err)
+		return c
+	}
+	held := take("held")
+	for i := range 20 {
+		require.NoError(t, take(fmt.Sprint(i)).Release(t.Context()))
+	}
+	const future = 1 << 60
+	execute(t, path, "UPDATE locker_locks SET token = ? WHERE name = ?", future, []byte("7"))
+	execute(t, path, "INSERT INTO locker_waiters SELECT lock_key, 1, X'78', '', 0 FROM locker_locks WHERE name = ?", []byte("7"))
+	rows := func() int { return value[int](t, path, "SELECT count(*) FROM locker_locks WHERE lock_key <> X''") }
+	sweep := func(idle time.Duration) {
+		for range 2 { // from somewhere to the end, and from the beginning
+			require.NoError(t, d.(*sqllock.Driver).Sweep(t.Context(), idle))
+		}
+	}
+	sweep(sqllock.Idle)
+	assert.Equal(t, 21, rows(), "they were used a moment ago")
+	assert.Zero(t, value[int](t, path, "SELECT count(*) FROM locker_waiters"), "who died is gone")
+	sweep(-time.Hour) // as if in an hour
+	assert.Equal(t, 1, rows(), "one is held")
+	require.NoError(t, held.Extend(t.Context(), 20*time.Second))
+	again := take("7")
+	assert.Greater(t, again.Token(), uint64(future))
+	require.NoError(t, again.Release(t.Context()))
+	require.NoError(t, held.Release(t.Context()))
+}
+
+// An application's own pool may have no busy_timeout, and its transactions keep locks waiting, no longer.
+func TestNew_onAPoolOfTheApplication(t *testing.T) {
+	t.Parallel()
+	path := file(t)
+	db, err := sql.Open("sqlite", path)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	c, err := sqlite.New(db, locker.WithTTL(20*time.Second))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	_, err = db.ExecContext(t.Context(), "CREATE TABLE orders (id INTEGER PRIMARY KEY, state TEXT)")
+	require.NoError(t, err)
+	tx, err := db.BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	_, err = tx.ExecContext(t.Context(), "INSERT INTO orders VALUES (1, 'new')")
+	require.NoError(t, err)
+	m := c.Mutex("x")
+	locking := async(func() error { return m.Lock(t.Context()) })
+	select {
+	case err := <-locking:
+		require.NoError(t, err)
+		t.Fatal("it was locked while the file could not be written")
+	case <-time.After(50 * time.Millisecond):
+	}
+	require.NoError(t, tx.Commit())
+	require.NoError(t, await(t, locking))
+	require.ErrorIs(t, newClient(t, path).Mutex("x").TryLock(t.Context()), locker.ErrHeld, "it is the same lock")
+	require.NoError(t, m.Unlock(t.Context()))
+
+	memory, err := sql.Open("sqlite", ":memory:")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = memory.Close() })
+	alone, err := sqlite.New(memory, locker.WithTTL(time.Second))
+	require.NoError(t, err)
+	require.ErrorContains(t, alone.Mutex("x").TryLock(t.Context()), "in memory")
+	require.NoError(t, alone.Close())
+	_, err = sqlite.New(nil)
+	require.Error(t, err)
+}
+
+// A file that has taken the place of another has other locks. Who has the old one open hears of it.
+func TestFile_isReplaced(t *testing.T) {
+	t.Parallel()
+	path := file(t)
+	c := newClient(t, path, locker.WithTTL(10*time.Second))
+	m := c.Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	token := m.FencingToken()
+	for _, name := range []string{path, path + "-wal", path + "-shm"} {
+		require.NoError(t, os.Remove(name))
+	}
+	other := newClient(t, path).Mutex("x")
+	require.NoError(t, other.Lock(t.Context()))
+	assert.Greater(t, other.FencingToken(), token)
+	require.ErrorIs(t, m.Extend(t.Context()), locker.ErrLost)
+	require.ErrorIs(t, c.Mutex("x").TryLock(t.Context()), locker.ErrHeld, "both have the new file")
+	require.NoError(t, other.Unlock(t.Context()))
+}
+
+// What cannot be written is an error, and what is not there is not made by who only looks.
+func TestFile_cannotBeWritten(t *testing.T) {
+	t.Parallel()
+	path := file(t)
+	c := newClient(t, path)
+	state, err := c.Inspect(t.Context(), "x")
+	require.NoError(t, err)
+	assert.Zero(t, state)
+	for _, err := range c.List(t.Context(), "") {
+		require.NoError(t, err)
+	}
+	assert.NoFileExists(t, path)
+
+	missing := newClient(t, filepath.Join(filepath.Dir(path), "missing", "locks.db"))
+	for _, lock := range []func(context.Context) error{missing.Mutex("x").TryLock, missing.Mutex("x").Lock} {
+		err := lock(t.Context())
+		require.ErrorContains(t, err, "unable to open database file")
+		require.NotErrorIs(t, err, locker.ErrHeld)
+	}
+
+	require.NoError(t, c.Mutex("x").TryLock(t.Context()))
+	full := newClient(t, path)
+	require.NoError(t, full.Mutex("y").TryLock(t.Context()))
+	pages := value[int](t, path, "PRAGMA page_count")
+	small, err := sql.Open("sqlite", fmt.Sprintf("file:%s?_pragma=max_page_count(%d)", path, pages))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = small.Close() })
+	disk, err := sqlite.New(small)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = disk.Close() })
+	require.ErrorContains(t, disk.Mutex(strings.Repeat("large", 1<<16)).TryLock(t.Context()), "full", "as when the disk is")
+
+	reading, err := sql.Open("sqlite", "file:"+path+"?mode=ro")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = reading.Close() })
+	readonly, err := sqlite.New(reading)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = readonly.Close() })
+	require.ErrorContains(t, readonly.Mutex("z").TryLock(t.Context()), "readonly")
+	state, err = readonly.Inspect(t.Context(), "x")
+	require.NoError(t, err)
+	assert.True(t, state.Held)
+}
+
+// Lock and data are in one file: a holder that has lost its lock writes nothing.
+func TestFence_inTheSameTransaction(t *testing.T) {
+	t.Parallel()
+	path := file(t)
+	db := pool(t, path)
+	c, err := sqlite.New(db, locker.WithTTL(20*time.Second), locker.WithoutRenewal())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	execute(t, path, "CREATE TABLE orders (id INTEGER PRIMARY KEY, state TEXT)")
+	execute(t, path, "INSERT INTO orders (id) VALUES (1)")
+	table := sqlfence.Table{Dialect: sqlfence.SQLite}
+	require.NoError(t, table.Create(t.Context(), db))
+	write := func(token uint64, state string) error {
+		tx, err := db.BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		defer func() { _ = tx.Rollback() }()
+		if err := table.Admit(t.Context(), tx, "orders/1", token); err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(t.Context(), "UPDATE orders SET state = ? WHERE id = 1", state)
+		return errors.Join(err, tx.Commit())
+	}
+	m := c.Mutex("orders/1")
+	require.NoError(t, m.Lock(t.Context()))
+	late := m.FencingToken()
+	state, err := c.Inspect(t.Context(), "orders/1")
+	require.NoError(t, err)
+	require.NoError(t, c.ForceRelease(t.Context(), "orders/1", state))
+	next := c.Mutex("orders/1")
+	require.NoError(t, next.Lock(t.Context()))
+	require.NoError(t, write(next.FencingToken(), "paid"))
+	require.ErrorIs(t, write(late, "cancelled"), fence.ErrStale)
+	assert.Equal(t, "paid", value[string](t, path, "SELECT state FROM orders"))
+}
+
+func TestWarnings(t *testing.T) {
+	t.Parallel()
+	path := file(t)
+	for query, want := range map[string]int{"": 0, "?synchronous=normal": 1} {
+		c := newClient(t, path+query)
+		require.NoError(t, c.Mutex("x").Lock(t.Context()))
+		warnings, err := c.Warnings(t.Context())
+		require.NoError(t, err)
+		assert.Len(t, warnings, want, query)
+		require.NoError(t, c.Close())
+	}
+}

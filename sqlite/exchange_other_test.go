@@ -1,0 +1,5 @@
+//go:build !linux
+
+package sqlite_test
+
+var exchange func(a, b string) error

@@ -1,0 +1,74 @@
+package sqlite_test
+
+import (
+	"context"
+	"database/sql"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/test/harness"
+	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/internal/test/testwait"
+	_ "github.com/go-locker/locker/sqlite"
+)
+
+func TestMain(m *testing.M) {
+	harness.Serve()
+	goleak.VerifyTestMain(testserver.Tests(m))
+}
+
+var (
+	eventually  = testwait.Patience(20 * time.Second).Until
+	await       = testwait.Patience(20 * time.Second).Result
+	async       = testwait.Go
+	withTimeout = testwait.Context
+)
+
+// file returns the path of a file that is not there yet, on a disk that does not have tests wait.
+func file(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "locker-")
+	if err != nil {
+		return filepath.Join(t.TempDir(), "locks.db")
+	}
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	return filepath.Join(dir, "locks.db")
+}
+
+func newClient(t testing.TB, path string, opts ...locker.Option) *locker.Client {
+	t.Helper()
+	c, err := locker.Open(t.Context(), "sqlite://"+path, append([]locker.Option{locker.WithTTL(20 * time.Second)}, opts...)...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// pool is one of an application.
+func pool(t testing.TB, path string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(20000)&_pragma=journal_mode(WAL)")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db
+}
+
+func execute(t testing.TB, path, statement string, args ...any) (changed int64) {
+	t.Helper()
+	result, err := pool(t, path).ExecContext(context.WithoutCancel(t.Context()), statement, args...)
+	require.NoError(t, err)
+	changed, err = result.RowsAffected()
+	require.NoError(t, err)
+	return changed
+}
+
+func value[T any](t testing.TB, path, query string, args ...any) (v T) {
+	t.Helper()
+	require.NoError(t, pool(t, path).QueryRowContext(t.Context(), query, args...).Scan(&v))
+	return v
+}

@@ -1,0 +1,224 @@
+// Package sqlite is locker on SQLite: a lock is a row of a table in a file, for several processes of
+// one machine. It registers sqlite://.
+//
+//	client, err := locker.Open(ctx, "sqlite:///var/lib/app/locks.db")
+//
+// The file is made when it is first needed; its folder must be there. The parameter
+// synchronous=normal has SQLite not wait until a grant is on disk: see Guarantees.
+//
+// Waiters stand in a queue in the file. A release wakes the next goroutine of the same Client at
+// once. The first waiter of any other process looks at the file every 5 ms at first, and every 50 ms
+// later on.
+//
+// Holds end by a clock that counts from the start of the machine, which nobody sets, on Linux; on
+// other systems by the wall clock. When the machine has restarted, the first who opens the file has
+// every hold that was not released last one more TTL from then on: how much of it was left cannot be
+// told, and it does not end early.
+//
+// docs/backends/sqlite.md in the repository has what a deployment needs to know, and package
+// internal/sqllock the protocol.
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/adapter"
+	"github.com/go-locker/locker/internal/sqllock"
+)
+
+func init() { driver.Register("sqlite", open) }
+
+func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
+	level, given := u.Take("synchronous")
+	switch {
+	case u.User != nil || len(u.Hosts) > 0 || len(u.Path) < 2:
+		return nil, errors.New("sqlite:// takes the path of a file alone, as in sqlite:///var/lib/app/locks.db")
+	case given && level != "full" && level != "normal":
+		return nil, fmt.Errorf("parameter synchronous: %q is neither full, the default, nor normal", level)
+	}
+	if err := u.Unknown(); err != nil {
+		return nil, err
+	}
+	d, err := newDialect()
+	if err != nil {
+		return nil, err
+	}
+	d.Lax, d.Durable = "PRAGMA synchronous = NORMAL", "PRAGMA synchronous = FULL"
+	if level == "normal" {
+		d.Durable = d.Lax
+	}
+	// One connection writes: goroutines of one process wait for it as long as their ctx lasts, and do not compete in SQLite.
+	writing, err := poolOf(u.Path, 1, "", d)
+	if err != nil {
+		return nil, err
+	}
+	reading, err := poolOf(u.Path, 2, level, nil)
+	if err != nil {
+		return nil, err
+	}
+	d.Prepare = func(ctx context.Context, c *sql.Conn) error { // a table was dropped: connections make them when they open the file
+		_, err := c.ExecContext(ctx, d.schema())
+		return err
+	}
+	return sqllock.New(d.Dialect, sqllock.Pools{
+		Ask: writing, Keep: writing, Read: reading,
+		Close: func() error { return errors.Join(reading.Close(), writing.Close()) },
+	}), nil
+}
+
+// New makes a Client on a pool of the caller's, who closes it after the Client. See NewDriver.
+func New(db *sql.DB, opts ...locker.Option) (*locker.Client, error) {
+	d, err := NewDriver(db)
+	if err != nil {
+		return nil, err
+	}
+	return adapter.Client(d, opts...)
+}
+
+// NewDriver makes a Driver on a pool of the caller's, whose main database is a file. Its settings
+// are those of the pool: it should have a busy_timeout, and the file be in WAL mode. While the
+// application has a transaction open that writes, no lock can be taken, renewed or released: have
+// locks in a file of their own where transactions take longer than a fraction of the TTL.
+func NewDriver(db *sql.DB) (driver.Driver, error) {
+	if db == nil {
+		return nil, adapter.Refuse(errors.New("nil *sql.DB"))
+	}
+	d, err := newDialect()
+	if err != nil {
+		return nil, adapter.Refuse(err)
+	}
+	var of atomic.Pointer[os.FileInfo] // as it was at first
+	d.Prepare = func(ctx context.Context, c *sql.Conn) error {
+		path, file, err := fileOf(ctx, c)
+		if err != nil {
+			return err
+		}
+		if first := of.Load(); first != nil && !os.SameFile(*first, file) || first == nil && !of.CompareAndSwap(nil, &file) {
+			return fmt.Errorf("the file %s was replaced, and connections of the pool may have the old one open: make a new pool", path)
+		}
+		_, err = c.ExecContext(ctx, d.schema())
+		return err
+	}
+	return sqllock.New(d.Dialect, sqllock.Pools{Ask: db, Keep: db, Read: db, Close: func() error { return nil }}), nil
+}
+
+// fileOf returns the file of a connection's main database.
+func fileOf(ctx context.Context, c *sql.Conn) (path string, file os.FileInfo, err error) {
+	err = c.QueryRowContext(ctx, "SELECT file FROM pragma_database_list WHERE name = 'main'").Scan(&path)
+	if err == nil && path == "" {
+		err = errors.New("the database is in memory, and not a file that others could share")
+	}
+	if err == nil {
+		file, err = os.Stat(path)
+	}
+	return path, file, err
+}
+
+// dialect is SQLite's.
+type dialect struct {
+	sqllock.Dialect
+
+	boot string // what its clock counts from
+}
+
+func newDialect() (*dialect, error) {
+	id, err := boot()
+	return &dialect{boot: id, Dialect: sqllock.Dialect{
+		Locks: `"locker_locks"`, Waiters: `"locker_waiters"`,
+		Greatest: "max", Ignore: "OR IGNORE",
+		Primary: "1 = 1",
+		Now:     "{now}", Wall: "{wall}", Clock: func() (int64, int64) { return now(), time.Now().UnixMicro() },
+		NoTable: func(err error) bool {
+			return errors.Is(err, errNoFile) || isCode(err, sqlite3.SQLITE_ERROR) && strings.Contains(err.Error(), "no such table")
+		},
+		Again:       func(err error) bool { return isCode(err, sqlite3.SQLITE_BUSY) || isCode(err, sqlite3.SQLITE_LOCKED) },
+		WrongServer: func(error) bool { return false },
+		Poll:        5 * time.Millisecond,
+		Detached:    true, // a file system may not answer
+		Promises: driver.Guarantees{
+			driver.Exclusive:      {Level: driver.LevelConditional, Condition: where},
+			driver.Failover:       {Level: driver.LevelNo, Condition: "the file is on one machine"},
+			driver.Fencing:        {Level: driver.LevelYes},
+			driver.FencingDurable: {Level: driver.LevelConditional, Condition: "while the wall clock is not set back"},
+			driver.Ordered:        {Level: driver.LevelConditional, Condition: "while every waiter can write to the file within 5 s, or its TTL if that is shorter"},
+			driver.Woken:          {Level: driver.LevelNo, Condition: "waiters of other processes look at the file every 5 to 50 ms"},
+		},
+		Settings: settings,
+	}}, err
+}
+
+const where = "while " + sane + "all processes run on one kernel, with one clock of the start of the machine, and nobody deletes or replaces the file"
+
+// schema makes the tables. Tables of this name are for all versions of this package: whatever changes
+// them gives them another.
+const schema = `CREATE TABLE IF NOT EXISTS {locks} (
+	lock_key BLOB PRIMARY KEY, -- SHA-256 of name
+	name     BLOB NOT NULL,    -- as it may be no text
+	token    INTEGER NOT NULL, -- of the last grant
+	owner    BLOB NOT NULL,    -- who was granted it: random bytes
+	metadata BLOB NOT NULL,
+	ttl      INTEGER NOT NULL, -- microseconds
+	until    INTEGER NOT NULL, -- microseconds since what locker_boot says
+	released INTEGER NOT NULL  -- 0: not, -1: by force
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS {waiters} (
+	lock_key BLOB NOT NULL,
+	ticket   INTEGER NOT NULL, -- when it came
+	owner    BLOB NOT NULL,
+	metadata BLOB NOT NULL,
+	until    INTEGER NOT NULL, -- it counts
+	PRIMARY KEY (lock_key, ticket, owner)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS locker_boot (id TEXT PRIMARY KEY) WITHOUT ROWID;
+`
+
+// restart takes over what is from before the machine restarted.
+const restart = `UPDATE {locks} SET until = CASE released WHEN 0 THEN {now} + ttl ELSE {now} END WHERE NOT EXISTS (SELECT 1 FROM locker_boot WHERE id = '{boot}');
+DELETE FROM {waiters} WHERE NOT EXISTS (SELECT 1 FROM locker_boot WHERE id = '{boot}');
+DELETE FROM locker_boot WHERE id <> '{boot}';
+INSERT OR IGNORE INTO locker_boot VALUES ('{boot}');
+`
+
+// prepared returns a query which has a row where schema would change nothing.
+func (d *dialect) prepared() string { return "SELECT 1 FROM locker_boot WHERE id = '" + d.boot + "'" }
+
+// schema returns what a connection that writes begins with.
+func (d *dialect) schema() string {
+	return strings.ReplaceAll(d.Fill(schema+restart), "{boot}", d.boot)
+}
+
+// settings looks at what lets a promise be broken.
+func settings(ctx context.Context, c *sql.Conn) (warnings []string, err error) {
+	path, _, err := fileOf(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	var level int
+	if err := c.QueryRowContext(ctx, "PRAGMA synchronous").Scan(&level); err != nil {
+		return nil, err
+	}
+	if level < 2 {
+		warnings = append(warnings, "synchronous is not FULL: when the machine loses its power, a hold may be free before its TTL has passed; set it to FULL")
+	}
+	if kind := shared(path); kind != "" {
+		warnings = append(warnings, "the file is on "+kind+", where locks of files do not reach processes of other machines, or do not work: put it on a local disk")
+	}
+	return warnings, nil
+}
+
+func isCode(err error, code int) bool {
+	e, ok := errors.AsType[*sqlite.Error](err)
+	return ok && e.Code()&0xff == code
+}
