@@ -67,10 +67,10 @@ func (etcd *EtcdServer) newKube(t testing.TB, path string) *KubeServer {
 	withPort(t, s.name, func(port int) error {
 		s.port = port
 		s.args = []string{
-			"--etcd-servers=" + etcd.endpoint(), "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port),
+			"--etcd-servers=" + etcd.endpoint(), "--bind-address=127.0.0.1", "--advertise-address=192.0.2.1", "--endpoint-reconciler-type=none", fmt.Sprintf("--secure-port=%d", port),
 			"--cert-dir=" + s.dir, "--tls-cert-file=" + s.certs.serverCert, "--tls-private-key-file=" + s.certs.serverKey,
 			"--service-cluster-ip-range=10.0.0.0/24", "--token-auth-file=" + filepath.Join(s.dir, "users.csv"), "--authorization-mode=RBAC",
-			"--service-account-issuer=https://127.0.0.1", "--service-account-key-file=" + s.certs.serverKey, "--service-account-signing-key-file=" + s.certs.serverKey,
+			"--service-account-issuer=https://127.0.0.1", "--service-account-key-file=" + s.certs.serverCert, "--service-account-signing-key-file=" + s.certs.serverKey,
 			"--disable-admission-plugins=ServiceAccount",
 		}
 		return s.start(s.ready)
