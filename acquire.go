@@ -82,8 +82,8 @@ func (c *contender) acquire() (*Hold, error) {
 	return h, nil
 }
 
-// A first request that fails soon is made again, though it does not look like an outage: some client
-// libraries leave it to their caller to try another connection. A TryLock waits for no more.
+// A first request that fails soon is made again, though it does not look like an outage: some
+// client libraries leave it to their caller to try another connection. A TryLock waits for no more.
 const (
 	firstTries    = 3
 	firstPatience = 20 * time.Millisecond // one that fails later is the last
@@ -91,7 +91,7 @@ const (
 )
 
 // ask asks until the lock is granted, the contention is over, or the backend has not answered for
-// half a TTL: whoever waits rides out a short outage, and no other. If nothing was answered yet, it
+// half a TTL: a waiter rides out a short outage, and no other. If nothing was answered yet, it
 // returns a failure after a few tries if it is no outage, or the caller does not wait.
 func (c *contender) ask() (*Hold, error) {
 	var (

@@ -42,8 +42,8 @@ func (m *Mutex) Guarantees() Guarantees { return m.client.Guarantees() }
 //
 // If the backend is unreachable, Lock goes on until that has lasted for TTL/2, and then returns the
 // client library's error; so it is on every backend. If the backend answers the first request with
-// an error, as it does to a wrong password, Lock makes the request again, at most three times within
-// 30 ms, and returns that error.
+// an error, as it does to a wrong password, Lock makes the request again, at most three times
+// within 30 ms, and returns that error.
 func (m *Mutex) Lock(ctx context.Context) error {
 	_, err := m.contend(ctx, opLock, (*contender).acquireOwn)
 	return err
@@ -51,8 +51,8 @@ func (m *Mutex) Lock(ctx context.Context) error {
 
 // TryLock makes one attempt to take the lock, of TTL/2 at most. It returns ErrHeld if another owner
 // holds the lock, or another goroutine has this Mutex or waits for it, and the client library's
-// error if the backend is unreachable: it makes a first request that fails again, at most three times
-// within 30 ms. Otherwise it is like Lock.
+// error if the backend is unreachable: it makes a first request that fails again, at most three
+// times within 30 ms. Otherwise it is like Lock.
 func (m *Mutex) TryLock(ctx context.Context) error {
 	_, err := m.contend(ctx, opTryLock, (*contender).acquireOwn)
 	return err
@@ -266,11 +266,11 @@ func (m *Mutex) current() *Hold {
 // a reserve call [Mutex.Context] in f, where FencingToken returns the token. If f panics, Do
 // unlocks, and the panic goes on.
 //
-// Do returns f's error joined with that of Unlock, so that nil never hides a loss. If f has returned
-// the loss, its text is there once. The [Error] tells whether f ran: its Op is lock (of TryDo,
-// trylock) if the lock was not taken and f was not called, and unlock if f ran and the Unlock
-// failed. An f that takes other locks and returns their errors has Errors of its own: look at Name,
-// too.
+// Do returns f's error joined with that of Unlock, so that nil never hides a loss. If f has
+// returned the loss, its text is there once. The [Error] tells whether f ran: its Op is lock (of
+// TryDo, trylock) if the lock was not taken and f was not called, and unlock if f ran and the
+// Unlock failed. An f that takes other locks and returns their errors has Errors of its own: look
+// at Name, too.
 func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) error {
 	return m.do(ctx, opLock, f)
 }

@@ -10,14 +10,15 @@ import (
 // looksPerTTL is how often a hold that asked looks for waiters, where the backend does not tell.
 const looksPerTTL = 10
 
-// Wanted returns a channel that is closed when somebody waits for this lock, for a holder that would
-// then give way: one that keeps a cache warm, say, or that another instance is to relieve. A TryLock
-// is not noticed. The channel stays closed, also if nobody waits any more.
+// Wanted returns a channel that is closed when somebody waits for this lock, for a holder that
+// would then give way: one that keeps a cache warm, say, or that another instance is to relieve. A
+// TryLock is not noticed. The channel stays closed, also if nobody waits any more.
 //
 // Where the backend tells, as package memory does, it is closed at once, and so it is for a Lock of
-// the same Mutex. Elsewhere the first call, and from then on every tenth of the TTL, costs a request
-// like that of [Client.Inspect], until somebody waits or the hold ends; and a goroutine. A hold for
-// which nobody calls Wanted pays nothing. If the backend has no queue, the channel is never closed.
+// the same Mutex. Elsewhere the first call, and from then on every tenth of the TTL, costs a
+// request like that of [Client.Inspect], until somebody waits or the hold ends; and a goroutine. A
+// hold for which nobody calls Wanted pays nothing. If the backend has no queue, the channel is
+// never closed.
 func (h *Hold) Wanted() <-chan struct{} {
 	h.mu.Lock()
 	asked := h.wanted != nil

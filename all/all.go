@@ -1,4 +1,5 @@
-// Package all registers the schemes of every backend of this module, which are all but PostgreSQL and SQLite, for programs whose operators choose:
+// Package all registers the schemes of every backend of this module, for programs whose operators
+// choose. PostgreSQL, SQLite and object storage are modules of their own.
 //
 //	import _ "github.com/go-locker/locker/all"
 //

@@ -37,9 +37,10 @@ type Harness struct {
 	// valid it may call t.Fatalf, or return a Locker whose Lock fails.
 	New func(t TB, name string, ttl time.Duration) locker.Locker
 
-	// TTL is the shortest lifetime that the backend honours. Scenarios ask for multiples of it, up to twenty times TTL,
-	// or about 6 s if that is more, and wait for them. One asks for 24 s, and one for a TTL that is not a multiple, which New
-	// or Lock may refuse. Below about 300 ms holds expire early on a busy machine, and trials are repeated.
+	// TTL is the shortest lifetime that the backend honours. Scenarios ask for multiples of it, up
+	// to twenty times TTL, or about 6 s if that is more, and wait for them. One asks for 24 s, and
+	// one for a TTL that is not a multiple, which New or Lock may refuse. Below about 300 ms holds
+	// expire early on a busy machine, and trials are repeated.
 	TTL time.Duration
 
 	// Client, optional, makes a client, with or without automatic renewal, and returns a function that makes its

@@ -36,7 +36,8 @@ func errKindOf(err error) history.ErrKind {
 // newDir is one for all histories of this process.
 var newDir = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "conformance-") })
 
-// refuse saves a history that no lock can have, and ends the trial with what a person has to know of it.
+// refuse saves a history that no lock can have, and ends the trial with what a person has to know
+// of it.
 func (e *env) refuse(h *history.History, j history.Judgement) {
 	h.Scenario, h.Again = e.row.name, e.again(h.Seed)
 	text := h.Report(j)
@@ -55,7 +56,8 @@ func (e *env) refuse(h *history.History, j history.Judgement) {
 		text, files.History, files.Model, files.Timeline, files.History, h.Again)
 }
 
-// again returns the command that has the same clients and faults once more. The order in which they act is the machine's.
+// again returns the command that has the same clients and faults once more. The order in which they
+// act is the machine's.
 func (e *env) again(seed uint64) string {
 	if !testing.Testing() {
 		return fmt.Sprintf("locker check --seed %d --run '^%s$', and what else was on the command line", seed, quoted(e.row.name))

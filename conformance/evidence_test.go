@@ -11,7 +11,8 @@ import (
 	"github.com/go-locker/locker/internal/history"
 )
 
-// A history that is refused is kept, and what is said of it names the file, and a command that has the same clients and faults again.
+// A history that is refused is kept, and what is said of it names the file, and a command that has
+// the same clients and faults again.
 func TestRefuse(t *testing.T) {
 	dir, before := t.TempDir(), *evidenceDir
 	*evidenceDir = dir

@@ -198,7 +198,8 @@ func takeArrivesTooLate(e *env) {
 	})
 }
 
-// takeBreaksOff has nothing more get through, on any connection, after each of the requests of a take.
+// takeBreaksOff has nothing more get through, on any connection, after each of the requests of a
+// take.
 func takeBreaksOff(e *env) {
 	ttl := e.lifetime(time.Second)
 	sent := e.sends(ttl, 0, (*party).take, (*party).release)
@@ -223,7 +224,15 @@ func takeBreaksOff(e *env) {
 			b := e.party("B", name, ttl)
 			b.lockBy(ttl+slack(ttl), "%d of about %d requests of A's Lock have arrived, with a TTL of %v, and nothing of A's since", passed, sent, ttl)
 			cancel()
-			_ = <-done
+			if err := <-done; err != nil {
+				b.release()
+				return
+			}
+			// Those that arrived were enough, as they are to a majority: it has been A's, for as
+			// long as it was nobody else's.
+			if shows := a.believes(); shows != "" {
+				e.failf("A's Lock succeeded, %d of about %d requests of it have arrived, B has the lock, and A has %s", passed, sent, shows)
+			}
 			b.release()
 		})
 	}

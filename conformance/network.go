@@ -182,8 +182,8 @@ func waiterReset(e *env) {
 	c.release()
 }
 
-// renewalFails has what is sent between three tenths and two thirds of the TTL be lost, and the connections break: the first renewal,
-// or the second.
+// renewalFails has what is sent between three tenths and two thirds of the TTL be lost, and the
+// connections break: the first renewal, or the second.
 func renewalFails(e *env) {
 	name, ttl := e.name(), e.lifetime(3*time.Second)
 	b := e.party("B", name, e.long)

@@ -22,7 +22,7 @@ const (
 	redsyncCancel   = "redsync 4.18: clean-up runs on the caller's ctx, which has just been cancelled, and leaves its key"
 	redsyncStopped  = "redsync 4.18: a node that hangs makes Lock, Unlock and Extend hang for its client's time-out"
 	redsyncReply    = "redsync 4.18: a reply is lost, the client tries again, and the lock is taken: by ourselves"
-	redislockReply  = "redislock 0.9: after a lost reply Release says that the lock was not held, although it has released it"
+	redislockReply  = "redislock 0.9: after a lost reply Release reports that the lock was not held, although it has released it"
 	rueidisOverrun  = "rueidislock 1.0.79: an attempt that overruns its time leaves its key, and Lock waits for ever on a lock that nobody uses"
 	rueidisErrors   = "rueidislock 1.0.79: errors of the server are swallowed while it waits"
 	mutexSession    = "etcd's concurrency.Mutex: two of one session both hold"

@@ -22,7 +22,8 @@ func uneven(shortest time.Duration) time.Duration {
 	return first.Truncate(time.Second) + time.Second + above + tenth*7/20 // of the shortest few are multiples that matter
 }
 
-// A TTL that is long enough to be above what people think of as a good limit, and for how long it is looked at: half of it is assured.
+// A TTL that is long enough to be above what people think of as a good limit, and for how long it
+// is looked at: half of it is assured.
 const (
 	longTTL  = 24 * time.Second
 	longLook = 11 * time.Second
@@ -36,7 +37,8 @@ func keepsLongTTL(e *env) {
 	a.drop()
 }
 
-// offered is a party of a TTL that the harness or the Locker may refuse, which skips the scenario. It holds the lock.
+// offered is a party of a TTL that the harness or the Locker may refuse, which skips the scenario.
+// It holds the lock.
 func (e *env) offered(who, name string, ttl time.Duration) *party {
 	a, refusal := e.offer(who, name, ttl)
 	if a == nil {
@@ -51,7 +53,8 @@ func (e *env) offered(who, name string, ttl time.Duration) *party {
 	return a
 }
 
-// keepsUnevenTTL has B ask again and again until the TTL is nearly over: one that waits may look now and then only.
+// keepsUnevenTTL has B ask again and again until the TTL is nearly over: one that waits may look
+// now and then only.
 func keepsUnevenTTL(e *env) {
 	name, ttl := e.name(), uneven(e.ttl)
 	b := e.party("B", name, e.long)

@@ -67,14 +67,14 @@ var (
 	command  = regexp.MustCompile(`^([A-Z_]+=\S+ )*(go|make|git|cd|locker|redis-cli|etcdctl) `)
 	inline   = regexp.MustCompile("`((?:go run|go test|make|locker \\w+) [^`…|]+)`")
 	// What else such a block may begin with: URLs, a line of configuration, and what a program prints.
-	noCommand = regexp.MustCompile(`^([a-z]+://|user |locker: |promise: |seen: |kept[, ]|… )`)
+	noCommand = regexp.MustCompile(`^([a-z0-9]+://|user |locker: |promise: |seen: |kept[, ]|… )`)
 )
 
 // commandsIn are those of a page: in indented blocks, and in the midst of the text.
 func commandsIn(t *testing.T, page, text string) (found []commands) {
 	t.Helper()
 	for i, f := range fence.FindAllStringSubmatch(text, -1) { // they open and close in turn
-		assert.Contains(t, [][]string{{"go", "sql", "json", "python"}, {""}}[i%2], f[1], "%s: commands stand in indented blocks", page)
+		assert.Contains(t, [][]string{{"go", "sql", "json", "python", "yaml"}, {""}}[i%2], f[1], "%s: commands stand in indented blocks", page)
 	}
 	text = fenced.ReplaceAllString(text, "")
 	for _, block := range indented.FindAllString(text, -1) {
@@ -144,6 +144,9 @@ func newShell(t *testing.T, sh string) *shell {
 	for _, file := range []string{bin + "/backup", bin + "/report", dir + "/deploy.sh"} {
 		require.NoError(t, os.WriteFile(file, []byte(stub), 0o700))
 	}
+	history, err := os.ReadFile(repo + "/internal/history/testdata/good-one-after-the-other.json")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(dir+"/history-7-123.json", history, 0o600)) // what judges it leaves pages beside it
 	build := exec.Command("go", "build", "-C", repo+"/cmd/locker", "-o", bin+"/")
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%v: %s", build, out)
@@ -157,6 +160,8 @@ func newShell(t *testing.T, sh string) *shell {
 		replacer: strings.NewReplacer(
 			"rediss://app:secret@", "redis://", "localhost:6379", redis, "locks:6379", redis, "h1:6379,h2:6379,h3:6379", nodes, "h1:6379", redis,
 			"h1:2379,h2:2379,h3:2379", etcd, "h1:2379", etcd, "h1:2181,h2:2181,h3:2181", zookeeper, "postgres://db1/app", testserver.Postgres(t).URL(),
+			"sqlite:///var/lib/app/locks.db", "sqlite://"+dir+"/locks.db",
+			"locker check --replay history-7-123.json", "locker check --replay history-7-123.json", // as it is
 			"-hold 20s", "-hold 100ms", "locker release ", "! locker release ", // nobody holds it here
 			"locker check", "locker check"+quick, "locker bench", "locker bench"+briefly, "locker compare", "locker compare"+quick+briefly,
 			"-run TestConformance ", "-v -run '^TestConformance$/^one_server$/"+soaked+"' ", "-conformance.for=1h", "-conformance.for=30s",

@@ -26,7 +26,7 @@ var (
 	omitted  = regexp.MustCompile(`(?:return )?…([^\n"]*)`)
 	// The two lines of the README's program that are changed for Redis.
 	opensMemory   = regexp.MustCompile(`Open\(ctx, ("mem://")\) // or ("redis://localhost:6379")\n`)
-	importsMemory = regexp.MustCompile(`_ ("github.com/go-locker/locker/memory") // or ("github.com/go-locker/locker/redis")\n`)
+	importsMemory = regexp.MustCompile(`_ ("github\.com/go-locker/locker/memory") // or ("github\.com/go-locker/locker/redis")\n`)
 )
 
 // blocksOf returns the Go in a page: whole programs, and parts.
@@ -44,7 +44,8 @@ func blocksOf(t *testing.T, page string) (programs, parts []string) {
 	return programs, parts
 }
 
-// The README's program is pasted into an empty module and run, in memory, and on Redis with the two lines changed.
+// The README's program is pasted into an empty module and run, in memory, and on Redis with the two
+// lines changed.
 func TestReadme_programRuns(t *testing.T) {
 	t.Parallel()
 	programs, _ := blocksOf(t, "../README.md")

@@ -100,12 +100,12 @@ type Leaver interface {
 	Leave()
 }
 
-// WaitNotifier is a Claim that hears at once when others begin to wait for its name. Of other claims
-// the core looks by [Inspector], if an application asks whether somebody waits.
+// WaitNotifier is a Claim that hears at once when others begin to wait for its name. Of other
+// claims the core looks by [Inspector], if an application asks whether somebody waits.
 type WaitNotifier interface {
 	// NotifyWait has f called when somebody waits in the queue while the claim is held: now, if
-	// somebody does, and whenever one joins. It is called at most once on a claim. f does not block,
-	// and calls no method of a Claim.
+	// somebody does, and whenever one joins. It is called at most once on a claim. f does not
+	// block, and calls no method of a Claim.
 	NotifyWait(f func())
 }
 

@@ -44,9 +44,9 @@ func (e *HeldError) Unwrap() error { return ErrHeld }
 // Error names the operation that failed, and the lock. The core wraps what a Driver returns; a
 // NewDriver that fails returns one with the Op new.
 type Error struct {
-	// Op is lock, trylock, rlock, tryrlock, unlock, extend, downgrade, abandon, join, inspect, list,
-	// forcerelease, warnings, new, open or close. Do is a lock and an unlock, TryDo a trylock and an
-	// unlock.
+	// Op is lock, trylock, rlock, tryrlock, unlock, extend, downgrade, abandon, join, inspect,
+	// list, forcerelease, warnings, new, open or close. Do is a lock and an unlock, TryDo a trylock
+	// and an unlock.
 	Op   string
 	Name string // of the lock, without the prefix; empty where no lock is concerned
 	Err  error

@@ -35,9 +35,9 @@ type State struct {
 	// backend does not tell.
 	Left time.Duration
 
-	// Since is when the hold began; of shares, when the first of those began that are held together.
-	// It is reckoned from the backend's clock. It is zero if nobody holds the lock, or the backend
-	// does not tell, as etcd and ZooKeeper.
+	// Since is when the hold began; of shares, when the first of those began that are held
+	// together. It is reckoned from the backend's clock. It is zero if nobody holds the lock, or
+	// the backend does not tell, as etcd and ZooKeeper.
 	Since time.Time
 
 	// Token is the fencing token of the holder, or else the last one that the backend remembers. It

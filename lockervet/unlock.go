@@ -108,8 +108,8 @@ func (p pass) isLimited(body *ast.BlockStmt, ctx ast.Expr) bool {
 }
 
 // checkReturns looks, in one list of statements, for a Lock and the Unlock of the same Mutex, or an
-// Acquire and the Unlock of its hold. It reports the Unlock if it is not deferred and a statement in
-// between may return without one. Tests are left alone: the Client of one ends with it.
+// Acquire and the Unlock of its hold. It reports the Unlock if it is not deferred and a statement
+// in between may return without one. Tests are left alone: the Client of one ends with it.
 func (p pass) checkReturns(list []ast.Stmt) {
 	for i, s := range list {
 		lock, failed := p.locks(s)

@@ -129,8 +129,9 @@ func (c *Client) HoldAsOther(name string) (release func()) {
 // ages is the TTL of a hold that does not expire.
 const ages = 100 * 365 * 24 * time.Hour
 
-// Down makes each request fail at once with [ErrUnreachable], until Up. It changes nothing at the
-// backend: holds expire there when their TTL has passed, and a waiter keeps its place in the queue.
+// Down makes each request fail at once with [ErrUnreachable], until Up. A Lock goes on for half a
+// TTL before it returns that. Down changes nothing at the backend: holds expire there when their
+// TTL has passed, and a waiter keeps its place in the queue.
 func (c *Client) Down() { c.driver.faults.set(func(f *faults) { f.down = true }) }
 
 // Hang leaves each request without an answer, until Up or until the context of the request ends.
@@ -154,7 +155,8 @@ func (c *Client) Slow(d time.Duration) { c.driver.faults.set(func(f *faults) { f
 // it concerns the next n requests, in this order. A request is one of those that Lock, Extend,
 // Unlock, Inspect or List makes, or a renewal. The Client sends some requests again by itself, such
 // as that of an Unlock. The first request of a Lock or a TryLock fails each time that it is sent:
-// the call returns err.
+// the call returns err. If err is one of an outage, such as io.EOF, a Lock returns it after half a
+// TTL; [ErrUnreachable] fails one request alone.
 func (c *Client) FailNext(err error) {
 	c.driver.faults.set(func(f *faults) { f.next = append(f.next, err) })
 }

@@ -14,8 +14,8 @@ type holds struct {
 	labels map[string]bool
 }
 
-// lasting is a hold, or several shares, which have the same token. n is below 0 if the end of a hold
-// was told before its beginning.
+// lasting is a hold, or several shares, which have the same token. n is below 0 if the end of a
+// hold was told before its beginning.
 type lasting struct {
 	label string
 	since time.Time

@@ -3,7 +3,6 @@ package redigo
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -120,7 +119,7 @@ func transportOptions(ctx context.Context, u *driver.URL) ([]redis.DialOption, e
 	tcp := &net.Dialer{Timeout: dialTimeout}
 	dial := tcp.DialContext
 	if config != nil {
-		dial = (&tls.Dialer{NetDialer: tcp, Config: config}).DialContext
+		dial = adapter.TLSDialer(tcp, config)
 	}
 	return []redis.DialOption{redis.DialContextFunc(dial), redis.DialWriteTimeout(writeTimeout), redis.DialClientName(name)}, nil
 }

@@ -2,6 +2,7 @@ package redis_test
 
 import (
 	"context"
+	"maps"
 	"net"
 	"testing"
 	"time"
@@ -102,6 +103,8 @@ func cluster(t *testing.T, opts ...testserver.RedisOption) conformance.Harness {
 	h := forURL(t, "redis://%s?cluster=true", c.Addrs())
 	h.TTL = longer
 	if !c.Servers()[0].HasShardChannels() {
+		h.Promises = maps.Clone(openURL(t, "redis://"+c.Addrs()[0]+"?cluster=true").Guarantees())
+		h.Promises[locker.Woken] = locker.Promise{Level: locker.LevelNo, Condition: "before Redis 7 waiters in a Cluster poll"}
 		h.Deviations["a waiter has the lock within a few round trips of the Unlock"] = "before Redis 7 waiters in a Cluster poll"
 		h.Deviations["a writer that is killed while it waits does not hold up the readers behind it"] = "before Redis 7 waiters in a Cluster poll, and one is passed over after five seconds without a look"
 	}

@@ -41,7 +41,18 @@ func (c *callers) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 	}
 }
 
-// interruptible makes a Client whose connections are silent for a minute before go-redis gives them up.
+// takeOnItsWay begins a Lock of x, whose request p holds. A call of cancel ends its context.
+func takeOnItsWay(t *testing.T, c *locker.Client, p *testserver.Proxy) (cancel func(), locked <-chan error) {
+	t.Helper()
+	p.HoldRequests(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	locked = async(func() error { return c.Mutex("x").Lock(ctx) })
+	eventually(t, "a request is on its way", func() bool { n, _ := p.Held(); return n > 0 })
+	return cancel, locked
+}
+
+// interruptible makes a Client whose connections are silent for a minute before go-redis gives them
+// up.
 func interruptible(t *testing.T, addr string, change ...func(*goredis.Options)) (*locker.Client, *callers) {
 	t.Helper()
 	var option redis.DriverOption
@@ -110,10 +121,7 @@ func TestInterruptible_aTakeThatArrivesLateIsReleased(t *testing.T) {
 	loadScripts(t, direct)
 	c, sent := interruptible(t, p.Addr())
 	warm(t, c)
-	p.HoldRequests(true)
-	ctx, cancel := context.WithCancel(t.Context())
-	locked := async(func() error { return c.Mutex("x").Lock(ctx) })
-	eventually(t, "the take is on its way", func() bool { n, _ := p.Held(); return n > 0 })
+	cancel, locked := takeOnItsWay(t, c, p)
 	p.HoldRequests(false) // what is on its way stays there
 	resetStats(t, direct)
 	cancel()
@@ -133,10 +141,7 @@ func TestInterruptible_closeEndsWhatIsUnderWay(t *testing.T) {
 	loadScripts(t, direct)
 	c, _ := interruptible(t, p.Addr())
 	warm(t, c)
-	p.HoldRequests(true)
-	ctx, cancel := context.WithCancel(t.Context())
-	locked := async(func() error { return c.Mutex("x").Lock(ctx) })
-	eventually(t, "the take is on its way", func() bool { n, _ := p.Held(); return n > 0 })
+	cancel, locked := takeOnItsWay(t, c, p)
 	cancel()
 	require.ErrorIs(t, await(t, locked), context.Canceled)
 	_ = await(t, async(c.Close))
@@ -232,4 +237,41 @@ func TestInterruptible_isForOneServer(t *testing.T) {
 	t.Cleanup(func() { _ = rdb.Close() })
 	_, err := redis.NewDriver(rdb, redis.Interruptible(&goredis.Options{}))
 	require.ErrorIs(t, err, driver.ErrUnsupported)
+}
+
+// keeps derives a context from that of each script's, which outlives the request.
+type keeps struct {
+	callers
+
+	t *testing.T
+}
+
+func (k *keeps) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+	return func(ctx context.Context, cmd goredis.Cmder) error {
+		if isScript(cmd) {
+			_, cancel := context.WithCancel(ctx)
+			k.t.Cleanup(cancel)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// Package context panics if a Done is closed and its context has no error.
+func TestInterruptible_theContextOfARequestThatIsOverHasAnError(t *testing.T) {
+	t.Parallel()
+	_, p, direct := behindProxy(t)
+	loadScripts(t, direct)
+	var option redis.DriverOption
+	rdb := connect(t, p.Addr(), func(o *goredis.Options) { option = redis.Interruptible(o) })
+	rdb.AddHook(&keeps{t: t})
+	c, err := locker.New(driverOf(t, rdb, option), locker.WithoutRenewal())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	warm(t, c)
+	cancel, locked := takeOnItsWay(t, c, p)
+	cancel()
+	require.ErrorIs(t, await(t, locked), context.Canceled)
+	p.HoldRequests(false)
+	p.ReleaseRequests()
+	warm(t, c)
 }

@@ -2,7 +2,6 @@ package redis
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -143,6 +142,6 @@ func secure(ctx context.Context, u *driver.URL, o *goredis.UniversalOptions) err
 		return err
 	}
 	// Unlike go-redis's own, this one heeds its context.
-	o.Dialer = (&tls.Dialer{NetDialer: &net.Dialer{Timeout: o.DialTimeout}, Config: o.TLSConfig}).DialContext
+	o.Dialer = adapter.TLSDialer(&net.Dialer{Timeout: o.DialTimeout}, o.TLSConfig)
 	return nil
 }

@@ -98,6 +98,7 @@ func TestTokens_ofClocksTooFarApartAreNoOtherHolder(t *testing.T) {
 			err := lock(testwait.Context(t, 3*time.Second))
 			require.Error(t, err)
 			require.NotErrorIs(t, err, locker.ErrHeld, name)
+			q.eventuallyFree(t, contested, 0, 1, 2) // what the attempt left behind is released in the background
 			return strings.Contains(err.Error(), "ahead of the server's clock")
 		})
 	}

@@ -34,8 +34,8 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// harnessFor has all faults but FailOver, for there is nobody to take over, and MoveClock: a store that is written in Go
-// asks the kernel for the time.
+// harnessFor has all faults but FailOver, for there is nobody to take over, and MoveClock: a store
+// that is written in Go asks the kernel for the time.
 func harnessFor(s *testserver.S3Server) conformance.Harness {
 	h := harness.ForURL(4*time.Second, "s3://bucket?endpoint=http://%s", []string{s.Addr()})
 	h.RW = nil // there are no shares

@@ -315,7 +315,7 @@ func TestCounts(t *testing.T) {
 		}
 		another := s3.NewDriver(r.client(t), "bucket", "")
 		assert.Equal(t, map[string]int{"GET": 1, "PUT": 1}, r.count(func() { take(t, another, rand.Text()) }), "the self-test is the bucket's")
-		assert.NoError(t, another.Close())
+		require.NoError(t, another.Close())
 		assert.Empty(t, r.count(func() { require.NoError(t, d.Claim(request("never asked")).Release(t.Context())) }))
 	})
 }

@@ -21,8 +21,8 @@ func (d *Driver) Inspect(ctx context.Context, name string) (state driver.State, 
 	return state, nil
 }
 
-// ForceRelease implements driver.ForceReleaser. The object has no owner then: what the former holder
-// sends is refused.
+// ForceRelease implements driver.ForceReleaser. The object has no owner then: what the former
+// holder sends is refused.
 func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.State) error {
 	key := d.key(name)
 	o, err := d.get(ctx, key)

@@ -11,7 +11,8 @@ import (
 
 // The model of the protocol: two clients want one name. Each may stop between any two steps; writes
 // arrive late, twice or never, and so do their replies. An explorer goes through every order of
-// events, as far as it has time. Time goes in half seconds, of which the store shows whole ones; the TTL is one second.
+// events, as far as it has time. Time goes in half seconds, of which the store shows whole ones;
+// the TTL is one second.
 
 const (
 	modelTTL  = 2 // ticks
@@ -92,8 +93,8 @@ type world struct {
 
 func second(tick int8) int8 { return tick / 2 }
 
-// live reports whether somebody who looks takes the object for a hold that goes on. A read that is torn has the time of the
-// object before.
+// live reports whether somebody who looks takes the object for a hold that goes on. A read that is
+// torn has the time of the object before.
 func (r rules) live(w *world, torn bool) bool {
 	o := w.object
 	if torn {
@@ -290,7 +291,8 @@ func (r rules) successors(w world, each func(world, string)) {
 	}
 }
 
-// explore returns the first thing that is wrong, or only want if that is not empty, and how many states it has seen.
+// explore returns the first thing that is wrong, or only want if that is not empty, and how many
+// states it has seen.
 func (r rules) explore(want string, limit int) (wrong string, states int) {
 	start := world{clients: [2]modelClient{{claim: 1}, {claim: 2}}}
 	seen, todo := map[world]struct{}{start: {}}, []world{start}

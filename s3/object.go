@@ -120,9 +120,9 @@ func noDate(err error) error {
 	return err
 }
 
-// put writes r if the object's ETag is over, or if there is no object and over is "". It returns the
-// object, or errRefused and the one that is there instead. The answer to a request that was sent
-// twice on its way may be about the second: so what is there is compared with what was sent.
+// put writes r if the object's ETag is over, or if there is no object and over is "". It returns
+// the object, or errRefused and the one that is there instead. The answer to a request that was
+// sent twice on its way may be about the second: so what is there is compared with what was sent.
 func (d *Driver) put(ctx context.Context, key, over string, r record) (o object, err error) {
 	r.Request = rand.Text()
 	o.record = r
@@ -159,8 +159,8 @@ func (d *Driver) write(ctx context.Context, key, over string, r record) (etag st
 	}
 }
 
-// again reports whether another answer may come soon, and waits until then. After errRefused what is
-// there is known, and after the last try it is looked at once more.
+// again reports whether another answer may come soon, and waits until then. After errRefused what
+// is there is known, and after the last try it is looked at once more.
 func again(ctx context.Context, err error, try int) bool {
 	if errors.Is(err, errRefused) {
 		return try <= tries

@@ -69,7 +69,7 @@ func TestErrors_showNoSecret(t *testing.T) {
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "hidden")
 	t.Setenv("AWS_SESSION_TOKEN", "hidden")
 	check("s3://bucket?endpoint=http://127.0.0.1:1")
-	check("s3://bucket?endpoint=" + relayTo(t, real(t)).URL)
+	check("s3://bucket?endpoint=" + relayTo(t, versitygw(t)).URL)
 }
 
 // A bucket that is not there is the client's error, and no lock.

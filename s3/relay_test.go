@@ -35,13 +35,13 @@ type relay struct {
 func onEach(t *testing.T, test func(t *testing.T, r *relay)) {
 	t.Helper()
 	t.Run("in this process", func(t *testing.T) { test(t, relayTo(t, newFake())) })
-	t.Run("versitygw", func(t *testing.T) { test(t, relayTo(t, real(t))) })
+	t.Run("versitygw", func(t *testing.T) { test(t, relayTo(t, versitygw(t))) })
 }
 
 func newFake() *fake { return &fake{objects: map[string]stored{}} }
 
-// real is versitygw, through a proxy.
-func real(t testing.TB) http.Handler {
+// versitygw is a real store, through a proxy.
+func versitygw(t testing.TB) http.Handler {
 	t.Helper()
 	testwait.OnlyNightly(t, "versitygw takes minutes to build; a fake answers the same")
 	to := &url.URL{Scheme: "http", Host: testserver.SharedS3(t).Addr()}
@@ -151,8 +151,8 @@ func twice(r *relay) {
 	})
 }
 
-// delayed loses the writes that f sends. The last of them arrives when arrive is called, which returns the status of the
-// answer.
+// delayed loses the writes that f sends. The last of them arrives when arrive is called, which
+// returns the status of the answer.
 func delayed(r *relay, f func()) (arrive func() int) {
 	var last func() *http.Request
 	r.answer(func(w http.ResponseWriter, request *http.Request) {

@@ -12,10 +12,10 @@
 //
 // # The object
 //
-// An object has the name of its lock, escaped, and a JSON text: name, owner, metadata, token, TTL in
-// seconds, whether the hold was released, and a random request. No two requests write the same text,
-// so an ETag never comes back: a write that asks for an ETag acts on the state that its sender has
-// read, or not at all.
+// An object has the name of its lock, escaped, and a JSON text: name, owner, metadata, token, TTL
+// in seconds, whether the hold was released, and a random request. No two requests write the same
+// text, so an ETag never comes back: a write that asks for an ETag acts on the state that its
+// sender has read, or not at all.
 //
 //   - Take: read the object; if there is none, write with If-None-Match: *. If it is released or has
 //     expired, write with If-Match: its ETag. The token is one more than the last, or the store's
@@ -38,17 +38,17 @@
 // what was cut off. No clock of a client is compared with another's. The holder counts for itself,
 // from before it sent the request. So a hold expires at the store up to a second after its TTL.
 //
-// The alternative would be a wait of one TTL by the observer's own clock, from when it first saw the
-// ETag. It needs no clock of the store. But a process that tries once, such as a job that is started
-// each hour, would never get the lock of a holder that has crashed.
+// The alternative would be a wait of one TTL by the observer's own clock, from when it first saw
+// the ETag. It needs no clock of the store. But a process that tries once, such as a job that is
+// started each hour, would never get the lock of a holder that has crashed.
 //
 // # Late requests
 //
-// A request that arrives late asks for an ETag. Release after a take that was not answered reads the
-// object. If the take may still succeed, because the object is as it was then, Release writes it
-// anew, so that it may not. An Extend that arrives after Release is refused. An Extend that arrives
-// after its hold has expired may be accepted, if nobody has taken the lock since: its holder has
-// lost it by its own clock, and releases it.
+// A request that arrives late asks for an ETag. Release after a take that was not answered reads
+// the object. If the take may still succeed, because the object is as it was then, Release writes
+// it anew, so that it may not. An Extend that arrives after Release is refused. An Extend that
+// arrives after its hold has expired may be accepted, if nobody has taken the lock since: its
+// holder has lost it by its own clock, and releases it.
 //
 // # Sweeping
 //

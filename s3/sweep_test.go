@@ -15,7 +15,7 @@ import (
 
 // A sweep deletes the objects of locks that nobody has used for a day, and no others.
 func TestSweep(t *testing.T) {
-	r := relayTo(t, real(t))
+	r := relayTo(t, versitygw(t))
 	s := testserver.SharedS3(t)
 	folder := "sweep"
 	d := s3.NewDriver(r.client(t), "bucket", folder)

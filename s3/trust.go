@@ -34,8 +34,8 @@ func storeOf(address string) *store {
 	return s.(*store)
 }
 
-// trust tries whether the store heeds conditions, once for each bucket and process: there are stores
-// that accept the headers and ignore them.
+// trust tries whether the store heeds conditions, once for each bucket and process: there are
+// stores that accept the headers and ignore them.
 func (d *Driver) trust(ctx context.Context) error {
 	s := d.store
 	if s.found.Load() != nil {

@@ -12,5 +12,6 @@ func boot() (string, error) { return "1970", nil }
 
 const sane = "the wall clock is sane, "
 
-// shared returns what kind of file system path is on, if other machines may share it. It cannot tell.
+// shared returns what kind of file system path is on, if other machines may share it. It cannot
+// tell.
 func shared(string) string { return "" }

@@ -23,7 +23,7 @@ func TestConformance(t *testing.T) {
 		"a hold lasts though the server loses its data":                       "the lock is a row of a file, and is gone with it",
 		"a random history is that of one lock though servers lose their data": "the lock is a row of a file, and is gone with it",
 	}
-	h.Faults.Through = nil
+	h.Faults.Through, h.Faults.ThroughRenewing = nil, nil
 	h.Faults.StopServer = func(t conformance.TB) (resume func()) { return lockFile(t, path) }
 	if exchange != nil {
 		h.Faults.KillServer = func(t conformance.TB) (restart func()) { return takeAway(t, path, false) }
@@ -65,7 +65,8 @@ func statement(t conformance.TB, path string, f func(context.Context, *sql.Conn)
 	}
 }
 
-// takeAway has nothing be at path that can be opened, until restart is called, and the file be lost or not.
+// takeAway has nothing be at path that can be opened, until restart is called, and the file be lost
+// or not.
 func takeAway(t conformance.TB, path string, lose bool) (restart func()) {
 	away := path + ".away"
 	check(t, os.Mkdir(away, 0o700))

@@ -23,8 +23,8 @@ import (
 	"github.com/go-locker/locker/sqlite"
 )
 
-// A machine that has restarted has a clock that begins anew. A hold that was not released lasts one more TTL from when somebody
-// looks, and what was released is free.
+// A machine that has restarted has a clock that begins anew. A hold that was not released lasts one
+// more TTL from when somebody looks, and what was released is free.
 func TestRestart_ofTheMachine(t *testing.T) {
 	t.Parallel()
 	path := file(t)
@@ -57,7 +57,8 @@ func TestRestart_ofTheMachine(t *testing.T) {
 	require.NoError(t, m.Lock(withTimeout(t, 30*time.Second)), "after a TTL it is free")
 }
 
-// Nobody can write while another process has a transaction open. ctx ends the wait, whatever it is for, and it is an error, not ErrHeld.
+// Nobody can write while another process has a transaction open. ctx ends the wait, whatever it is
+// for, and it is an error, not ErrHeld.
 func TestLock_whileAnotherProcessIsStoppedWhileItWrites(t *testing.T) {
 	t.Parallel()
 	path := file(t)
@@ -107,6 +108,9 @@ func TestRelease_beforeItsTakeArrives(t *testing.T) {
 	releasing := async(func() error { return late.Release(t.Context()) }) // on another connection: one of the two comes first
 	resume()
 	require.NoError(t, await(t, releasing))
+	var token uint64
+	require.NoError(t, app.QueryRowContext(t.Context(), "SELECT token FROM locker_locks WHERE name = ?", []byte("x")).Scan(&token))
+	assert.Greater(t, token, first.Token(), "a take that comes after the release finds another token than it was sent with")
 	eventually(t, "it is free", func() bool {
 		state, err := d.(driver.Inspector).Inspect(t.Context(), "x")
 		return err == nil && !state.Held
@@ -118,7 +122,8 @@ func TestRelease_beforeItsTakeArrives(t *testing.T) {
 	require.NoError(t, next.Release(t.Context()))
 }
 
-// Names that come and go leave no rows behind, and their tokens go on rising, though the wall clock was set back.
+// Names that come and go leave no rows behind, and their tokens go on rising, though the wall clock
+// was set back.
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	path := file(t)
@@ -156,7 +161,8 @@ func TestSweep(t *testing.T) {
 	require.NoError(t, held.Release(t.Context()))
 }
 
-// An application's own pool may have no busy_timeout, and its transactions keep locks waiting, no longer.
+// An application's own pool may have no busy_timeout, and its transactions keep locks waiting, no
+// longer.
 func TestNew_onAPoolOfTheApplication(t *testing.T) {
 	t.Parallel()
 	path := file(t)

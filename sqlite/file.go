@@ -60,8 +60,8 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The last connection to close would delete the files beside it by their names, and so perhaps those of a file that has
-	// taken its place.
+	// The last connection to close would delete the files beside it by their names, and so perhaps
+	// those of a file that has taken its place.
 	all := made.(conn)
 	_, err = all.FileControlPersistWAL("main", 1)
 	if err == nil && c.dialect != nil && !isPrepared(ctx, all, c.dialect) {
@@ -74,7 +74,8 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	return &watched{all, c.path, file}, nil
 }
 
-// isPrepared reports whether the tables are there, and of this start of the machine: then nothing need be written.
+// isPrepared reports whether the tables are there, and of this start of the machine: then nothing
+// need be written.
 func isPrepared(ctx context.Context, c conn, d *dialect) bool {
 	rows, err := c.QueryContext(ctx, d.prepared(), nil)
 	if err != nil {
@@ -98,7 +99,7 @@ type conn interface {
 }
 
 // watched is a connection that is not used again when its file is not the one of that name any
-// more: whoever still has the old file would share no lock with those who open the new one.
+// more: a program that still has the old file would share no lock with those that open the new one.
 type watched struct {
 	conn
 

@@ -1,5 +1,5 @@
-// Package sqlite is locker on SQLite: a lock is a row of a table in a file, for several processes of
-// one machine. It registers sqlite://.
+// Package sqlite is locker on SQLite: a lock is a row of a table in a file, for several processes
+// of one machine. It registers sqlite://.
 //
 //	client, err := locker.Open(ctx, "sqlite:///var/lib/app/locks.db")
 //
@@ -7,13 +7,13 @@
 // synchronous=normal has SQLite not wait until a grant is on disk: see Guarantees.
 //
 // Waiters stand in a queue in the file. A release wakes the next goroutine of the same Client at
-// once. The first waiter of any other process looks at the file every 5 ms at first, and every 50 ms
-// later on.
+// once. The first waiter of any other process looks at the file every 5 ms at first, and every 50
+// ms later on.
 //
 // Holds end by a clock that counts from the start of the machine, which nobody sets, on Linux; on
 // other systems by the wall clock. When the machine has restarted, the first who opens the file has
-// every hold that was not released last one more TTL from then on: how much of it was left cannot be
-// told, and it does not end early.
+// every hold that was not released last one more TTL from then on: how much of it was left cannot
+// be told, and it does not end early.
 //
 // docs/backends/sqlite.md in the repository has what a deployment needs to know, and package
 // internal/sqllock the protocol.
@@ -59,7 +59,8 @@ func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	if level == "normal" {
 		d.Durable = d.Lax
 	}
-	// One connection writes: goroutines of one process wait for it as long as their ctx lasts, and do not compete in SQLite.
+	// One connection writes: goroutines of one process wait for it as long as their ctx lasts, and
+	// do not compete in SQLite.
 	writing, err := poolOf(u.Path, 1, "", d)
 	if err != nil {
 		return nil, err
@@ -105,7 +106,8 @@ func NewDriver(db *sql.DB) (driver.Driver, error) {
 		if err != nil {
 			return err
 		}
-		if first := of.Load(); first != nil && !os.SameFile(*first, file) || first == nil && !of.CompareAndSwap(nil, &file) {
+		of.CompareAndSwap(nil, &file)
+		if !os.SameFile(*of.Load(), file) {
 			return fmt.Errorf("the file %s was replaced, and connections of the pool may have the old one open: make a new pool", path)
 		}
 		_, err = c.ExecContext(ctx, d.schema())
@@ -161,8 +163,8 @@ func newDialect() (*dialect, error) {
 
 const where = "while " + sane + "all processes run on one kernel, with one clock of the start of the machine, and nobody deletes or replaces the file"
 
-// schema makes the tables. Tables of this name are for all versions of this package: whatever changes
-// them gives them another.
+// schema makes the tables. Tables of this name are for all versions of this package: whatever
+// changes them gives them another.
 const schema = `CREATE TABLE IF NOT EXISTS {locks} (
 	lock_key BLOB PRIMARY KEY, -- SHA-256 of name
 	name     BLOB NOT NULL,    -- as it may be no text

@@ -25,13 +25,14 @@ version=${tag:-$(git rev-parse --short=12 HEAD)}
 mkdir -p "$into"
 rm -f "$into"/locker_* "$into"/SHA256SUMS
 into=$(cd "$into" && pwd)
+GOWORK=off "${GO:-go}" run -C cmd/locker . man >"$tmp/locker.1"
 for platform in linux/amd64 linux/arm64 linux/arm linux/386 darwin/amd64 darwin/arm64 freebsd/amd64 windows/amd64 windows/arm64; do
 	name=locker_${version}_$(echo $platform | tr / _)
 	echo "building $name"
 	mkdir "$tmp/$name"
 	CGO_ENABLED=0 GOOS=${platform%/*} GOARCH=${platform#*/} GOWORK=off \
 		"${GO:-go}" build -C cmd/locker -trimpath -buildvcs=true -ldflags='-s -w' -o "$tmp/$name/" .
-	cp LICENSE cmd/locker/README.md "$tmp/$name/"
+	cp LICENSE cmd/locker/README.md "$tmp/locker.1" "$tmp/$name/"
 	tar -C "$tmp" --sort=name --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --mtime="@$when" -cf - "$name" |
 		gzip -n -9 >"$into/$name.tar.gz"
 done

@@ -89,6 +89,7 @@ func sessionMoves(t *testing.T, g *testserver.ZooKeeperGroup) {
 	look := direct(t, g.Addrs()...)
 	held, m := c.Mutex("held"), c.Mutex("x")
 	require.NoError(t, held.Lock(t.Context()))
+	eventually(t, "its server has heard of the hold", func() bool { return len(queue(t, look, "held")) > 0 })
 	session := sessionOf(t, look, queue(t, look, "held")[0])
 	last := uint64(0)
 	for _, s := range g.Servers() {

@@ -1,4 +1,5 @@
-// Package breaks lists the ways in which locks broke, of other libraries and of this module, and shows each of them again.
+// Package breaks lists the ways in which locks broke, of other libraries and of this module, and
+// shows each of them again.
 package breaks
 
 import (
@@ -65,8 +66,8 @@ func Find(name string) (Break, error) {
 // Command returns what shows b again.
 func (b Break) Command() string { return "make show BREAK=" + b.Name }
 
-// oldest is the oldest version of a library that shows a break, of those that can be had and that its tests can be compiled with; by
-// the name of the break, or of the library.
+// oldest is the oldest version of a library that shows a break, of those that can be had and that
+// its tests can be compiled with; by the name of the break, or of the library.
 var oldest = map[string]string{
 	"redsync":                       "v4.12.1",
 	"redsync-lost-reply-says-taken": "v4.13.0",

@@ -64,7 +64,8 @@ func TestFind(t *testing.T) {
 	require.ErrorContains(t, err, "no break is called")
 }
 
-// What go test prints tells a test that failed from one that did not compile, did not run, or was skipped.
+// What go test prints tells a test that failed from one that did not compile, did not run, or was
+// skipped.
 func TestVerdict(t *testing.T) {
 	const output = "=== RUN   TestA\n--- FAIL: TestA (0.01s)\n    --- PASS: TestA/b (0.00s)\n--- SKIP: TestC (0.00s)\nFAIL\n"
 	assert.Equal(t, "FAIL", verdict(output, "TestA"))

@@ -1,6 +1,7 @@
 package breaks
 
-// guards are scenarios that other libraries keep with their usual settings, and tests of this module, that look for a break of theirs.
+// guards are scenarios that other libraries keep with their usual settings, and tests of this
+// module, that look for a break of theirs.
 var guards = map[string][]string{
 	"redsync-stopped-node-delays-unlock": {
 		"Unlock returns by the deadline though the server is silent", "redlock.TestAcquire_isDecidedByAMajority",

@@ -2,7 +2,8 @@ package breaks
 
 const core = "internal/test/core"
 
-// own are bugs of this module that were found since its first commit, the latest first: those whose test compiles without the mend.
+// own are bugs of this module that were found since its first commit, the latest first: those whose
+// test compiles without the mend.
 var own = []ours{
 	{
 		name: "etcd-try-that-left-is-granted", lock: "etcd",

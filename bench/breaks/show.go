@@ -29,8 +29,9 @@ var errUnfit = errors.New("its tests cannot be compiled")
 // errGone is of a break that was looked for and is not there.
 var errGone = errors.New("it does not show")
 
-// Show shows breaks again, in the repository at root, and writes what it sees to out. It returns an error that names those that
-// do not show. With a version, other libraries have that one instead of the one in go.mod.
+// Show shows breaks again, in the repository at root, and writes what it sees to out. It returns an
+// error that names those that do not show. With a version, other libraries have that one instead of
+// the one in go.mod.
 func Show(ctx context.Context, root, version string, out io.Writer, some ...Break) error {
 	dir, err := os.MkdirTemp("", "locker-breaks-")
 	if err != nil {
@@ -85,7 +86,8 @@ func (s *session) run(dir, name string, args ...string) (string, error) {
 // verdicts are the lines of go test -v about a test and its subtests.
 var verdicts = regexp.MustCompile(`(?m)^\s*--- (PASS|FAIL|SKIP): (\w+)`)
 
-// verdict returns PASS, FAIL or SKIP for a test, or "" if it did not run. A test that panics, or runs out of time, has failed.
+// verdict returns PASS, FAIL or SKIP for a test, or "" if it did not run. A test that panics, or
+// runs out of time, has failed.
 func verdict(output, test string) string {
 	for _, found := range verdicts.FindAllStringSubmatch(output, -1) {
 		if found[2] == test {
@@ -150,7 +152,8 @@ var (
 	notProduct = regexp.MustCompile(`_test\.go$|^(docs|bench|conformance|internal/test|internal/testserver|internal/harness|cmd|examples|tools|api)/`)
 )
 
-// show checks out the commit that mended the bug, where the test has to pass, and without the mend, where it has to fail.
+// show checks out the commit that mended the bug, where the test has to pass, and without the mend,
+// where it has to fail.
 func (o ours) show(s *session) (err error) {
 	if _, err := s.run(s.root, "git", "cat-file", "-e", o.fix+"^"); err != nil {
 		return fmt.Errorf("this clone does not have commit %s and the one before: git fetch --unshallow\n%w", o.fix, err)

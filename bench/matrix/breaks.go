@@ -28,13 +28,22 @@ func (r *Run) breaksPage() string {
 		}
 		ours.AppendRow(table.Row{b.Lock + ": " + cellText(plain(b.What)), strings.TrimPrefix(b.In, "before "), b.By, looks(b), shown})
 	}
+	all, alone := 0, 0
+	for _, b := range breaks.All() {
+		if _, ok := versions[b.Lock]; ok {
+			all++
+			if b.By == "the suite" {
+				alone++
+			}
+		}
+	}
 	reported := newTable("library", "what", "looked for by")
 	for _, b := range breaks.Reported {
 		reported.AppendRow(table.Row{b.Lock, cellText(plain(b.What)), looks(b)})
 	}
 	return fmt.Sprintf("%s# Known breaks\n\n"+
 		"How locks have broken: this module's own, and those of other libraries. One command shows each of them again, for example:\n\n"+
-		"```\nmake show BREAK=redsync-stopped-node\n```\n\n"+
+		"    make show BREAK=redsync-stopped-node\n\n"+
 		"The beginning of a name is enough. `make nightly PART=breaks` shows all, and fails if one does not show any more.\n\n"+
 		"A deviation from the contract of this module is no defect of a library that promises something else.\n\n"+
 		"## Of this module\n\n"+
@@ -42,13 +51,15 @@ func (r *Run) breaksPage() string {
 		"and runs the test that the commit came with: it has to fail, and to pass with the mend.\n\n%s\n\n"+
 		"## Of other libraries\n\n"+
 		"The command runs the library alone on a real server, in the version that [bench/go.mod](../bench/go.mod) has, or in another: "+
-		"`make show BREAK=redsync-stopped-node VERSION=v4.13.0`. The oldest version is that of those that were tried. The scenarios are those of the [conformance suite](conformance.md). A number in brackets counts the others.\n\n%s\n\n"+
+		"`make show BREAK=redsync-stopped-node VERSION=v4.13.0`. The oldest version is that of those that were tried. The scenarios are those of the [conformance suite](conformance.md). A number in brackets counts the others. "+
+		"%d of these %d the suite finds by itself, with usual settings.\n\n%s\n\n"+
 		"## Known from issues\n\n"+
 		"These are not shown here; the suite looks for them.\n\n%s\n",
-		generated, ours.RenderMarkdown(), others.RenderMarkdown(), reported.RenderMarkdown())
+		generated, ours.RenderMarkdown(), alone, all, others.RenderMarkdown(), reported.RenderMarkdown())
 }
 
-// looks returns what looks for a break: up to two scenarios and tests, and how many there are beside.
+// looks returns what looks for a break: up to two scenarios and tests, and how many there are
+// beside.
 func looks(b breaks.Break) string {
 	var some []string
 	for _, name := range b.Looks[:min(2, len(b.Looks))] {

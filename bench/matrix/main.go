@@ -3,10 +3,13 @@
 //
 //	make matrix
 //
-// runs the suite over all backends with -conformance.results, a file for each backend and one for other libraries, and then
-// this program. It writes docs/guarantees.json, and from that the pages docs/guarantees.md, docs/comparison.md and
-// docs/other-libraries.md, docs/known-breaks.md, docs/matrix.html, which has every lock and every promise, those in the folders docs/guarantees, docs/conformance and docs/other-libraries, and the tables in docs/backends/README.md and in
-// docs/conformance.md. It fails, having written all that, if a result contradicts what the backend declares.
+// runs the suite over all backends with -conformance.results, a file for each backend and one for
+// other libraries, and then this program. It writes docs/guarantees.json, and from that the pages
+// docs/guarantees.md, docs/comparison.md and docs/other-libraries.md, docs/known-breaks.md,
+// docs/matrix.html, which has every lock and every promise, those in the folders docs/guarantees,
+// docs/conformance and docs/other-libraries, and the tables in docs/backends/README.md and in
+// docs/conformance.md. It fails, having written all that, if a result contradicts what the backend
+// declares.
 package main
 
 import (

@@ -237,7 +237,7 @@ var redislockFindings = []Finding{
 		Scenarios: []string{takeTooLate}, Repro: "TestRepro_redislock_lateSetIsApplied",
 	},
 	{
-		Cause: "Release is sent again by the client when its reply is lost, and says that the lock was not held",
+		Cause: "Release is sent again by the client when its reply is lost, and reports that the lock was not held",
 		Repro: "TestRepro_redislock_lostReplySaysNotHeld",
 	},
 	{

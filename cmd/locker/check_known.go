@@ -11,7 +11,8 @@ import (
 	"github.com/go-locker/locker/conformance"
 )
 
-// readKnown reads a file of known deviations: why, by the name of a scenario. Empty lines and those that begin with # say nothing.
+// readKnown reads a file of known deviations: why, by the name of a scenario. Empty lines and those
+// that begin with # say nothing.
 func readKnown(file string) (map[string]string, error) {
 	if file == "" {
 		return nil, nil

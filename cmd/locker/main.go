@@ -75,7 +75,7 @@ are held, and tests and measures the locks of servers.
 		return unknownCommand(c, args[0])
 	}
 	root.SuggestionsMinimumDistance = 2
-	root.AddCommand(newRun(), newCheck(), newServeLock(), newBench(), newCompare(), newInspect(), newWatch(), newList(), newRelease())
+	root.AddCommand(newRun(), newCheck(), newServeLock(), newBench(), newCompare(), newInspect(), newWatch(), newList(), newRelease(), newMan())
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
 		for _, shell := range c.Commands() { // of completion: cobra's own error would print what was typed

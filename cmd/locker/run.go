@@ -181,8 +181,8 @@ func (o *runOptions) acquireUnless(ctx context.Context, signals <-chan os.Signal
 	}
 }
 
-// acquire opens the URL and takes the lock. While the backend is unreachable it goes on until --wait
-// is over.
+// acquire opens the URL and takes the lock. While the backend is unreachable it goes on until
+// --wait is over.
 func (o *runOptions) acquire(ctx context.Context, url, name string) (tenure, error) {
 	if o.wait > 0 {
 		var cancel context.CancelFunc

@@ -65,7 +65,7 @@ func (p *plan) watch(j job, signals <-chan os.Signal) error {
 			j.kill()
 		case <-expiring:
 			expiring = nil
-			if p.goesOn() {
+			if p.goesOn() && !closed(exited) { // else it has ended in time
 				p.end("the lock could not be renewed: the command was ended before the lock expired")
 				j.terminate()
 			}
@@ -83,6 +83,16 @@ func (p *plan) watch(j job, signals <-chan os.Signal) error {
 		if p.ended != "" {
 			timer.Reset(p.next(exited == nil))
 		}
+	}
+}
+
+// closed reports whether c is closed. A nil channel is not.
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 

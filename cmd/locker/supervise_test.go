@@ -92,6 +92,30 @@ func TestWatch_ofAJobThatEndsAfterTheExpiry_killsWhatItHasLeft(t *testing.T) {
 	})
 }
 
+// busy is a job that ends while it is handed a signal, which takes until the lock is about to
+// expire.
+type busy struct {
+	*fakeJob
+	until time.Time
+}
+
+func (j busy) signal(os.Signal) {
+	j.exited <- nil
+	time.Sleep(time.Until(j.until))
+}
+
+func TestWatch_ofAJobThatEndsInTime_whileWeAreBusy_isNoLoss(t *testing.T) {
+	for range 30 { // which of the two is looked at first is chance
+		supervised(t, func(t *testing.T, _ *locker.Client, p *plan, j *fakeJob) {
+			signals := make(chan os.Signal, 1)
+			signals <- os.Interrupt
+			time.Sleep(time.Second)
+			assert.Zero(t, exitCode(p.watch(busy{j, p.hold.Deadline().Add(-p.grace / 2)}, signals)))
+			assert.Equal(t, []string{"reap"}, j.done)
+		})
+	}
+}
+
 func TestUnlock_ofALockThatWasLostBeforeTheCommandEnded(t *testing.T) {
 	supervised(t, func(t *testing.T, _ *locker.Client, p *plan, _ *fakeJob) {
 		time.Sleep(9 * time.Second)

@@ -210,8 +210,8 @@ func (l *watched) holders() string {
 	return strings.Join(all, ", ")
 }
 
-// sinceWhen returns how long the present hold has lasted. If the backend does not tell, one that was
-// there at the first look has lasted longer.
+// sinceWhen returns how long the present hold has lasted. If the backend does not tell, one that
+// was there at the first look has lasted longer.
 func (l *watched) sinceWhen() string {
 	if !l.state.Since.IsZero() {
 		return ago(l.state.Since).String()

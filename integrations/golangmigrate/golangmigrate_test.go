@@ -3,6 +3,7 @@ package golangmigrate_test
 import (
 	"context"
 	"io"
+	"maps"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -20,7 +21,8 @@ import (
 	"github.com/go-locker/locker/internal/test/testwait"
 )
 
-// held passes migrate's tests of a driver, which run and set versions without the lock: it takes it.
+// held passes migrate's tests of a driver, which run and set versions without the lock: it takes
+// it.
 type held struct{ *golangmigrate.Driver }
 
 func (h held) Run(migration io.Reader) error {
@@ -75,35 +77,39 @@ func TestUp_andDown(t *testing.T) {
 	})
 }
 
+// severalUp has n programs start at once, and requires that one of them migrates.
+func severalUp(t *testing.T, n int, lock string, d target, connect func() database.Driver) {
+	t.Helper()
+	var results []<-chan error
+	for range n {
+		driver := fenced(t, mutex(t, lock), d.dialect, connect())
+		driver.LockTimeout = time.Minute
+		m := migrator(t, driver, migrations)
+		m.LockTimeout = 2 * time.Minute
+		results = append(results, testwait.Go(m.Up))
+	}
+	migrated := 0
+	for _, result := range results {
+		if err := patience.Result(t, result); err == nil {
+			migrated++
+		} else {
+			assert.ErrorIs(t, err, migrate.ErrNoChange)
+		}
+	}
+	assert.Equal(t, 1, migrated)
+	assertState(t, d, 11, 3, false)
+}
+
 // Several programs start at once: each migration is applied once, on each backend of locks.
 func TestUp_ofSeveralOneMigrates(t *testing.T) {
 	t.Parallel()
 	locks := map[string]func(t testing.TB) string{"memory": func(testing.TB) string { return memory() + "?" }}
-	for name, url := range servers {
-		locks[name] = url
-	}
+	maps.Copy(locks, servers)
 	for name, url := range locks {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			lock, d := url(t)+"prefix="+space(), databases[golangmigrate.Postgres](t)
-			var results []<-chan error
-			for range 5 {
-				driver := fenced(t, mutex(t, lock), d.dialect, d.inner(t))
-				driver.LockTimeout = time.Minute
-				m := migrator(t, driver, migrations)
-				m.LockTimeout = 2 * time.Minute
-				results = append(results, testwait.Go(m.Up))
-			}
-			migrated := 0
-			for _, result := range results {
-				if err := patience.Result(t, result); err == nil {
-					migrated++
-				} else {
-					assert.ErrorIs(t, err, migrate.ErrNoChange)
-				}
-			}
-			assert.Equal(t, 1, migrated)
-			assertState(t, d, 11, 3, false)
+			lock, d := url(t)+"ttl=2m&prefix="+space(), databases[golangmigrate.Postgres](t)
+			severalUp(t, 3, lock, d, func() database.Driver { return d.inner(t) })
 		})
 	}
 }
@@ -153,7 +159,8 @@ func TestDriver_refusesWithoutTheLock(t *testing.T) {
 	})
 }
 
-// A later holder comes when a migration is about to run, or a version to be set; the earlier one knows nothing of a loss.
+// A later holder comes when a migration is about to run, or a version to be set; the earlier one
+// knows nothing of a loss.
 func TestFence_whoWasOvertakenChangesNothing(t *testing.T) {
 	each(t, func(t *testing.T, lock string, d target) {
 		require.NoError(t, migrator(t, fenced(t, mutex(t, lock), d.dialect, d.inner(t)), migrations).Migrate(1))

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/golang-migrate/migrate/v4"
 	"github.com/golang-migrate/migrate/v4/database"
 	migratepgx "github.com/golang-migrate/migrate/v4/database/pgx/v5"
 	"github.com/jackc/pgx/v5"
@@ -90,25 +88,10 @@ func TestPgBouncer_withALockOfOursEachMigrationIsAppliedOnce(t *testing.T) {
 	t.Parallel()
 	server := testserver.Postgres(t)
 	url, lock := testserver.PgBouncer(t, server, 3).URL(), testserver.SharedRedis(t).URL()+"?prefix="+space()
-	var results []<-chan error
-	for range 5 {
+	severalUp(t, 5, lock, target{golangmigrate.Postgres, server.URL()}, func() database.Driver {
 		inner, err := OpenThroughPgBouncer(url)
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = inner.Close() })
-		driver := fenced(t, mutex(t, lock), golangmigrate.Postgres, inner)
-		driver.LockTimeout = time.Minute
-		m := migrator(t, driver, migrations)
-		m.LockTimeout = 2 * time.Minute
-		results = append(results, testwait.Go(m.Up))
-	}
-	migrated := 0
-	for _, result := range results {
-		if err := patience.Result(t, result); err == nil {
-			migrated++
-		} else {
-			assert.ErrorIs(t, err, migrate.ErrNoChange)
-		}
-	}
-	assert.Equal(t, 1, migrated)
-	assertState(t, target{golangmigrate.Postgres, server.URL()}, 11, 3, false)
+		return inner
+	})
 }

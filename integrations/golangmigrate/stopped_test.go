@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/golang-migrate/migrate/v4"
 	"github.com/golang-migrate/migrate/v4/database"
@@ -60,16 +61,20 @@ func TestStopped(t *testing.T) {
 				}
 				t.Run(fmt.Sprintf("lock on %s, migrations on %s, fenced: %t", server, dialect, isFenced), func(t *testing.T) {
 					t.Parallel()
-					lock, d := url(t)+"ttl=4s&prefix="+space(), newDatabase(t)
-					p := child.Start(t, "migrate", envLock+"="+lock, envDialect+"="+string(dialect), envDSN+"="+d.dsn, envFenced+"="+fmt.Sprint(isFenced))
+					space, d := space(), newDatabase(t)
+					lock := url(t) + "prefix=" + space
+					p := child.Start(t, "migrate", envLock+"="+lock+"&ttl=6s", envDialect+"="+string(dialect), envDSN+"="+d.dsn, envFenced+"="+fmt.Sprint(isFenced))
 					p.Says("halfway")
 					p.Stop()
 					p.Tell("go on")
-					var driver database.Driver = golangmigrate.New(mutex(t, lock), d.inner(t))
+					other := golangmigrate.New(mutex(t, lock), d.inner(t))
 					if isFenced {
-						driver = fenced(t, mutex(t, lock), dialect, d.inner(t))
+						other = fenced(t, mutex(t, lock), dialect, d.inner(t))
 					}
-					require.NoError(t, migrator(t, driver, migrations).Up())
+					other.LockTimeout = time.Minute // on a busy machine
+					m := migrator(t, other, migrations)
+					m.LockTimeout = 2 * time.Minute
+					require.NoError(t, m.Up())
 					assertState(t, d, 11, 3, false)
 					p.Continue()
 					assert.Equal(t, []string{"false", "true", fmt.Sprint(isFenced)}, p.Says("done"), "whether it succeeded, was told of the loss, and refused")
@@ -78,7 +83,7 @@ func TestStopped(t *testing.T) {
 						return
 					}
 					assertState(t, d, 11, 2, true)
-					require.ErrorAs(t, migrator(t, driver, migrations).Up(), &migrate.ErrDirty{}, "one step was made, and it stops everybody")
+					require.ErrorAs(t, m.Up(), &migrate.ErrDirty{}, "one step was made, and it stops everybody")
 				})
 			}
 		}

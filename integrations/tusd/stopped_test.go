@@ -37,8 +37,8 @@ func TestStopped_theUploadIsResumedAtAnotherServer(t *testing.T) {
 	for name, url := range servers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			lock, dir := url(t)+"ttl=4s&prefix="+space(), t.TempDir()
-			p := child.Start(t, "tusd", envLock+"="+lock, envDir+"="+dir)
+			lock, dir := url(t)+"prefix="+space(), t.TempDir()
+			p := child.Start(t, "tusd", envLock+"="+lock+"&ttl=6s", envDir+"="+dir)
 			first := p.Says("serves")[0]
 			second := serve(t, lock, dir, time.Minute)
 			id := create(t, first)

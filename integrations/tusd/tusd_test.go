@@ -1,6 +1,7 @@
 package tusd_test
 
 import (
+	"maps"
 	"net/http"
 	"testing"
 	"time"
@@ -19,9 +20,7 @@ import (
 func TestUpload_isResumedAtAnotherServer(t *testing.T) {
 	t.Parallel()
 	locks := map[string]func(t testing.TB) string{"memory": func(testing.TB) string { return "mem://" + space() + "?" }}
-	for name, url := range servers {
-		locks[name] = url
-	}
+	maps.Copy(locks, servers)
 	for name, url := range locks {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -123,6 +123,22 @@ func TLS(ctx context.Context, u *driver.URL, plain, serverName string) (*tls.Con
 	return c, errors.Join(authority(ctx, u, c), certificate(ctx, u, c))
 }
 
+// TLSDialer returns what dials with TLS. If a server takes the connection and does not answer the
+// handshake, the error says so: one that speaks no TLS waits for more.
+func TLSDialer(tcp *net.Dialer, c *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	dial := (&tls.Dialer{NetDialer: tcp, Config: c}).DialContext
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err == nil {
+			return conn, nil
+		}
+		if _, ok := errors.AsType[*net.OpError](err); !ok && errors.Is(err, context.DeadlineExceeded) {
+			err = fmt.Errorf("the TLS handshake with %s was not answered (is it a port for TLS?): %w", addr, err)
+		}
+		return nil, err
+	}
+}
+
 // authority says whom to believe that a server is the one that was dialled.
 func authority(ctx context.Context, u *driver.URL, c *tls.Config) error {
 	if err := Bool(u, tlsSkipVerify, &c.InsecureSkipVerify); err != nil {

@@ -28,7 +28,8 @@ func Since(t time.Time) time.Duration {
 	return Now().Sub(t)
 }
 
-// Random returns a random duration below n, by which pauses differ. A simulation has its seed decide instead.
+// Random returns a random duration below n, by which pauses differ. A simulation has its seed
+// decide instead.
 var Random = rand.N[time.Duration]
 
 // Sleep waits for d, or returns ctx.Err() when ctx ends first.

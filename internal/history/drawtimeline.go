@@ -14,8 +14,8 @@ import (
 // mostRows are as many holds of a lock as the timeline shows.
 const mostRows = 200
 
-// drawTimeline writes the page that shows who held what, and when. Of a history that is refused it shows what surrounds the
-// contradiction, of that lock alone.
+// drawTimeline writes the page that shows who held what, and when. Of a history that is refused it
+// shows what surrounds the contradiction, of that lock alone.
 func (h *History) drawTimeline(j Judgement, file string) error {
 	var epoch time.Time // not the zero Time, which is no time
 	epoch = epoch.Add(time.Hour)

@@ -10,8 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestGolden judges files that were saved once: those whose names begin with "good" are histories of a lock, the others are not. A
-// new version of this module has to read them, and to say the same.
+// TestGolden judges files that were saved once: those whose names begin with "good" are histories
+// of a lock, the others are not. A new version of this module has to read them, and to say the
+// same.
 func TestGolden(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/*.json")

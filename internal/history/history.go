@@ -1,5 +1,6 @@
-// Package history has what several clients of a lock did and were told, and judges whether one lock can have behaved so. It runs
-// nothing, and knows no Locker: a history that was saved is judged again by Read and Check.
+// Package history has what several clients of a lock did and were told, and judges whether one lock
+// can have behaved so. It runs nothing, and knows no Locker: a history that was saved is judged
+// again by Read and Check.
 package history
 
 import (
@@ -9,8 +10,8 @@ import (
 	"time"
 )
 
-// History is what several clients did, and what they were told, as they saw it. Times are nanoseconds of
-// one monotonic clock. It is saved as it is when it fails.
+// History is what several clients did, and what they were told, as they saw it. Times are
+// nanoseconds of one monotonic clock. It is saved as it is when it fails.
 type History struct {
 	Format   int      `json:"format"`
 	Scenario string   `json:"scenario,omitempty"`
@@ -95,12 +96,12 @@ const (
 	ItsVictim Muted = "its victim"
 )
 
-// Coarse is how much later than after its TTL a hold may expire, at a backend whose clock is coarse,
-// with some allowance for a slow one.
+// Coarse is how much later than after its TTL a hold may expire, at a backend whose clock is
+// coarse, with some allowance for a slow one.
 const Coarse = 700 * time.Millisecond
 
-// Assured returns how long after the call of its Lock, or of an Extend, a hold lasts for certain, whatever pauses: Lock succeeds
-// only with half a TTL left.
+// Assured returns how long after the call of its Lock, or of an Extend, a hold lasts for certain,
+// whatever pauses: Lock succeeds only with half a TTL left.
 func Assured(ttl time.Duration) time.Duration { return ttl / 2 }
 
 // Begin starts the history's clock.
@@ -275,8 +276,8 @@ func (h *hold) review(c Client) {
 	}
 }
 
-// punctual notes if a hold that nobody extended is confirmed after its TTL and all that is allowed for a
-// backend whose clock is coarse.
+// punctual notes if a hold that nobody extended is confirmed after its TTL and all that is allowed
+// for a backend whose clock is coarse.
 func (h *hold) punctual(c Client, e Event) {
 	if c.Renews {
 		return

@@ -6,14 +6,15 @@ import (
 	"time"
 )
 
-// Revoke is the kind of fault that ends a hold at the backend. It may come too late, and then finds nothing.
+// Revoke is the kind of fault that ends a hold at the backend. It may come too late, and then finds
+// nothing.
 const Revoke = "Revoke"
 
 // SlowToAct is how long after it has returned a fault may begin to act.
 const SlowToAct = 100 * time.Millisecond
 
-// Hits counts the faults of a kind: those that were caused, those that acted as far as the history shows it, and those of these
-// that hit a holder.
+// Hits counts the faults of a kind: those that were caused, those that acted as far as the history
+// shows it, and those of these that hit a holder.
 type Hits struct{ All, Acted, OfHolders int }
 
 // Hits counts the faults of each kind.
@@ -37,8 +38,8 @@ func (h *History) Hits() map[string]Hits {
 	return counts
 }
 
-// acted reports whether a fault did what it says, by what clients were told. Of what cannot be seen, such as a clock that jumps, it
-// reports true.
+// acted reports whether a fault did what it says, by what clients were told. Of what cannot be
+// seen, such as a clock that jumps, it reports true.
 func (h *History) acted(f Fault) bool {
 	switch {
 	case f.Answered:

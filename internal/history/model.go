@@ -15,19 +15,22 @@ import (
 type Demand string
 
 const (
-	// Exclusive demands that who is told that it holds is the only one, at some moment of each call that says so.
+	// Exclusive demands that who is told that it holds is the only one, at some moment of each call
+	// that says so.
 	Exclusive Demand = "exclusive"
-	// Revocable is of histories in which holds are ended behind their holders' backs. A token that needs no request may be
-	// believed for up to a TTL longer; all that the backend was asked for is exclusive.
+	// Revocable is of histories in which holds are ended behind their holders' backs. A token that
+	// needs no request may be believed for up to a TTL longer; all that the backend was asked for
+	// is exclusive.
 	Revocable Demand = "revocable"
-	// Undisturbed is Exclusive where there were no faults. A hold lasts until its Unlock is called, or
-	// as long as it is assured, whatever its client is told: nobody else has ended it.
+	// Undisturbed is Exclusive where there were no faults. A hold lasts until its Unlock is called,
+	// or as long as it is assured, whatever its client is told: nobody else has ended it.
 	Undisturbed Demand = "undisturbed"
 	// Fenced demands that the tokens rise with every hold.
 	Fenced Demand = "fenced"
 )
 
-// move is a step of the model: an owner-aware mutex with fencing, one for each name. In a history of readers and writers it grants shares, too.
+// move is a step of the model: an owner-aware mutex with fencing, one for each name. In a history
+// of readers and writers it grants shares, too.
 type move struct {
 	kind  moveKind
 	name  string // of the lock
@@ -256,8 +259,8 @@ func (e Event) String() string {
 	}
 }
 
-// overstayed notes who believed in a hold longer than a TTL after another got the lock: each confirmation
-// by the backend was before that.
+// overstayed notes who believed in a hold longer than a TTL after another got the lock: each
+// confirmation by the backend was before that.
 func (h *History) overstayed(ts []*hold) {
 	for _, t := range ts {
 		if len(t.confirms) == 0 {

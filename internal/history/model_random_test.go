@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// simulated is a random history of a correct lock: client after client holds, and each knows what the
-// contract lets it know.
+// simulated is a random history of a correct lock: client after client holds, and each knows what
+// the contract lets it know.
 func simulated(rng *rand.Rand, holds int) *History {
 	var s script
 	now, token := int64(1), uint64(1)

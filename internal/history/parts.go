@@ -33,8 +33,9 @@ func legal(holds []ops, limit time.Duration) porcupine.CheckResult {
 	return result
 }
 
-// parts cuts a history where nothing is under way and nobody holds. All of a part comes before the next then, which begins with a free
-// lock and the largest token so far: the parts are legal, one after the other, if and only if the whole is.
+// parts cuts a history where nothing is under way and nobody holds. All of a part comes before the
+// next then, which begins with a free lock and the largest token so far: the parts are legal, one
+// after the other, if and only if the whole is.
 func parts(holds []ops) [][]ops {
 	holds = slices.SortedStableFunc(slices.Values(holds), func(a, b ops) int { return cmp.Compare(a.begin(), b.begin()) })
 	var all [][]ops

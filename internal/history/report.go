@@ -54,7 +54,8 @@ func span(holds []ops) (from, to int64) {
 	return from, to
 }
 
-// drawModel writes the page of the checker. A history of thousands of operations is no sight: it shows those about the witness.
+// drawModel writes the page of the checker. A history of thousands of operations is no sight: it
+// shows those about the witness.
 func (h *History) drawModel(j Judgement, page string) error {
 	const before, after = 30, 10
 	place := func(s ops) int {
@@ -70,7 +71,8 @@ func (h *History) drawModel(j Judgement, page string) error {
 	return porcupine.VisualizePath(model, info, page)
 }
 
-// remarks are what is no operation of the model: faults, and Locks of which nobody knows what they did.
+// remarks are what is no operation of the model: faults, and Locks of which nobody knows what they
+// did.
 func (h *History) remarks(from, to int64) []porcupine.Annotation {
 	var all []porcupine.Annotation
 	for _, f := range h.Faults {

@@ -19,8 +19,8 @@ func (e Error) Error() string { return string(e) }
 func (Error) Timeout() bool { return true }
 
 // Outage reports whether err may be that of a backend which is unreachable for a while: a request
-// was not answered, or a connection broke or could not be made. An answer of the server is none, nor
-// is a host that does not exist, nor a failed TLS handshake: to wait would change nothing.
+// was not answered, or a connection broke or could not be made. An answer of the server is none,
+// nor is a host that does not exist, nor a failed TLS handshake: to wait would change nothing.
 func Outage(err error) bool {
 	if dns, ok := errors.AsType[*net.DNSError](err); ok && dns.IsNotFound {
 		return false
@@ -28,7 +28,10 @@ func Outage(err error) bool {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Op != "remote error" && op.Op != "local error" // which are what package tls says of alerts
 	}
-	if _, ok := errors.AsType[Error](err); ok {
+	if t, ok := errors.AsType[interface {
+		error
+		Timeout() bool
+	}](err); ok && t.Timeout() {
 		return true
 	}
 	for _, broken := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE} {

@@ -17,8 +17,8 @@ import (
 	"github.com/go-locker/locker/internal/test/testwait"
 )
 
-// ledger puts the scripts, on a server whose clock it moves, through what may befall the memory of tokens, and keeps the
-// largest of each name.
+// ledger puts the scripts, on a server whose clock it moves, through what may befall the memory of
+// tokens, and keeps the largest of each name.
 type ledger struct {
 	*atServer
 	rand   *rand.Rand
@@ -103,13 +103,14 @@ func (l *ledger) shift(d time.Duration) {
 	l.peak = max(l.peak, l.now())
 }
 
-// hidden reports whether the clock stands where the mark does not show that it was set back: after a while without grants, to just before
-// the tokens of the latest.
+// hidden reports whether the clock stands where the mark does not show that it was set back: after
+// a while without grants, to just before the tokens of the latest.
 func (l *ledger) hidden() bool {
 	return l.peak > l.latest+50e6 && l.now() > l.latest-12e5 && l.now() < l.latest+33e6
 }
 
-// take is a take by one of the drivers, of a token that it proposes if that is not 0. It returns what is wrong.
+// take is a take by one of the drivers, of a token that it proposes if that is not 0. It returns
+// what is wrong.
 func (l *ledger) take(name string, proposal int64) error {
 	h := ledgerHold{name: name, owner: strconv.FormatUint(l.rand.Uint64(), 36), keys: texts(keysOf(name)), by: l.build}
 	d := l.drivers[l.rand.IntN(len(l.drivers))]
@@ -200,7 +201,8 @@ func (l *ledger) anyClock() error {
 	return nil
 }
 
-// thereAndBack has the clock go on until all is forgotten, and be set back to before the latest grant, with nothing in between.
+// thereAndBack has the clock go on until all is forgotten, and be set back to before the latest
+// grant, with nothing in between.
 func (l *ledger) thereAndBack() error {
 	l.shift(time.Duration(l.rand.IntN(50)) * time.Second)
 	err := l.take(l.name(), 0)
@@ -210,7 +212,8 @@ func (l *ledger) thereAndBack() error {
 	return err
 }
 
-// Clients propose by clocks of their own, and the server's is set back by less than names are remembered for.
+// Clients propose by clocks of their own, and the server's is set back by less than names are
+// remembered for.
 func (l *ledger) proposals() error {
 	switch {
 	case l.chance(10):
@@ -235,7 +238,8 @@ func (l *ledger) proposals() error {
 	return nil
 }
 
-// Clients propose, and the server's clock is set back by minutes and more. Somebody takes a lock before it has come near the latest token again.
+// Clients propose, and the server's clock is set back by minutes and more. Somebody takes a lock
+// before it has come near the latest token again.
 func (l *ledger) setBack() error {
 	if !l.chance(3) {
 		return l.proposals()
@@ -247,7 +251,8 @@ func (l *ledger) setBack() error {
 	return l.take(fmt.Sprintf("locker:new/%d", l.grants), l.now())
 }
 
-// The server loses all, or the mark, or what it was told since a while, as a replica that takes over has; its clock goes on.
+// The server loses all, or the mark, or what it was told since a while, as a replica that takes
+// over has; its clock goes on.
 func (l *ledger) lostData() error {
 	ctx := context.Background()
 	switch roll := l.rand.IntN(100); {

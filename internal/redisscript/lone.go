@@ -163,7 +163,7 @@ func (l *lone) interrupt(why error) {
 }
 
 // end ends l, whose client library has returned: it is not interrupted any more. It returns the
-// channel of Done if that is open: who waits for it still may as well see the end of another.
+// channel of Done if that is open: who waits for it still may as well see another be interrupted.
 func (l *lone) end() (done chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -187,18 +187,19 @@ func (l *lone) Done() <-chan struct{} {
 	defer l.mu.Unlock()
 	if l.done == nil {
 		l.done = make(chan struct{})
-		if l.err != nil {
+		if l.ended || l.err != nil {
 			close(l.done)
 		}
 	}
 	return l.done
 }
 
-// Err implements context.Context.
+// Err implements context.Context. It is no longer nil when l has ended, as the channel of Done may
+// be closed from then on.
 func (l *lone) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.err != nil {
+	if l.ended || l.err != nil {
 		return context.Canceled
 	}
 	return nil

@@ -112,7 +112,7 @@ func (s *sender) requestOf(calls []Call, replies []Reply) *request {
 // call makes one call, which is about no hold.
 func (s *sender) call(ctx context.Context, script *Script, keys []any, args ...any) (any, error) {
 	reply, _ := s.send(ctx, longest, s.request(script, keys, args...))
-	return reply.Value, reply.Err
+	return reply.Value, explain(reply.Err)
 }
 
 // send makes a request. It returns when that is answered, with the first reply; or else, with

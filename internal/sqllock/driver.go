@@ -20,22 +20,23 @@ import (
 type Dialect struct {
 	Locks, Waiters string // the tables, quoted
 
-	// Words of statements. Token is a function whose argument is the LastInsertId of the statement; "" if there is RETURNING.
+	// Words of statements. Token is a function whose argument is the LastInsertId of the statement;
+	// "" if there is RETURNING.
 	Greatest, Ignore, Token string
 	Primary                 string // whether this server takes writes
 	Now, Wall               string // microseconds, by the database; or
 	Clock                   func() (now, wall int64)
 
-	// Prepare makes the tables, if they are missing. It is called before the first statement that writes, and again where NoTable is
-	// true of the error of one.
+	// Prepare makes the tables, if they are missing. It is called before the first statement that
+	// writes, and again where NoTable is true of the error of one.
 	Prepare func(ctx context.Context, c *sql.Conn) error
 	NoTable func(error) bool
 
 	Again       func(error) bool // the statement has done nothing because of others: it is tried again until ctx ends
 	WrongServer func(error) bool // it was refused, as another on this connection would be
 
-	// Durable is what a statement is preceded by that has to be on disk when it is answered, and Lax what others are. They
-	// may be empty.
+	// Durable is what a statement is preceded by that has to be on disk when it is answered, and
+	// Lax what others are. They may be empty.
 	Durable, Lax string
 
 	Poll     time.Duration // after which the first who waits looks again, at first; it becomes ten times as long
@@ -127,8 +128,8 @@ const (
 	lateLimit = 10 * time.Second      // for a statement whose caller has left
 )
 
-// run runs f on a connection of pool, before which the tables are there if it writes. It runs f again
-// if that has done nothing for a reason that may pass. If it returns an error, f may go on.
+// run runs f on a connection of pool, before which the tables are there if it writes. It runs f
+// again if that has done nothing for a reason that may pass. If it returns an error, f may go on.
 func (d *Driver) run(ctx context.Context, pool *sql.DB, writes bool, f func(context.Context, *sql.Conn) error) error {
 	if !d.Detached {
 		return d.try(ctx, pool, writes, f)

@@ -27,7 +27,8 @@ const (
 	take = `UPDATE {locks} SET token = {token}({greatest}(token + 1, {wall})), metadata = ?, released = 0, ttl = ?, until = {now} + ?, owner = ?
 		WHERE lock_key = ? AND token = ? AND ` + free + ` AND NOT ` + ahead + `{returning}`
 
-	// A new row has a token above all that a deleted one has had: that of the row with the empty key, or by the clock.
+	// A new row has a token above all that a deleted one has had: that of the row with the empty
+	// key, or by the clock.
 	insert = `INSERT {ignore} INTO {locks} (lock_key, name, token, owner, metadata, ttl, until, released)
 		SELECT ?, ?, {greatest}({wall}, COALESCE(MAX(token), 0)) + 1, X'', X'', 0, {now}, 1 FROM {locks} WHERE lock_key = X''`
 
@@ -39,7 +40,8 @@ const (
 	release = `UPDATE {locks} SET released = released + 1 WHERE ` + ours + ` AND (released > 0 OR released = 0 AND until > {now})`
 	pass    = `UPDATE {locks} SET token = token + 1 WHERE lock_key = ? AND token = ?`
 
-	// force ends the hold with this token, unless that is 0, and of this owner, unless that is empty. The owner has not released it.
+	// force ends the hold with this token, unless that is 0, and of this owner, unless that is
+	// empty. The owner has not released it.
 	force = `UPDATE {locks} SET released = -1 WHERE lock_key = ? AND released = 0 AND until > {now} AND ? IN (0, token) AND ? IN (X'', owner)`
 
 	inspect = `SELECT token, l.owner, l.metadata, CASE WHEN released <> 0 THEN 0 ELSE l.until - {now} END, COALESCE(w.owner, X''), COALESCE(w.metadata, X'')
@@ -49,7 +51,8 @@ const (
 	list = `SELECT lock_key, CASE WHEN NOT ` + free + ` AND SUBSTR(name, 1, LENGTH(?)) = ? THEN name ELSE X'' END FROM {locks}
 		WHERE lock_key > ? ORDER BY lock_key LIMIT ?`
 
-	// What nobody uses is read first, and then deleted by its key: so no row is locked that somebody uses.
+	// What nobody uses is read first, and then deleted by its key: so no row is locked that
+	// somebody uses.
 	idle = `SELECT lock_key, token, until < {now} - ? AND ` + free + ` AND NOT EXISTS (SELECT 1 FROM {waiters} AS w WHERE w.lock_key = {locks}.lock_key)
 		FROM {locks} WHERE lock_key > ? ORDER BY lock_key LIMIT ?`
 	mark       = `INSERT {ignore} INTO {locks} (lock_key, name, token, owner, metadata, ttl, until, released) VALUES (X'', X'', 0, X'', X'', 0, 0, 1)`

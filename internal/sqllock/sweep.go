@@ -40,7 +40,7 @@ func (s *sweeper) begin() {
 	s.due.Store(int64(time.Since(epoch) + mrand.N(sweepEvery)))
 }
 
-// sweepIfDue sweeps in a goroutine of its own: whoever has just taken a lock does not wait for it.
+// sweepIfDue sweeps in a goroutine of its own, so that a take does not wait for it.
 func (d *Driver) sweepIfDue() {
 	s := &d.sweeper
 	if s.made.Load() < pageRows/10 && int64(time.Since(epoch)) < s.due.Load() || !s.running.CompareAndSwap(false, true) {

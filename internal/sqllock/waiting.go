@@ -63,8 +63,8 @@ func (w *waiting) wake(key []byte) {
 	}
 }
 
-// tokens remembers, by key, the last token of locks that this Driver has released. Whoever knows it
-// need not look before it takes.
+// tokens remembers, by key, the last token of locks that this Driver has released. A claim
+// that knows it takes without a look.
 type tokens struct {
 	mu sync.Mutex
 	of map[string]int64
@@ -87,7 +87,8 @@ func (t *tokens) remember(key []byte, token int64) {
 	t.of[string(key)] = token
 }
 
-// recall returns the token and forgets it, because whoever asks is about to change it. It returns 0 if it knows none.
+// recall returns the token and forgets it, because the caller is about to change it. It returns 0 if
+// it knows none.
 func (t *tokens) recall(key []byte) int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()

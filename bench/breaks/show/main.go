@@ -1,5 +1,5 @@
-// Command show shows again how a lock broke: make show BREAK=redsync-stopped-node. Without a name it shows all, and fails if one of
-// them does not show.
+// Command show shows again how a lock broke: make show BREAK=redsync-stopped-node. Without a name
+// it shows all, and fails if one of them does not show.
 package main
 
 import (

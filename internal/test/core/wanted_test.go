@@ -101,7 +101,8 @@ func TestWanted_isToldOfGoroutinesThatWaitForTheSameMutex(t *testing.T) {
 	}, false)
 }
 
-// A hold that asked looks ten times in a TTL, until somebody waits. One that did not ask never looks.
+// A hold that asked looks ten times in a TTL, until somebody waits. One that did not ask never
+// looks.
 func TestWanted_looksWhereTheBackendDoesNotTell(t *testing.T) {
 	ofWaiters(t, func(t *testing.T, c, other *locker.Client, d *untold) {
 		h, err := c.Mutex("x").Acquire(t.Context())

@@ -65,7 +65,8 @@ func (d done) Deadline() time.Time {
 	return time.Unix(0, d.deadline.Load())
 }
 
-// granted checks a hold that was just granted. before is the largest token that had been granted when its Lock was called.
+// granted checks a hold that was just granted. before is the largest token that had been granted
+// when its Lock was called.
 func (w *world) granted(p *process, name, who string, h hold, before uint64) *tenure {
 	t := &tenure{name: name, who: who, hold: h, process: p}
 	w.book.Lock()
@@ -139,7 +140,8 @@ func (w *world) unlock(ctx context.Context, t *tenure) {
 	}
 }
 
-// gone requires, where nothing goes wrong, that the server has nothing left of a hold that is over, soon after a time.
+// gone requires, where nothing goes wrong, that the server has nothing left of a hold that is over,
+// soon after a time.
 func (w *world) gone(t *tenure, after time.Duration) {
 	if !w.calm || t.process.leaves.Load() {
 		return

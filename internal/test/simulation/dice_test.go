@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// dice are random numbers that depend on the seed, on the virtual time and on what is asked for, and on nothing else. Goroutines that
-// run at the same instant, in whatever order, do not disturb each other's.
+// dice are random numbers that depend on the seed, on the virtual time and on what is asked for,
+// and on nothing else. Goroutines that run at the same instant, in whatever order, do not disturb
+// each other's.
 type dice struct {
 	seed  uint64
 	began time.Time

@@ -11,8 +11,8 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// leases is a server whose locks expire one by one, by its own clock: like Redis, with a queue that wakes, or like a table of
-// a database, without one.
+// leases is a server whose locks expire one by one, by its own clock: like Redis, with a queue that
+// wakes, or like a table of a database, without one.
 type leases struct {
 	world  *world
 	queues bool

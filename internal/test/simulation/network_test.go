@@ -71,8 +71,8 @@ func (p *process) travel(what string, id uint64, reply bool) (time.Duration, boo
 	return takes, true
 }
 
-// request sends a request, of which the server does do when it arrives, perhaps twice or after ctx has ended. do is told how long the
-// request took, and holds the server.
+// request sends a request, of which the server does do when it arrives, perhaps twice or after ctx
+// has ended. do is told how long the request took, and holds the server.
 func (p *process) request(ctx context.Context, what string, id uint64, do func(age time.Duration) any) (any, error) {
 	w := p.world
 	sent, answers := time.Now(), make(chan any, 4)
@@ -150,9 +150,9 @@ func (w *world) first(owner uint64) bool {
 func (w *world) paced(owner uint64) {
 	w.book.Lock()
 	defer w.book.Unlock()
-	at := append(w.sent[owner], time.Now())
+	w.sent[owner] = append(w.sent[owner], time.Now())
+	at := w.sent[owner]
 	at = at[max(0, len(at)-5):]
-	w.sent[owner] = at
 	if took := time.Since(at[0]); len(at) == 5 && took < w.ttl/8 {
 		w.breaks("a hold was extended 5 times within %v, with a TTL of %v", took, w.ttl)
 	}

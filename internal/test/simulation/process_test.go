@@ -50,7 +50,8 @@ func (w *world) process(id int) *process {
 	return p
 }
 
-// stay holds a lock of the process's own, as a process has that does something else beside: so its session goes on.
+// stay holds a lock of the process's own, as a process has that does something else beside: so its
+// session goes on.
 func (p *process) stay() {
 	w := p.world
 	m := p.client.Mutex(fmt.Sprint("own-", p.id))

@@ -10,8 +10,9 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// sessions is a server whose locks belong to sessions, like etcd and ZooKeeper: all of a process end together, when it has not been
-// heard of for a TTL. Keys stand in a queue, and the first has the lock.
+// sessions is a server whose locks belong to sessions, like etcd and ZooKeeper: all of a process
+// end together, when it has not been heard of for a TTL. Keys stand in a queue, and the first has
+// the lock.
 type sessions struct {
 	world *world
 	live  map[uint64]*session
@@ -180,15 +181,22 @@ type contact struct {
 	last   time.Time // when the latest request was sent that was answered
 }
 
-func (x *contact) heard(sent time.Time) {
+// heard takes in that a request was answered. It returns false if the session may have ended
+// before: the answer changes nothing then.
+func (x *contact) heard(sent time.Time, ttl time.Duration) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if time.Since(x.last) >= ttl {
+		return false
+	}
 	if sent.After(x.last) {
 		x.last = sent
 	}
+	return true
 }
 
-// over reports whether the session may have ended. It is used no more then, also if it goes on at the server.
+// over reports whether the session may have ended. It is used no more then, also if it goes on at
+// the server.
 func (x *contact) over(ttl time.Duration) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -265,8 +273,9 @@ func (c *sessionClaim) Ask(ctx context.Context) (time.Duration, error) {
 			c.driver.ended(x)
 			continue
 		}
-		if err == nil || errors.Is(err, driver.ErrHeld) {
-			x.heard(sent)
+		if (err == nil || errors.Is(err, driver.ErrHeld)) && !x.heard(sent, c.TTL) {
+			c.driver.ended(x)
+			continue
 		}
 		if err == nil {
 			c.mu.Lock()
@@ -311,8 +320,9 @@ func (c *sessionClaim) Extend(ctx context.Context, ttl time.Duration) error {
 	}
 	sent := time.Now()
 	_, err := c.driver.process.request(ctx, "extend", c.owner, func(time.Duration) any { return c.driver.server.extend(c, x.number, ttl) })
-	if err == nil {
-		x.heard(sent)
+	if err == nil && !x.heard(sent, ttl) {
+		c.driver.ended(x)
+		return driver.ErrLost
 	}
 	return err
 }

@@ -1,4 +1,5 @@
-// Package simulation plays the core over simulated servers and networks, in virtual time. A seed decides all that happens.
+// Package simulation plays the core over simulated servers and networks, in virtual time. A seed
+// decides all that happens.
 package simulation
 
 import (
@@ -40,7 +41,7 @@ func TestSeeds(t *testing.T) {
 			t.Log(strings.Join(w.trace, "\n"))
 		}
 		if len(w.broken) > 0 {
-			t.Fatalf("seed %d (%v):\n\t%s\nagain: go test ./internal/test/simulation -run TestSeeds$ -v -seeds=1 -first=%d -trace",
+			t.Fatalf("seed %d (%v):\n\t%s\nagain: go test ./internal/test/simulation -run TestSeeds$ -v -args -seeds=1 -first=%d -trace",
 				seed, w, strings.Join(w.broken, "\n\t"), seed)
 		}
 	}

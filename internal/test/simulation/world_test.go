@@ -198,7 +198,8 @@ func (w *world) run() []string {
 	return w.broken
 }
 
-// settle requires that, some time after all faults, each process can have each lock, while the others go on.
+// settle requires that, some time after all faults, each process can have each lock, while the
+// others go on.
 func (w *world) settle(all []*process) {
 	for _, p := range all {
 		p.workers.Wait()

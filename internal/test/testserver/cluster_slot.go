@@ -28,8 +28,14 @@ func (c *RedisCluster) StartMove(key string, to *RedisServer) *SlotMove {
 	if m.from == to {
 		c.t.Fatalf("testserver: %s serves %q already", to.Addr(), key)
 	}
-	to.must("CLUSTER", "SETSLOT", m.slot, "IMPORTING", c.id(m.from))
-	m.from.must("CLUSTER", "SETSLOT", m.slot, "MIGRATING", c.id(to))
+	setSlot := func(at *RedisServer, state string, other *RedisServer) {
+		await(c.t, at.Addr()+" knows of "+other.Addr()+" that it is a primary", func() error { // which gossip tells it
+			_, err := at.do("CLUSTER", "SETSLOT", m.slot, state, c.id(other))
+			return err
+		})
+	}
+	setSlot(to, "IMPORTING", m.from)
+	setSlot(m.from, "MIGRATING", to)
 	return m
 }
 

@@ -104,7 +104,8 @@ func (s *S3Server) URL() string { return "s3://bucket?endpoint=http://" + s.Addr
 // File returns the file that has an object's text, at versitygw.
 func (s *S3Server) File(key string) string { return filepath.Join(s.root, "buckets", "bucket", key) }
 
-// Restart kills the server if it runs and starts it again with its data. It returns when it answers.
+// Restart kills the server if it runs and starts it again with its data. It returns when it
+// answers.
 func (s *S3Server) Restart() {
 	s.t.Helper()
 	s.kill()
