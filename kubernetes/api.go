@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -29,37 +30,23 @@ func newAPI(client *http.Client, base *url.URL, namespace string) *api {
 	return &api{client, base.JoinPath("apis", coordinationv1.GroupName, "v1", "namespaces", namespace, "leases"), namespace}
 }
 
-// reply is a Lease, and what time it was at the API server that returned it; zero if that did not
-// tell. By then the Lease may have been a moment old.
-type reply struct {
-	object
-	date time.Time
-}
-
-func (a *api) get(ctx context.Context, name string) (reply, error) {
-	return a.lease(ctx, http.MethodGet, "/"+name, nil)
-}
-
-func (a *api) create(ctx context.Context, l *coordinationv1.Lease) (reply, error) {
-	return a.lease(ctx, http.MethodPost, "", l)
-}
-
-func (a *api) update(ctx context.Context, l *coordinationv1.Lease) (reply, error) {
-	return a.lease(ctx, http.MethodPut, "/"+l.Name, l)
-}
-
-func (a *api) lease(ctx context.Context, method, path string, body *coordinationv1.Lease) (r reply, err error) {
-	var sent any
-	query := url.Values{}
-	if body != nil {
-		sent = body
+// lease reads the Lease called name (GET), makes it (POST), or updates it (PUT).
+func (a *api) lease(ctx context.Context, method, name string, sent *coordinationv1.Lease) (object, error) {
+	path, query := "/"+name, url.Values{}
+	if method == http.MethodPost {
+		path = ""
+	}
+	var body any
+	if sent != nil {
+		body = sent
 		query.Set("fieldManager", manager)
 	}
 	var l coordinationv1.Lease
-	if r.date, err = a.do(ctx, method, path, query, sent, &l); err == nil {
-		r.object, err = parse(&l)
+	date, err := a.do(ctx, method, path, query, body, &l)
+	if err != nil {
+		return object{}, err
 	}
-	return r, err
+	return parse(&l, date)
 }
 
 // remove deletes the Lease if it is what it was.
@@ -69,20 +56,28 @@ func (a *api) remove(ctx context.Context, l *coordinationv1.Lease) error {
 	return err
 }
 
-// list returns some Leases of this package, from where the last page has ended.
-func (a *api) list(ctx context.Context, from string) (page coordinationv1.LeaseList, date time.Time, err error) {
+const pageSize = "500"
+
+// list returns some Leases of this package, and from where to go on, "" at the end.
+func (a *api) list(ctx context.Context, from string) (some []object, next string, err error) {
 	query := url.Values{"labelSelector": {managerLabel + "=" + manager}, "limit": {pageSize}}
 	if from != "" {
 		query.Set("continue", from)
 	}
-	date, err = a.do(ctx, http.MethodGet, "", query, nil, &page)
+	var page coordinationv1.LeaseList
+	date, err := a.do(ctx, http.MethodGet, "", query, nil, &page)
 	if status, ok := errors.AsType[*apierrors.StatusError](err); ok && apierrors.IsResourceExpired(err) && status.ErrStatus.Continue != "" {
 		return a.list(ctx, status.ErrStatus.Continue) // what follows as it is now
 	}
-	return page, date, err
+	for i := range page.Items {
+		o, bad := parse(&page.Items[i], date)
+		if bad != nil {
+			return nil, "", bad
+		}
+		some = append(some, o)
+	}
+	return some, page.Continue, err
 }
-
-const pageSize = "500"
 
 // do makes a request, and reads its answer into result. An answer of 400 and above is a
 // StatusError. If the server has asked for a pause, do returns when it is over, or ctx.
@@ -103,7 +98,7 @@ func (a *api) do(ctx context.Context, method, path string, query url.Values, bod
 			case <-ctx.Done():
 			}
 		}
-		return date, failure(method, resp.StatusCode, answer)
+		return date, failure(resp, answer)
 	}
 	date, _ = http.ParseTime(resp.Header.Get("Date"))
 	if result == nil {
@@ -134,13 +129,14 @@ func (a *api) send(ctx context.Context, method, path string, query url.Values, b
 	return a.http.Do(req)
 }
 
-// failure makes an error of an answer.
-func failure(method string, code int, answer []byte) error {
+// failure makes an error of an answer. One that no API server has given, but a proxy, is not taken
+// for an answer: its 404 or 409 tells nothing of a Lease.
+func failure(resp *http.Response, answer []byte) error {
 	var status metav1.Status
 	if json.Unmarshal(answer, &status) == nil && status.Status == metav1.StatusFailure {
 		return &apierrors.StatusError{ErrStatus: status}
 	}
-	return apierrors.NewGenericServerResponse(code, method, coordinationv1.Resource("leases"), "", string(answer[:min(len(answer), 200)]), 0, true)
+	return fmt.Errorf("%s %s: %s: %q", resp.Request.Method, resp.Request.URL.Path, resp.Status, answer[:min(len(answer), 200)])
 }
 
 // didNothing reports whether a request that failed has changed nothing for certain, because it was
@@ -149,3 +145,6 @@ func didNothing(err error) bool {
 	status, ok := errors.AsType[*apierrors.StatusError](err)
 	return ok && status.ErrStatus.Code >= http.StatusBadRequest && status.ErrStatus.Code < http.StatusInternalServerError
 }
+
+// changed reports whether a request was refused because the Lease was not what it expected.
+func changed(err error) bool { return apierrors.IsConflict(err) || apierrors.IsNotFound(err) }

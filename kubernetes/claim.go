@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
 
@@ -44,7 +45,7 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 	if err := c.of.CheckTTL(c.TTL); err != nil {
 		return 0, err
 	}
-	s, known := c.of.views.recall(c.Name)
+	s, known := c.of.views.recall(c.Name, c.Wake != nil)
 	for known = known && !c.doubtful; ; known = false {
 		if !known {
 			if s, err = c.look(ctx); err != nil {
@@ -68,15 +69,14 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 	}
 }
 
-// changed reports whether a request was refused because the Lease was not what it expected.
-func changed(err error) bool { return apierrors.IsConflict(err) || apierrors.IsNotFound(err) }
-
 // look makes a Lease where there is none. That holds nothing, so that it may arrive late.
 func (c *claim) look(ctx context.Context) (s sighting, err error) {
 	for {
 		s, err = c.of.read(ctx, c.Name)
 		if apierrors.IsNotFound(err) {
-			s, err = c.of.create(ctx, c.Name)
+			if s, err = c.of.request(ctx, http.MethodPost, c.Name, free(c.of.api.namespace, c.Name)); err == nil {
+				c.of.sweepIfDue()
+			}
 		}
 		if !apierrors.IsAlreadyExists(err) {
 			c.doubtful = c.doubtful && (err != nil || s.version == c.base)
@@ -88,13 +88,13 @@ func (c *claim) look(ctx context.Context) (s sighting, err error) {
 // take takes the lock, if the Lease is what it was: a hold that was renewed since is not expired.
 func (c *claim) take(ctx context.Context, o object) error {
 	sent := time.Now()
-	got, err := c.of.write(ctx, c.Name, o.taken(c.owner, c.Request, sent))
+	got, err := c.of.request(ctx, http.MethodPut, c.Name, o.taken(c.owner, c.Request, sent))
 	if err != nil {
 		c.doubtful, c.base = c.doubtful || !didNothing(err), o.version
 		return err
 	}
 	c.doubtful = false
-	c.lasts(got, sent.Add(c.TTL))
+	c.lasts(got.object, sent.Add(c.TTL))
 	return nil
 }
 
@@ -112,11 +112,11 @@ func (c *claim) renew(ctx context.Context, o object, ttl time.Duration) error {
 // hold is there. With ErrLost it returns what is there instead.
 func (c *claim) change(ctx context.Context, o object, to func(object) *coordinationv1.Lease) (object, error) {
 	for {
-		got, err := c.of.write(ctx, c.Name, to(o))
+		s, err := c.of.request(ctx, http.MethodPut, c.Name, to(o))
 		if !changed(err) {
-			return got, err
+			return s.object, err
 		}
-		s, err := c.of.read(ctx, c.Name)
+		s, err = c.of.read(ctx, c.Name)
 		switch {
 		case apierrors.IsNotFound(err):
 			return object{}, driver.ErrLost

@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"context"
+	"net/http"
 	"strings"
 	"time"
 
@@ -10,7 +11,7 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// Inspect makes the Driver a driver.Inspector.
+// Inspect implements driver.Inspector.
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
 	s, err := d.read(ctx, name)
 	switch {
@@ -27,35 +28,29 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error)
 	return state, nil
 }
 
-// List makes the Driver a driver.Lister.
+// List implements driver.Lister.
 func (d *Driver) List(prefix string) driver.Pager {
 	from := ""
 	return func(ctx context.Context) (page driver.Page, err error) {
-		leases, date, err := d.api.list(ctx, from)
+		some, next, err := d.api.list(ctx, from)
 		if err != nil {
 			return page, err
 		}
-		for i := range leases.Items {
-			o, err := parse(&leases.Items[i])
-			if err != nil {
-				return page, err
-			}
-			name, named := o.lease.Annotations[nameKey]
-			switch r := (reply{o, date}); {
-			case o.owner == "" || r.age() >= o.ttl:
+		for _, o := range some {
+			switch name, named := o.lease.Annotations[nameKey]; {
+			case o.owner == "" || o.age() >= o.ttl:
 			case !named:
 				page.Unnamed++
 			case strings.HasPrefix(name, prefix):
 				page.Names = append(page.Names, name)
 			}
 		}
-		from = leases.Continue
-		page.Last = from == ""
+		from, page.Last = next, next == ""
 		return page, nil
 	}
 }
 
-// ForceRelease makes the Driver a driver.ForceReleaser.
+// ForceRelease implements driver.ForceReleaser.
 func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.State) error {
 	for {
 		s, err := d.read(ctx, name)
@@ -67,7 +62,7 @@ func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.Sta
 		case shown.Token != 0 && shown.Token != s.token, shown.Holder.ID != "" && shown.Holder.ID != s.owner:
 			return &driver.HeldError{Holder: s.holder()}
 		}
-		if _, err = d.write(ctx, name, s.freed("")); !changed(err) {
+		if _, err = d.request(ctx, http.MethodPut, name, s.freed("")); !changed(err) {
 			return err
 		}
 	}

@@ -141,18 +141,18 @@ func TestKube_anUpdateOfALeaseThatWasDeleted(t *testing.T) {
 	held := l.(*claim).latest()
 	require.NoError(t, d.api.remove(t.Context(), held.lease))
 	late := held.renewed(req.TTL, time.Now())
-	_, err = d.api.update(t.Context(), late)
+	_, err = d.api.lease(t.Context(), http.MethodPut, late.Name, late)
 	require.True(t, changed(err), "%v", err)
 	require.ErrorIs(t, l.Extend(t.Context(), req.TTL), driver.ErrLost)
 	next, err := claims.Take(t.Context(), d, req)
 	require.NoError(t, err)
 	assert.Greater(t, next.Token(), l.Token(), "tokens survive the deletion")
-	_, err = d.api.update(t.Context(), late)
+	_, err = d.api.lease(t.Context(), http.MethodPut, late.Name, late)
 	require.True(t, changed(err), "%v", err)
 
 	require.NoError(t, d.api.remove(t.Context(), next.(*claim).latest().lease))
 	late.UID = ""
-	_, err = d.api.update(t.Context(), late)
+	_, err = d.api.lease(t.Context(), http.MethodPut, late.Name, late)
 	require.NoError(t, err, "this is why the uid is sent")
 }
 

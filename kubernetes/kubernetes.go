@@ -30,14 +30,16 @@ func New(client rest.Interface, namespace string, opts ...locker.Option) (*locke
 // Driver implements [driver.Driver], [driver.Inspector], [driver.Lister], [driver.ForceReleaser]
 // and [driver.TTLChecker].
 type Driver struct {
-	api     *api
-	views   views
-	sweeper sweeper
-	close   func()
+	api   *api
+	views views
+	close func()
+
+	sweeping sync.Mutex
+	swept    time.Time // when a sweep last began
 
 	ctx     context.Context // ends with Close
 	stop    context.CancelFunc
-	running sync.WaitGroup
+	running sync.WaitGroup // watches and sweeps
 }
 
 var _ interface {
@@ -69,7 +71,6 @@ func NewDriver(client rest.Interface, namespace string) (*Driver, error) {
 func newDriver(a *api) *Driver {
 	d := &Driver{api: a, close: func() {}}
 	d.ctx, d.stop = context.WithCancel(context.Background())
-	d.sweeper.begin()
 	return d
 }
 
@@ -81,38 +82,22 @@ func (d *Driver) Close() error {
 	return nil
 }
 
-// read looks at the Lease of a name.
-func (d *Driver) read(ctx context.Context, name string) (sighting, error) {
-	sent := time.Now()
-	r, err := d.api.get(ctx, objectName(name))
+// request reads the Lease of a name, makes it or updates it, and takes in how it is then.
+func (d *Driver) request(ctx context.Context, method, name string, sent *coordinationv1.Lease) (sighting, error) {
+	began := time.Now()
+	o, err := d.api.lease(ctx, method, objectName(name), sent)
 	if apierrors.IsNotFound(err) {
 		d.views.removed(name)
 	}
 	if err != nil {
 		return sighting{}, err
 	}
-	return d.views.observe(name, r, sent), nil
+	return d.views.observe(name, o, began), nil
 }
 
-// create makes the Lease of a name, which is free.
-func (d *Driver) create(ctx context.Context, name string) (sighting, error) {
-	sent := time.Now()
-	r, err := d.api.create(ctx, free(d.api.namespace, name))
-	if err != nil {
-		return sighting{}, err
-	}
-	d.sweepIfDue(name)
-	return d.views.observe(name, r, sent), nil
-}
-
-// write updates the Lease of a name, and returns it as it is then.
-func (d *Driver) write(ctx context.Context, name string, l *coordinationv1.Lease) (object, error) {
-	sent := time.Now()
-	r, err := d.api.update(ctx, l)
-	if err == nil {
-		d.views.observe(name, r, sent)
-	}
-	return r.object, err
+// read reads the Lease of a name.
+func (d *Driver) read(ctx context.Context, name string) (sighting, error) {
+	return d.request(ctx, http.MethodGet, name, nil)
 }
 
 // CheckTTL refuses what leaseDurationSeconds cannot say.

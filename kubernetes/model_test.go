@@ -20,12 +20,12 @@ type story struct {
 }
 
 // rule returns when the observer takes the hold for expired; it knows no more than what it was told.
-type rule func(s story, told []reply, at []time.Time) (expires time.Time)
+type rule func(s story, told []object, at []time.Time) (expires time.Time)
 
 var zero = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // ours is the code of this package.
-func ours(_ story, told []reply, at []time.Time) time.Time {
+func ours(_ story, told []object, at []time.Time) time.Time {
 	var known *sighting
 	for i, r := range told {
 		known = r.seen(known, at[i])
@@ -34,7 +34,7 @@ func ours(_ story, told []reply, at []time.Time) time.Time {
 }
 
 // byObserver is the rule of client-go: its own clock, from when it first saw the renewal.
-func byObserver(s story, told []reply, at []time.Time) time.Time {
+func byObserver(s story, told []object, at []time.Time) time.Time {
 	for i := range told {
 		told[i].date = time.Time{}
 	}
@@ -42,13 +42,13 @@ func byObserver(s story, told []reply, at []time.Time) time.Time {
 }
 
 // byServer trusts the clocks of API servers to the second.
-func byServer(s story, told []reply, at []time.Time) time.Time {
+func byServer(s story, told []object, at []time.Time) time.Time {
 	r := told[len(told)-1]
 	return at[len(at)-1].Add(r.ttl + time.Second - r.date.Sub(r.written()))
 }
 
 // byWall compares the observer's clock with renewTime, which the holder has written.
-func byWall(s story, told []reply, _ []time.Time) time.Time {
+func byWall(s story, told []object, _ []time.Time) time.Time {
 	r := told[len(told)-1]
 	return r.lease.Spec.RenewTime.Add(r.ttl - s.client)
 }
@@ -64,14 +64,15 @@ func (s story) expiry(r rule) (takes, may time.Time) {
 			Spec: coordinationv1.LeaseSpec{RenewTime: &metav1.MicroTime{Time: zero.Add(at)}},
 		}}
 	}
-	looks := func(at, ahead time.Duration) reply {
-		date := zero.Add(at + ahead).Truncate(time.Second)
+	looks := func(at, ahead time.Duration) object {
+		o := lease(0, s.stored)
 		if s.renewed > 0 && s.renewed <= at {
-			return reply{lease(s.renewed, s.again), date}
+			o = lease(s.renewed, s.again)
 		}
-		return reply{lease(0, s.stored), date}
+		o.date = zero.Add(at + ahead).Truncate(time.Second)
+		return o
 	}
-	told, at := []reply{looks(s.first, s.answers), looks(s.last, s.answersLast)}, []time.Time{zero.Add(s.first), zero.Add(s.last)}
+	told, at := []object{looks(s.first, s.answers), looks(s.last, s.answersLast)}, []time.Time{zero.Add(s.first), zero.Add(s.last)}
 	may = zero.Add(s.ttl)
 	if s.renewed > 0 && s.renewed <= s.last {
 		may = may.Add(s.renewed)

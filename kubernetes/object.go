@@ -3,7 +3,6 @@ package kubernetes
 import (
 	"crypto/sha256"
 	"encoding/base32"
-	"encoding/base64"
 	"fmt"
 	"math"
 	"strconv"
@@ -32,6 +31,7 @@ const (
 // object is a Lease as an API server returned it. It is never changed.
 type object struct {
 	lease   *coordinationv1.Lease
+	date    time.Time     // what time it was there, a moment later perhaps; zero if that was not told
 	version uint64        // its resourceVersion
 	owner   string        // who holds it; "" if nobody does
 	ttl     time.Duration // of that hold
@@ -39,8 +39,8 @@ type object struct {
 }
 
 // parse fails for a Lease whose resourceVersion is no number, for no token can be made of it.
-func parse(lease *coordinationv1.Lease) (object, error) {
-	o := object{lease: lease}
+func parse(lease *coordinationv1.Lease, date time.Time) (object, error) {
+	o := object{lease: lease, date: date}
 	var err error
 	if o.version, err = strconv.ParseUint(lease.ResourceVersion, 10, 63); err != nil {
 		return object{}, fmt.Errorf("the Lease %s has the resourceVersion %q, which is no number", lease.Name, lease.ResourceVersion)
@@ -64,6 +64,20 @@ func (o object) written() (latest time.Time) {
 	return latest
 }
 
+// Clocks of API servers may differ by margin, or by one TTL if that is less.
+const margin = 10 * time.Second
+
+// age returns for how long the Lease has certainly not been renewed when the API server answered.
+// The server that stored it may have another clock than the one that answers, and both tell whole
+// seconds.
+func (o object) age() time.Duration {
+	at := o.written()
+	if o.date.IsZero() || at.IsZero() {
+		return 0
+	}
+	return max(0, o.date.Sub(at)-time.Second-min(margin, o.ttl))
+}
+
 // sameHold reports whether the hold of o was not renewed between o and p.
 func (o object) sameHold(p object) bool {
 	return o.lease.UID == p.lease.UID && o.owner == p.owner && o.lease.Spec.RenewTime.Equal(p.lease.Spec.RenewTime)
@@ -77,7 +91,8 @@ func (o object) holder() driver.Participant {
 	if o.owner == "" {
 		return driver.Participant{}
 	}
-	return driver.Participant{ID: o.owner, Metadata: decoded(o.lease.Annotations[metadataKey])}
+	metadata, _ := strconv.Unquote(o.lease.Annotations[metadataKey]) // "" if somebody has changed it
+	return driver.Participant{ID: o.owner, Metadata: metadata}
 }
 
 // copy returns a Lease to be changed and sent. Its UID and resourceVersion have the API server
@@ -111,7 +126,7 @@ func (o object) taken(owner string, req driver.Request, now time.Time) *coordina
 	l := o.renewed(req.TTL, now)
 	l.Annotations[nameKey] = req.Name
 	l.Annotations[tokenKey] = strconv.FormatUint(max(o.token, o.version)+1, 10)
-	l.Annotations[metadataKey] = encoded(req.Metadata)
+	l.Annotations[metadataKey] = strconv.Quote(req.Metadata) // JSON has no bytes that are not UTF-8
 	delete(l.Annotations, releasedKey)
 	l.Spec.HolderIdentity = new(readable(req.Metadata) + owner)
 	l.Spec.AcquireTime = l.Spec.RenewTime
@@ -144,10 +159,12 @@ func (o object) freed(by string) *coordinationv1.Lease {
 	return l
 }
 
+// most is how much of a name and of metadata is there for people to read.
+const most = 60
+
 // objectName returns the name of the Lease for the lock called name: what can be read of that, and a
 // hash of it.
 func objectName(name string) string {
-	const most = 60
 	var s strings.Builder
 	for _, r := range strings.ToLower(name) {
 		switch {
@@ -158,18 +175,13 @@ func objectName(name string) string {
 			s.WriteByte('-')
 		}
 	}
-	end := strings.ToLower(base32.HexEncoding.EncodeToString(hash(name)))
-	return strings.TrimLeft(strings.TrimRight(s.String(), "-")+"-"+end, "-")
-}
-
-func hash(name string) []byte {
 	sum := sha256.Sum256([]byte(name))
-	return sum[:20]
+	end := strings.ToLower(base32.HexEncoding.EncodeToString(sum[:20]))
+	return strings.TrimLeft(strings.TrimRight(s.String(), "-")+"-"+end, "-")
 }
 
 // readable returns the beginning of metadata as it stands before the owner in holderIdentity.
 func readable(metadata string) string {
-	const most = 60
 	clean := []rune(strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) || r == utf8.RuneError {
 			return -1
@@ -180,23 +192,4 @@ func readable(metadata string) string {
 		return ""
 	}
 	return string(clean[:min(len(clean), most)]) + "_"
-}
-
-// encoding marks metadata that is not stored as it is, because it is no valid UTF-8.
-const encoding = "base64:"
-
-func encoded(metadata string) string {
-	if utf8.ValidString(metadata) && !strings.HasPrefix(metadata, encoding) {
-		return metadata
-	}
-	return encoding + base64.StdEncoding.EncodeToString([]byte(metadata))
-}
-
-func decoded(stored string) string {
-	if text, ok := strings.CutPrefix(stored, encoding); ok {
-		if raw, err := base64.StdEncoding.DecodeString(text); err == nil {
-			return string(raw)
-		}
-	}
-	return stored
 }

@@ -151,16 +151,16 @@ func TestRelease_beforeARequestArrives(t *testing.T) {
 	f.mu.Lock()
 	f.lose = nil
 	f.mu.Unlock()
-	s, _ := d.views.recall(request.Name)
+	s, _ := d.views.recall(request.Name, false)
 	late := s.taken(c.owner, request, time.Now()) // what was lost
 	require.NoError(t, c.Release(t.Context()))
-	_, err = d.api.update(t.Context(), late)
+	_, err = d.api.lease(t.Context(), http.MethodPut, late.Name, late)
 	require.True(t, apierrors.IsConflict(err), "%v", err)
 
 	c = take(t, d).(*claim)
 	late = c.latest().renewed(request.TTL, time.Now())
 	require.NoError(t, c.Release(t.Context()))
-	_, err = d.api.update(t.Context(), late)
+	_, err = d.api.lease(t.Context(), http.MethodPut, late.Name, late)
 	require.True(t, apierrors.IsConflict(err), "%v", err)
 	require.ErrorIs(t, c.Extend(t.Context(), request.TTL), driver.ErrLost)
 }
@@ -171,14 +171,14 @@ func TestExtend_besideOthers(t *testing.T) {
 	d := f.driver(t)
 	c := take(t, d)
 	edit := func(remove bool) {
-		r, err := d.api.get(t.Context(), objectName(request.Name))
+		r, err := d.api.lease(t.Context(), http.MethodGet, objectName(request.Name), nil)
 		require.NoError(t, err)
 		l := r.copy()
 		if l.Labels["team"] = "a"; remove {
 			require.NoError(t, d.api.remove(t.Context(), r.lease))
 			return
 		}
-		_, err = d.api.update(t.Context(), l)
+		_, err = d.api.lease(t.Context(), http.MethodPut, l.Name, l)
 		require.NoError(t, err)
 	}
 	edit(false)

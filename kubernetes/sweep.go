@@ -2,16 +2,15 @@ package kubernetes
 
 import (
 	"context"
-	"sync/atomic"
+	"math/rand/v2"
 	"time"
 )
 
-// A Driver sweeps at most once in sweepEvery, when it has made a Lease: then there are more than
-// before. It is due once a Driver has lived for so long, and for one of sweepNames names at once: of
-// programs that live for less some sweep, too.
+// A Driver that has made a Lease sweeps now and then: one in sweepOdds times, so that what is left is
+// bounded also if each program takes one lock and ends, and at most once in sweepEvery.
 const (
 	sweepEvery = 10 * time.Minute
-	sweepNames = 64
+	sweepOdds  = 64
 	sweepLimit = time.Minute
 )
 
@@ -22,27 +21,14 @@ const (
 	idleHeld = 24 * time.Hour
 )
 
-// sweeper has a Driver delete the Leases of locks that nobody uses.
-type sweeper struct {
-	next  atomic.Int64 // when a sweep is due, in nanoseconds since epoch
-	first int64        // that of the first
-	idle  time.Duration
-}
-
-var epoch = time.Now()
-
-func (s *sweeper) begin() {
-	s.idle, s.first = idleFree, int64(time.Since(epoch)+sweepEvery)
-	s.next.Store(s.first)
-}
-
-// sweepIfDue sweeps in a goroutine of its own, after the Lease of name was made.
-func (d *Driver) sweepIfDue(name string) {
-	now, next := int64(time.Since(epoch)), d.sweeper.next.Load()
-	soon := next == d.sweeper.first && hash(name)[0]%sweepNames == 0
-	if !soon && now < next || !d.sweeper.next.CompareAndSwap(next, now+int64(sweepEvery)) {
+// sweepIfDue sweeps in a goroutine of its own.
+func (d *Driver) sweepIfDue() {
+	d.sweeping.Lock()
+	defer d.sweeping.Unlock()
+	if rand.N(sweepOdds) > 0 || time.Since(d.swept) < sweepEvery {
 		return
 	}
+	d.swept = time.Now()
 	d.running.Go(func() {
 		ctx, cancel := context.WithTimeout(d.ctx, sweepLimit)
 		defer cancel()
@@ -53,30 +39,31 @@ func (d *Driver) sweepIfDue(name string) {
 // sweep deletes Leases that are what they were when it has read them.
 func (d *Driver) sweep(ctx context.Context) error {
 	for from := ""; ; {
-		page, date, err := d.api.list(ctx, from)
+		some, next, err := d.api.list(ctx, from)
 		if err != nil {
 			return err
 		}
-		for i := range page.Items {
-			o, err := parse(&page.Items[i])
-			if err != nil || !(reply{o, date}).unused(d.sweeper.idle) {
+		for _, o := range some {
+			if !o.unused() {
 				continue
 			}
 			if err := d.api.remove(ctx, o.lease); err != nil && !changed(err) {
 				return err
 			}
 		}
-		if from = page.Continue; from == "" {
+		if from = next; from == "" {
 			return nil
 		}
 	}
 }
 
-// unused reports whether nobody has written the Lease for a while, after its hold was over.
-func (r reply) unused(idle time.Duration) bool {
-	at := r.written()
-	if r.owner != "" {
-		idle = r.ttl + idleHeld
+// unused reports whether the Lease is a lock, and nobody has written it for a while, after its hold was
+// over.
+func (o object) unused() bool {
+	idle := idleFree
+	if o.owner != "" {
+		idle = o.ttl + idleHeld
 	}
-	return !at.IsZero() && !r.date.IsZero() && r.date.Sub(at) > idle
+	at := o.written()
+	return o.lease.Name == objectName(o.lease.Annotations[nameKey]) && !at.IsZero() && o.date.Sub(at) > idle
 }

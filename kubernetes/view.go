@@ -7,9 +7,6 @@ import (
 	"time"
 )
 
-// Clocks of API servers may differ by margin, or by one TTL if that is less.
-const margin = 10 * time.Second
-
 // sighting is a Lease, and since when it has been unchanged by what this process knows.
 type sighting struct {
 	object
@@ -17,21 +14,10 @@ type sighting struct {
 	heard time.Time // when it was last known to be so
 }
 
-// age returns for how long a Lease has certainly not been renewed when the API server answered. The
-// server that stored it may have another clock than the one that answers, and both tell whole
-// seconds.
-func (r reply) age() time.Duration {
-	at := r.written()
-	if r.date.IsZero() || at.IsZero() {
-		return 0
-	}
-	return max(0, r.date.Sub(at)-time.Second-min(margin, r.ttl))
-}
-
-// seen returns what is known after a reply that came at now. last is what was known before, or nil.
-func (r reply) seen(last *sighting, now time.Time) *sighting {
-	s := &sighting{object: r.object, since: now.Add(-r.age()), heard: now}
-	if last != nil && last.sameHold(r.object) && last.since.Before(s.since) {
+// seen returns what is known after an answer that came at now. last is what was known before, or nil.
+func (o object) seen(last *sighting, now time.Time) *sighting {
+	s := &sighting{object: o, since: now.Add(-o.age()), heard: now}
+	if last != nil && last.sameHold(o) && last.since.Before(s.since) {
 		s.since = last.since
 	}
 	return s
@@ -81,42 +67,43 @@ func (vs *views) view(name string) *view {
 }
 
 // recall returns what is known of a name, if that needs no look: that the lock is free, because a
-// take would be refused otherwise; or what a watch has told lately.
-func (vs *views) recall(name string) (s sighting, known bool) {
+// take would be refused otherwise; or, for who waits, what a watch has told lately.
+func (vs *views) recall(name string, waits bool) (s sighting, known bool) {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
 	v := vs.view(name)
 	if v.seen == nil {
 		return s, false
 	}
-	return *v.seen, v.seen.owner == "" || v.watch != nil && v.watch.live && time.Now().Before(v.seen.lookAt())
+	return *v.seen, v.seen.owner == "" || waits && v.watch != nil && v.watch.live && time.Now().Before(v.seen.lookAt())
 }
 
 // lookAt returns when a waiter looks whether the watch still tells of renewals and releases. A hold
 // that is renewed by a Client is renewed before that.
 func (s sighting) lookAt() time.Time { return s.heard.Add(s.ttl / 2) }
 
-// observe takes in what an API server has answered to a request that was sent at sent, or what a
-// watch has told, for which sent is zero. It returns what is known then, and wakes a waiter if the
-// lock is free.
-func (vs *views) observe(name string, r reply, sent time.Time) sighting {
+// observe takes in a Lease that was read or written at a request sent at sent, or of which a watch has
+// told, for which sent is zero. It wakes a waiter if the lock is free.
+func (vs *views) observe(name string, o object, sent time.Time) sighting {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
-	v, now := vs.view(name), time.Now()
-	if v.seen == nil || r.version >= v.seen.version || sent.After(v.seen.heard) { // else it is out of date
-		v.seen = r.seen(v.seen, now)
+	v := vs.view(name)
+	s := o.seen(v.seen, time.Now())
+	if v.seen == nil || o.version >= v.seen.version || sent.After(v.seen.heard) { // else it is out of date
+		v.seen = s
 		v.wakeIfFree()
 	}
-	return *v.seen
+	return *s
 }
 
 // removed takes in that there is no Lease. A waiter makes one.
 func (vs *views) removed(name string) {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
-	v := vs.view(name)
-	v.seen = nil
-	v.wakeIfFree()
+	if v := vs.view(name); v.seen != nil {
+		v.seen = nil
+		v.wakeIfFree()
+	}
 }
 
 // spread is within which time the waiters of several Drivers try to take a lock that is free. The

@@ -15,11 +15,11 @@ import (
 
 // watch has the API server tell of each change to one Lease, as long as somebody waits for it.
 type watch struct {
-	live bool // the API server has begun to tell; guarded by views.mu
+	live bool // the API server tells; guarded by views.mu
 	stop context.CancelFunc
 }
 
-// A watch that has failed begins again after a pause, which grows.
+// A watch that has ended begins again after a pause, which grows while nothing is answered.
 const (
 	leastPause = 50 * time.Millisecond
 	mostPause  = 2 * time.Second
@@ -37,7 +37,7 @@ func (d *Driver) startWatch(name, version string) *watch {
 	d.running.Go(func() {
 		defer stop()
 		for pause := leastPause; ; pause = min(2*pause, mostPause) {
-			if version != "" && d.watchFrom(ctx, w, name, version) {
+			if version != "" && d.tell(ctx, w, name, version) {
 				pause = leastPause
 			}
 			select {
@@ -45,25 +45,20 @@ func (d *Driver) startWatch(name, version string) *watch {
 				return
 			case <-time.After(pause/2 + rand.N(pause)):
 			}
-			version = d.lookFor(ctx, name)
+			look, cancel := context.WithTimeout(ctx, lookLimit)
+			version = ""
+			if s, err := d.read(look, name); err == nil {
+				version = s.lease.ResourceVersion
+			}
+			cancel()
 		}
 	})
 	return w
 }
 
-// lookFor returns the version from which on to watch, or "".
-func (d *Driver) lookFor(ctx context.Context, name string) string {
-	ctx, cancel := context.WithTimeout(ctx, lookLimit)
-	defer cancel()
-	s, err := d.read(ctx, name)
-	if err != nil {
-		return ""
-	}
-	return s.lease.ResourceVersion
-}
-
-// watchFrom makes one request, and tells until that ends. It reports whether it was answered.
-func (d *Driver) watchFrom(ctx context.Context, w *watch, name, version string) (answered bool) {
+// tell makes one request, and takes in what it tells until it ends: by itself, because the Lease is
+// deleted, or because the version is too old. It reports whether it was answered.
+func (d *Driver) tell(ctx context.Context, w *watch, name, version string) (answered bool) {
 	ctx, cancel := context.WithTimeout(ctx, (watchLimit+5)*time.Second)
 	defer cancel()
 	resp, err := d.api.send(ctx, http.MethodGet, "", url.Values{
@@ -76,26 +71,26 @@ func (d *Driver) watchFrom(ctx context.Context, w *watch, name, version string) 
 	if resp.StatusCode != http.StatusOK {
 		return false
 	}
-	d.views.watched(w, true)
-	defer d.views.watched(w, false)
+	d.views.tells(w, true)
+	defer d.views.tells(w, false)
 	for events := json.NewDecoder(resp.Body); ; {
 		var event struct {
 			Type   apiwatch.EventType
 			Object coordinationv1.Lease
 		}
 		if events.Decode(&event) != nil || event.Type != apiwatch.Added && event.Type != apiwatch.Modified {
-			return true // it has ended, the Lease was deleted, or the version is too old: a look tells
+			return true
 		}
-		o, err := parse(&event.Object)
+		o, err := parse(&event.Object, time.Time{})
 		if err != nil {
 			return true
 		}
-		d.views.observe(name, reply{object: o}, time.Time{})
+		d.views.observe(name, o, time.Time{})
 	}
 }
 
-// watched notes that a watch has begun or ended.
-func (vs *views) watched(w *watch, live bool) {
+// tells notes that a watch has begun or ended.
+func (vs *views) tells(w *watch, live bool) {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
 	w.live = live
