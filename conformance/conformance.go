@@ -230,6 +230,9 @@ func Examine(t TB, s Scenario, h Harness) Result {
 		why, deviates, s.Deterministic = sometimes, true, false
 	}
 	r := judge(s, *h.counted, seen, deviates, why)
+	if h.foreign != nil {
+		r.Promise, r.Seen = inItsWords(r.Promise), inItsWords(r.Seen)
+	}
 	if p, ok := h.Promises[s.Guarantee]; ok {
 		r.Promised = &p
 	}

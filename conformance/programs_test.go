@@ -2,6 +2,7 @@ package conformance_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -135,4 +136,16 @@ func TestClaimsOf_tellsWhatIsNotKnown(t *testing.T) {
 	assert.Equal(t, []string{"try", "unlock"}, claims.Capabilities)
 	assert.Equal(t, []string{"teleport"}, claims.Unknown)
 	assert.Empty(t, conformance.ClaimsOf(memory()))
+}
+
+// What is said of a program has the words of the protocol.
+func TestExamine_ofAProgramHasTheProtocolsWords(t *testing.T) {
+	s := find(t, "TryLock of a held lock says ErrHeld")
+	s.Check = func(conformance.TB, conformance.Harness) error {
+		return errors.New("B's Unlock said nil; want ErrNotHeld")
+	}
+	r := conformance.Examine(t, s, programOf(t, "", everything))
+	assert.Equal(t, "TryLock makes one attempt, and returns an error that matches held if the lock is another's.", r.Promise)
+	assert.Equal(t, "B's Unlock said ok; want not-held", r.Seen)
+	assert.Equal(t, s.Promise, conformance.Examine(t, s, conformance.Harness{}).Promise, "a lock in Go")
 }

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"errors"
+	"regexp"
 
 	"github.com/go-locker/locker"
 )
@@ -46,4 +47,26 @@ func power[T any](l locker.Locker, capability string) (methods T, ok bool) {
 	}
 	methods, ok = l.(T)
 	return methods, ok
+}
+
+var wordsOfGo = regexp.MustCompile(`\b(ErrHeld|ErrLost|ErrNotHeld|nil|goroutines?)\b`)
+
+// inItsWords is what is said of a lock, in the words of the protocol instead of Go's.
+func inItsWords(text string) string {
+	return wordsOfGo.ReplaceAllStringFunc(text, func(word string) string {
+		switch word {
+		case "ErrHeld":
+			return resultHeld
+		case "ErrLost":
+			return resultLost
+		case "ErrNotHeld":
+			return resultNotHeld
+		case "nil":
+			return resultOK
+		case "goroutine":
+			return "caller"
+		default:
+			return "callers"
+		}
+	})
 }

@@ -96,7 +96,13 @@ func newProgramExaminer(ctx context.Context, o *checkOptions) (*examiner, error)
 	if ttl < 5*time.Millisecond || ttl%time.Millisecond != 0 {
 		return nil, usagef("--ttl: must be whole milliseconds, and at least 5ms")
 	}
-	e := &examiner{title: "program", ttl: ttl, cleanUp: func() string { return "" }}
+	endOrphans := adoptOrphans()
+	e := &examiner{title: "program", ttl: ttl, cleanUp: func() string {
+		if left := endOrphans(); left != "" {
+			return "left running by the program or its server, and killed: " + left
+		}
+		return ""
+	}}
 	program := conformance.Program{Command: func() *exec.Cmd { return shell(o.program.exec) }, TTL: ttl, Address: o.program.address}
 	if o.program.trace {
 		program.Trace = os.Stderr
@@ -105,18 +111,19 @@ func newProgramExaminer(ctx context.Context, o *checkOptions) (*examiner, error)
 	if o.program.server != "" {
 		var err error
 		if s, err = startServer(ctx, o.program.server, o.program.address); err != nil {
-			return nil, err
+			return nil, errors.Join(err, leftError(e.cleanUp()))
 		}
-		e.cleanUp = s.end
 	}
-	lasts, stopServer := newTrial(ctx), e.cleanUp
+	lasts, orphans := newTrial(ctx), e.cleanUp
 	e.cleanUp = func() string {
 		lasts.end()
-		return stopServer()
+		if s != nil {
+			s.kill()
+		}
+		return orphans()
 	}
 	if err := lasts.run(func() { e.harness = conformance.Exec(lasts, program) }); err != nil {
-		_ = e.cleanUp()
-		return nil, err
+		return nil, errors.Join(err, leftError(e.cleanUp()))
 	}
 	claims := conformance.ClaimsOf(e.harness)
 	if claims.Name != "" {
@@ -133,10 +140,16 @@ func newProgramExaminer(ctx context.Context, o *checkOptions) (*examiner, error)
 		}
 	}
 	if err := e.probe(ctx); err != nil {
-		_ = e.cleanUp()
-		return nil, err
+		return nil, errors.Join(err, leftError(e.cleanUp()))
 	}
 	return e, nil
+}
+
+func leftError(left string) error {
+	if left == "" {
+		return nil
+	}
+	return errors.New(left)
 }
 
 // fatal runs f, and returns what it called Fatalf with.
@@ -172,7 +185,7 @@ func (o *checkOptions) trace(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		defer func() { _ = s.end() }()
+		defer s.kill()
 	}
 	ttl := o.ttl
 	if ttl == 0 {

@@ -94,12 +94,43 @@ func TestCheckExec_ofAServerOfItsOwn(t *testing.T) {
 
 	o := locked(t, "check", "--exec", served("redis://"+addr), "--address", addr, "--server", "echo no memory; exit 3")
 	assert.Equal(t, exitUnreachable, o.code)
-	assert.Contains(t, o.stderr, "it has ended before it took connections; it wrote:\nno memory")
+	assert.Contains(t, o.stderr, "it has ended before it took connections (it has to run in the foreground); it wrote:\nno memory")
 
 	p := begin(t, "check", "--exec", served("redis://"+addr), "--address", addr, "--server", command)
 	patience.Until(t, "the server answers", func() bool { return accepts(addr) })
 	require.NoError(t, p.cmd.Process.Kill())
 	patience.Until(t, "the server has ended with the check that was killed", func() bool { return !accepts(addr) })
+}
+
+// What a program or a server has put into a session of its own is ended with the check, and named.
+func TestCheckExec_endsWhatIsLeftRunning(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("orphans become ours on Linux alone")
+	}
+	mark := filepath.Join(t.TempDir(), "left")
+	require.NoError(t, os.Symlink("/bin/sleep", mark))
+	leaves := fmt.Sprintf("(setsid %s 3600 </dev/null >/dev/null 2>&1 &); exec %s", mark, served("mem://x"))
+	r := checked(t, exitBroken, "--exec", leaves, "--run", "^a held lock is not granted to another") // memory is no lock of two processes
+	assert.Regexp(t, `^left running by the program or its server, and killed: left \(\d+\)`, r.Left)
+	pid := regexp.MustCompile(`\d+`).FindString(r.Left)
+	assert.NoDirExists(t, "/proc/"+pid)
+
+	s := testserver.Redis(t)
+	addr := s.Addr()
+	s.Kill()
+	daemon := fmt.Sprintf("%s --port %s --bind 127.0.0.1 --save '' --dir %s --daemonize yes; sleep 2", redisServer(t), addr[strings.LastIndexByte(addr, ':')+1:], t.TempDir())
+	o := locked(t, "check", "--exec", served("redis://"+addr), "--address", addr, "--server", daemon, "--run", "^a held lock is not granted to another")
+	assert.Zero(t, o.code, o.stderr)
+	assert.Contains(t, o.stdout, "left running by the program or its server, and killed: redis-server")
+	assert.False(t, accepts(addr))
+
+	daemon = strings.TrimSuffix(daemon, "; sleep 2")
+	o = locked(t, "check", "--exec", served("redis://"+addr), "--address", addr, "--server", daemon)
+	assert.Equal(t, exitUnreachable, o.code)
+	assert.Contains(t, o.stderr, "in the foreground")
+	assert.Contains(t, o.stderr, "and killed: redis-server")
+	assert.False(t, accepts(addr))
 }
 
 func redisServer(t *testing.T) string {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -102,6 +104,41 @@ func haveChild() bool {
 			return false
 		}
 	}
+}
+
+// adoptOrphans makes us the parent of what programs leave running. end kills those, and says which
+// they were.
+func adoptOrphans() (end func() string) { return adopt().end }
+
+// end kills those that run on for a while, and says which they were.
+func (d *descendants) end() string {
+	began := time.Now()
+	var names []string
+	for time.Since(began) < 5*time.Second {
+		running := d.list()
+		if len(running) == 0 {
+			break
+		}
+		if time.Since(began) > 500*time.Millisecond {
+			for _, p := range running {
+				if name := fmt.Sprintf("%s (%d)", p.name(), p.pid); !slices.Contains(names, name) {
+					names = append(names, name)
+				}
+				_ = p.signal(unix.SIGKILL)
+			}
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return strings.Join(names, ", ")
+}
+
+// name is that of the program which it runs.
+func (p kin) name() string {
+	name, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/comm")
+	if err != nil {
+		return "a process"
+	}
+	return strings.ToValidUTF8(strings.TrimSpace(string(name)), "?")
 }
 
 // list returns the running descendants without the command itself, and reaps orphans that have ended. It also returns those of

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 )
@@ -44,6 +45,17 @@ func withBinary(m *testing.M) int {
 
 // patience is for what happens at once on a machine that is not busy.
 const patience = testwait.Patience(30 * time.Second)
+
+// hold takes a lock in this process.
+func hold(t *testing.T, url, name string) *locker.Mutex {
+	t.Helper()
+	c, err := locker.Open(t.Context(), url)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	m := c.Mutex(name)
+	require.NoError(t, m.Lock(deadline(t)))
+	return m
+}
 
 // process is the program, running.
 type process struct {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -57,7 +58,7 @@ func startServer(ctx context.Context, command, address string) (*ownServer, erro
 	}
 	s := &ownServer{command: command, address: address}
 	if err := s.start(ctx); err != nil {
-		_ = s.end()
+		s.kill()
 		return nil, err
 	}
 	return s, nil
@@ -95,7 +96,10 @@ func (s *ownServer) await(ctx context.Context) error {
 		for !accepts(one) {
 			select {
 			case <-s.ended:
-				return fmt.Errorf("--server: it has ended before it took connections; %v", &s.says)
+				if accepts(one) {
+					continue // said below
+				}
+				return fmt.Errorf("--server: it has ended before it took connections (it has to run in the foreground); %v", &s.says)
 			case <-ctx.Done():
 				return ctx.Err()
 			case <-time.After(10 * time.Millisecond):
@@ -105,7 +109,12 @@ func (s *ownServer) await(ctx context.Context) error {
 			}
 		}
 	}
-	return nil
+	select {
+	case <-s.ended:
+		return errors.New("--server: its command has ended, and left a server in the background, which cannot be stopped and killed: have it run in the foreground")
+	case <-time.After(100 * time.Millisecond):
+		return nil
+	}
 }
 
 func accepts(address string) bool {
@@ -132,16 +141,10 @@ func (s *ownServer) kill() {
 	_ = signalGroup(s.cmd.Process.Pid, syscall.SIGKILL)
 	<-s.ended
 	if s.guard != nil { // no sooner: it is to outlive us
-		_ = s.guard.Process.Kill()
+		_ = signalGroup(s.guard.Process.Pid, syscall.SIGKILL)
 		_ = s.guard.Wait()
 	}
 	s.cmd, s.guard = nil, nil
-}
-
-// end is the examiner's cleanUp.
-func (s *ownServer) end() string {
-	s.kill()
-	return ""
 }
 
 // faults are what may be done to the server. answers returns nil when a program can lock again.

@@ -22,17 +22,6 @@ import (
 	"github.com/go-locker/locker/internal/test/testwait"
 )
 
-// hold takes a lock in this process.
-func hold(t *testing.T, url, name string) *locker.Mutex {
-	t.Helper()
-	c, err := locker.Open(t.Context(), url)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	m := c.Mutex(name)
-	require.NoError(t, m.Lock(deadline(t)))
-	return m
-}
-
 // isFree fails the test unless a lock can be had at once.
 func isFree(t *testing.T, url, name string) {
 	t.Helper()

@@ -44,7 +44,8 @@ func (s *sessions) expire() {
 			delete(s.live, x.number)
 			for _, e := range x.keys {
 				s.remove(e)
-				e.claim.driver.process.tell("lost", e.claim.owner, e.claim.notify)
+				c := e.claim
+				c.driver.process.tell("lost", c.owner, func() { c.notify(x.number) })
 			}
 		}
 	}
@@ -358,9 +359,14 @@ func (c *sessionClaim) NotifyLost(f func()) {
 	}
 }
 
-func (c *sessionClaim) notify() {
+// notify is called when a session has ended. One that the claim has left says nothing of its lock.
+func (c *sessionClaim) notify(session uint64) {
 	c.mu.Lock()
 	f, x := c.told, c.on
+	if x == nil || x.number != session {
+		c.mu.Unlock()
+		return
+	}
 	c.over = true
 	c.mu.Unlock()
 	c.driver.ended(x)
