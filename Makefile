@@ -130,7 +130,7 @@ show: setup ## show again how a lock broke, ours or a library: BREAK=redsync-sto
 $(BIN)/kube-apiserver.done: tools/kube/go.mod tools/kube/go.sum
 	@echo "building kube-apiserver from tools/kube/go.mod into .bin/ (takes seven minutes of a processor)"
 	@mkdir -p "$(BIN)"
-	GOWORK=off $(GO) build -C tools/kube -ldflags='-s -w' -o "$(BIN)/kube-apiserver" k8s.io/kubernetes/cmd/kube-apiserver
+	GOWORK=off $(GO) build -C tools/kube -ldflags="-s -w -X k8s.io/component-base/version.gitVersion=$$($(GO) -C tools/kube list -m -f '{{.Version}}' k8s.io/kubernetes)" -o "$(BIN)/kube-apiserver" k8s.io/kubernetes/cmd/kube-apiserver
 	@touch $@
 
 .PHONY: quickstart
@@ -226,7 +226,7 @@ SEED     ?= 0
 # The topology on which a backend's histories run.
 SOAKED_ON_memory    := TestMemory$$
 SOAKED_ON_redlock   := TestConformance$$
-SOAKED_ON_s3         := TestConformance$$/^versitygw$$
+SOAKED_ON_s3        := TestConformance$$/^versitygw$$
 SOAKED_ON_sqlite    := TestConformance$$
 SOAKED_ON_etcd      := TestConformance$$/^three_servers$$
 SOAKED_ON            = $(or $(SOAKED_ON_$(or $(BACKEND),redis)),TestConformance$$/^one_server$$)
