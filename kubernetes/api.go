@@ -26,10 +26,6 @@ type api struct {
 	namespace string
 }
 
-func newAPI(client *http.Client, base *url.URL, namespace string) *api {
-	return &api{client, base.JoinPath("apis", coordinationv1.GroupName, "v1", "namespaces", namespace, "leases"), namespace}
-}
-
 // lease reads the Lease called name (GET), makes it (POST), or updates it (PUT).
 func (a *api) lease(ctx context.Context, method, name string, sent *coordinationv1.Lease) (object, error) {
 	path, query := "/"+name, url.Values{}
@@ -129,12 +125,15 @@ func (a *api) send(ctx context.Context, method, path string, query url.Values, b
 	return a.http.Do(req)
 }
 
-// failure makes an error of an answer. One that no API server has given, but a proxy, is not taken
-// for an answer: its 404 or 409 tells nothing of a Lease.
+// failure makes an error of an answer. An API server's is a Status, except 429, which is text. The 404
+// and 409 of a proxy tell nothing of a Lease.
 func failure(resp *http.Response, answer []byte) error {
 	var status metav1.Status
 	if json.Unmarshal(answer, &status) == nil && status.Status == metav1.StatusFailure {
 		return &apierrors.StatusError{ErrStatus: status}
+	}
+	if resp.StatusCode == http.StatusTooManyRequests {
+		return apierrors.NewTooManyRequestsError(string(answer))
 	}
 	return fmt.Errorf("%s %s: %s: %q", resp.Request.Method, resp.Request.URL.Path, resp.Status, answer[:min(len(answer), 200)])
 }

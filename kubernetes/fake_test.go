@@ -38,7 +38,7 @@ type fake struct {
 	requests map[string]int // by method, or WATCH
 
 	ahead  atomic.Int64                                  // nanoseconds, by which its clock is
-	refuse int                                           // a status with which it answers, if that is not 0
+	refuse int                                           // a status with which it answers, as a proxy does, if that is not 0
 	lose   func(method string, applied bool) (lost bool) // breaks the connection, before the request is applied or after
 }
 
@@ -75,10 +75,10 @@ func (f *fake) serve(w http.ResponseWriter, r *http.Request) {
 	if f.lose != nil && f.lose(r.Method, false) {
 		panic(http.ErrAbortHandler)
 	}
-	code, result := f.refuse, any(metav1.Status{Status: metav1.StatusFailure, Code: int32(f.refuse), Reason: metav1.StatusReasonTooManyRequests})
+	code, result := f.refuse, any("not a Status")
 	if code == 0 {
 		code, result = f.apply(r, name)
-	} else {
+	} else if code == http.StatusTooManyRequests {
 		w.Header().Set("Retry-After", "1")
 	}
 	if f.lose != nil && f.lose(r.Method, true) {
@@ -155,12 +155,13 @@ func (f *fake) watch(w http.ResponseWriter, r *http.Request) {
 	name := strings.TrimPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name=")
 	from := versionOf(r.URL.Query().Get("resourceVersion"))
 	ended := false
-	defer context.AfterFunc(r.Context(), func() {
+	stop := context.AfterFunc(r.Context(), func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		ended = true
 		f.changed.Broadcast()
-	})()
+	})
+	defer stop()
 	w.WriteHeader(http.StatusOK)
 	w.(http.Flusher).Flush()
 	for next := 0; !ended; f.changed.Wait() {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"net/url"
 	"sync"
 	"time"
 
@@ -65,11 +66,12 @@ func NewDriver(client rest.Interface, namespace string) (*Driver, error) {
 	if by == nil {
 		by = http.DefaultClient
 	}
-	return newDriver(newAPI(by, c.Get().AbsPath("/").URL(), namespace)), nil
+	return newDriver(by, c.Get().AbsPath("/").URL(), namespace), nil
 }
 
-func newDriver(a *api) *Driver {
-	d := &Driver{api: a, close: func() {}}
+func newDriver(client *http.Client, base *url.URL, namespace string) *Driver {
+	leases := base.JoinPath("apis", coordinationv1.GroupName, "v1", "namespaces", namespace, "leases")
+	d := &Driver{api: &api{client, leases, namespace}, close: func() {}}
 	d.ctx, d.stop = context.WithCancel(context.Background())
 	return d
 }
@@ -121,6 +123,6 @@ func (d *Driver) Guarantees() driver.Guarantees {
 			Condition: "while the store of the cluster keeps its data; a restore of etcd takes --bump-revision, or else WithTokenBase",
 		},
 		driver.Ordered: {Level: driver.LevelNo, Condition: "a release wakes the waiters of all processes, and the first to ask has the lock"},
-		driver.Woken:   {Level: driver.LevelConditional, Condition: "if the user may watch Leases"},
+		driver.Woken:   {Level: driver.LevelConditional, Condition: "if the user may watch Leases; else somebody looks every two seconds"},
 	}
 }

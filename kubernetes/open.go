@@ -88,7 +88,7 @@ func dial(config *rest.Config, namespace string) (driver.Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := newDriver(newAPI(&http.Client{Transport: wrapped}, base, namespace))
+	d := newDriver(&http.Client{Transport: wrapped}, base, namespace)
 	d.close = transport.CloseIdleConnections
 	return d, nil
 }

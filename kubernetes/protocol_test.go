@@ -188,6 +188,11 @@ func TestExtend_besideOthers(t *testing.T) {
 
 	c = take(t, d)
 	token := c.Token()
+	f.refuse = http.StatusNotFound
+	err := c.Extend(t.Context(), request.TTL)
+	require.ErrorContains(t, err, "404")
+	require.NotErrorIs(t, err, driver.ErrLost, "no API server says so, but a proxy")
+	f.refuse = 0
 	edit(true)
 	require.ErrorIs(t, c.Extend(t.Context(), request.TTL), driver.ErrLost)
 	require.ErrorIs(t, c.Release(t.Context()), driver.ErrLost)
