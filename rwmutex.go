@@ -90,7 +90,7 @@ func (m *RWMutex) rdo(ctx context.Context, op string, f func(context.Context, *H
 	if err != nil {
 		return err
 	}
-	return h.during(ctx, func(ctx context.Context) error { return f(ctx, h) }, func() error { return h.Unlock(context.WithoutCancel(ctx)) })
+	return h.Do(ctx, func(ctx context.Context) error { return f(ctx, h) })
 }
 
 // Downgrade makes the current hold a share, as [Hold.Downgrade] does. It returns ErrNotHeld without

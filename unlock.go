@@ -23,6 +23,12 @@ func (h *Hold) Unlock(ctx context.Context) error {
 	})
 }
 
+// Do calls f, waits for it, and unlocks, as [Mutex.Do] does with the hold that it has taken. It
+// returns f's error joined with that of Unlock.
+func (h *Hold) Do(ctx context.Context, f func(context.Context) error) error {
+	return h.during(ctx, f, func() error { return h.Unlock(context.WithoutCancel(ctx)) })
+}
+
 func (h *Hold) unlock(ctx context.Context) error {
 	defer h.tellEndings(ErrNotHeld)
 	c := h.client

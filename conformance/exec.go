@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/stdio"
 )
 
 // AddressEnv is the environment variable that tells a [Program] where its server is.
@@ -36,10 +37,10 @@ type Program struct {
 // foreign is what the suite knows of a Program.
 type foreign struct {
 	program Program
-	hello   helloLine
-	trace   *trace
+	hello   stdio.Hello
+	trace   *stdio.Trace
 	lockers atomic.Uint64
-	pool    pool
+	pool    stdio.Pool
 }
 
 // Exec returns the Harness of a program, with the faults Process and, if there is an Address, Through. The caller may add others, such
@@ -51,20 +52,20 @@ func Exec(t TB, p Program) Harness {
 	if p.Command == nil || p.TTL <= 0 || p.TTL%time.Millisecond != 0 {
 		t.Fatalf("conformance: a Program needs a Command, and a TTL of whole milliseconds")
 	}
-	f := &foreign{program: p, trace: newTrace(p.Trace)}
+	f := &foreign{program: p, trace: stdio.NewTrace(p.Trace)}
 	first, err := f.start(p.Address)
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
-	f.hello = first.hello
-	f.pool.put(first)
-	t.Cleanup(f.pool.end)
+	f.hello = first.Hello
+	f.pool.Put(first)
+	t.Cleanup(f.pool.End)
 	if unknown := f.claims().Unknown; len(unknown) > 0 {
 		t.Logf("skipped: the program claims %q, which this suite does not know", unknown)
 	}
 	h := Harness{TTL: p.TTL, Promises: promisesOf(f.hello.Promises), foreign: f}
 	h.New = func(t TB, name string, ttl time.Duration) locker.Locker { return f.open(t, name, ttl, p.Address) }
-	if f.can(canShare) {
+	if f.can(stdio.CanShare) {
 		h.Client = f.client
 	}
 	if p.Address != "" {
@@ -72,12 +73,12 @@ func Exec(t TB, p Program) Harness {
 			return f.open(t, name, ttl, through(p.Address, via))
 		}
 	}
-	if p.Address != "" && f.can(canRenew) {
+	if p.Address != "" && f.can(stdio.CanRenew) {
 		h.Faults.ThroughRenewing = func(t TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
 			return f.openIn(t, f.startFor(t, through(p.Address, via)), name, ttl, true)
 		}
 	}
-	if stopsProcesses {
+	if stdio.StopsProcesses {
 		h.Faults.Process = func(TB) *exec.Cmd { return f.command(p.Address) }
 	}
 	return h
@@ -101,7 +102,7 @@ func ClaimsOf(h Harness) Claims {
 func (f *foreign) claims() Claims {
 	c := Claims{Name: f.hello.Name}
 	for _, capability := range f.hello.Capabilities {
-		if slices.Contains(capabilities, capability) {
+		if slices.Contains(stdio.Capabilities, capability) {
 			c.Capabilities = append(c.Capabilities, capability)
 		} else {
 			c.Unknown = append(c.Unknown, capability)
@@ -119,10 +120,10 @@ func through(address string, via func(string) string) string {
 	return strings.Join(ways, ",")
 }
 
-func (f *foreign) can(capability string) bool { return f.hello.can(capability) }
+func (f *foreign) can(capability string) bool { return f.hello.Can(capability) }
 
 // traced is nil where there is no program, or nobody wants to know.
-func (f *foreign) traced() *trace {
+func (f *foreign) traced() *stdio.Trace {
 	if f == nil {
 		return nil
 	}
@@ -140,16 +141,16 @@ func (f *foreign) command(address string) *exec.Cmd {
 	return cmd
 }
 
-func (f *foreign) start(address string) (*program, error) {
-	return startProgram(f.command(address), f.trace)
+func (f *foreign) start(address string) (*stdio.Program, error) {
+	return stdio.Start(f.command(address), f.trace)
 }
 
 // startFor starts a process that ends with t, or is used again then.
-func (f *foreign) startFor(t TB, address string) *program {
+func (f *foreign) startFor(t TB, address string) *stdio.Program {
 	again := address == f.program.Address // the way there is nobody's own
 	if again {
-		if p := f.pool.take(); p != nil {
-			t.Cleanup(func() { f.pool.put(p) })
+		if p := f.pool.Take(); p != nil {
+			t.Cleanup(func() { f.pool.Put(p) })
 			return p
 		}
 	}
@@ -158,9 +159,9 @@ func (f *foreign) startFor(t TB, address string) *program {
 		t.Fatalf("%v", err)
 	}
 	if again {
-		t.Cleanup(func() { f.pool.put(p) })
+		t.Cleanup(func() { f.pool.Put(p) })
 	} else {
-		t.Cleanup(p.end)
+		t.Cleanup(p.End)
 	}
 	return p
 }
@@ -170,8 +171,8 @@ func (f *foreign) open(t TB, name string, ttl time.Duration, address string) loc
 	return f.openIn(t, f.startFor(t, address), name, ttl, false)
 }
 
-func (f *foreign) openIn(t TB, p *program, name string, ttl time.Duration, renew bool) locker.Locker {
-	l, err := openRemote(t, p, requestLine{Locker: fmt.Sprint("l", f.lockers.Add(1)), Name: &name, TTL: milliseconds(ttl), Renew: renew})
+func (f *foreign) openIn(t TB, p *stdio.Program, name string, ttl time.Duration, renew bool) locker.Locker {
+	l, err := openRemote(t, p, stdio.Request{Locker: fmt.Sprint("l", f.lockers.Add(1)), Name: &name, TTL: stdio.Milliseconds(ttl), Renew: renew})
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
@@ -189,7 +190,7 @@ func (e *env) crowd() func(who, name string, ttl time.Duration) *party {
 	if e.h.foreign == nil {
 		return e.party
 	}
-	var programs []*program
+	var programs []*stdio.Program
 	for range 2 {
 		programs = append(programs, e.h.foreign.startFor(e, e.h.foreign.program.Address))
 	}
@@ -211,17 +212,19 @@ func claims(capability, lacks string) need {
 }
 
 var (
-	extends = claims(canExtend, "a hold cannot be extended")
-	tokens  = claims(canToken, "a hold has no fencing token")
-	expire  = claims(canExpire, "a hold does not end by itself one TTL later")
-	cancels = claims(canCancel, "it cannot be told that the time is over before it begins")
-	shares  = claims(canShare, "a process serves one Locker")
-	renews  = claims(canRenew, "holds are not renewed automatically")
+	extends = claims(stdio.CanExtend, "a hold cannot be extended")
+	tokens  = claims(stdio.CanToken, "a hold has no fencing token")
+	expire  = claims(stdio.CanExpire, "a hold does not end by itself one TTL later")
+	cancels = claims(stdio.CanCancel, "it cannot be told that the time is over before it begins")
+	shares  = claims(stdio.CanShare, "a process serves one Locker")
+	renews  = claims(stdio.CanRenew, "holds are not renewed automatically")
 
 	limits = need{
 		name: "Program.lock",
-		met:  func(h Harness) bool { return h.foreign == nil || h.foreign.can(canLock) || h.foreign.can(canCancel) },
-		why:  "the program claims neither lock nor cancel: what it tries has no limit",
+		met: func(h Harness) bool {
+			return h.foreign == nil || h.foreign.can(stdio.CanLock) || h.foreign.can(stdio.CanCancel)
+		},
+		why: "the program claims neither lock nor cancel: what it tries has no limit",
 	}
 
 	inGo = need{

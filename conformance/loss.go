@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/stdio"
 )
 
 var lossRows = []row{{
@@ -40,14 +41,14 @@ const pause = 200 * time.Millisecond
 
 // tells skips the scenario unless the Locker has Lost, and Deadline.
 func (p *party) tells() {
-	if _, ok := power[loser](p.l, canLost); !ok {
+	if _, ok := power[loser](p.l, stdio.CanLost); !ok {
 		p.env.skip("the Locker has no Lost")
 	}
 	p.tellsDeadline()
 }
 
 func (p *party) tellsDeadline() {
-	if _, ok := power[deadliner](p.l, canDeadline); !ok {
+	if _, ok := power[deadliner](p.l, stdio.CanDeadline); !ok {
 		p.env.skip("the Locker has no Deadline")
 	}
 }

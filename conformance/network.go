@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/stdio"
 )
 
 var networkRows = []row{{
@@ -121,7 +122,7 @@ func slowLink(e *env) {
 	if err := a.lockWithin(ttl); err == nil {
 		before := time.Now()
 		if a.token() != 0 {
-			if _, ok := power[deadliner](a.l, canDeadline); ok {
+			if _, ok := power[deadliner](a.l, stdio.CanDeadline); ok {
 				e.within(a, "Lock")
 			}
 			if err := b.lockWithin(ttl/2 - pause); err == nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/history"
+	"github.com/go-locker/locker/internal/stdio"
 )
 
 // The powers that only some Lockers have.
@@ -114,7 +115,7 @@ func (p *party) lock(ctx context.Context) error {
 }
 
 func (p *party) tryLock(ctx context.Context) error {
-	l, ok := power[tryLocker](p.l, canTry)
+	l, ok := power[tryLocker](p.l, stdio.CanTry)
 	if !ok {
 		return Skip("the Locker has no TryLock")
 	}
@@ -147,7 +148,7 @@ func (p *party) token() (token uint64) {
 
 // believes returns by what p holds, as far as it knows, or "". A program without tokens is asked to extend its hold.
 func (p *party) believes() string {
-	if r, ok := p.l.(*remote); ok && !r.p.can(canToken) {
+	if r, ok := p.l.(*remote); ok && !r.p.Can(stdio.CanToken) {
 		if p.extend() == nil {
 			return "an Extend that succeeds"
 		}
@@ -161,7 +162,7 @@ func (p *party) believes() string {
 
 // lost is nil, which blocks for ever, where the Locker has no Lost.
 func (p *party) lost() <-chan struct{} {
-	if l, ok := power[loser](p.l, canLost); ok {
+	if l, ok := power[loser](p.l, stdio.CanLost); ok {
 		return l.Lost()
 	}
 	return nil
@@ -169,7 +170,7 @@ func (p *party) lost() <-chan struct{} {
 
 // deadline is the zero Time where the Locker has no Deadline.
 func (p *party) deadline() time.Time {
-	if l, ok := power[deadliner](p.l, canDeadline); ok {
+	if l, ok := power[deadliner](p.l, stdio.CanDeadline); ok {
 		return l.Deadline()
 	}
 	return time.Time{}

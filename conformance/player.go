@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/internal/history"
+
+	"github.com/go-locker/locker/internal/stdio"
 )
 
 // manyOfAName are as many holds of one name as a history has at most: more would take the checker long.
@@ -71,7 +73,7 @@ func (p *player) rest(ctx context.Context) {
 
 // get is one Lock or TryLock.
 func (p *player) get(ctx context.Context) error {
-	if l, ok := power[tryLocker](p.l, canTry); ok && p.chance(0.2) {
+	if l, ok := power[tryLocker](p.l, stdio.CanTry); ok && p.chance(0.2) {
 		return p.record(ctx, p.ttl, history.OpTryLock, l.TryLock)
 	}
 	switch r := p.rng.Float64(); {

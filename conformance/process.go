@@ -3,13 +3,15 @@ package conformance
 import (
 	"strings"
 	"time"
+
+	"github.com/go-locker/locker/internal/stdio"
 )
 
 // process is a party in a process of its own, which can be stopped.
 type process struct {
 	*party
-	program *program
-	pending <-chan answerLine // while it is stopped
+	program *stdio.Program
+	pending <-chan stdio.Answer // while it is stopped
 }
 
 // process starts one, which is killed when the trial ends.
@@ -19,12 +21,12 @@ func (e *env) process(who, name string, ttl time.Duration) *process {
 		cmd.Env = cmd.Environ()
 	}
 	cmd.Env = append(cmd.Env, servedEnv+"=1")
-	p, err := startProgram(cmd, e.h.foreign.traced())
+	p, err := stdio.Start(cmd, e.h.foreign.traced())
 	if err != nil {
 		e.Fatalf("%v", err)
 	}
-	e.Cleanup(p.end)
-	l, err := openRemote(e, p, requestLine{Locker: "a", Name: &name, TTL: milliseconds(ttl), Shared: who == e.reader})
+	e.Cleanup(p.End)
+	l, err := openRemote(e, p, stdio.Request{Locker: "a", Name: &name, TTL: stdio.Milliseconds(ttl), Shared: who == e.reader})
 	if err != nil {
 		if strings.Contains(err.Error(), errNoShares.Error()) {
 			e.skip(errNoShares.Error())
@@ -50,7 +52,7 @@ func (p *process) asleep(d time.Duration) {
 
 // halt is stop, and asks nothing.
 func (p *process) halt() {
-	if err := stopProcess(p.program.cmd.Process); err != nil {
+	if err := p.program.Stop(); err != nil {
 		p.env.Fatalf("cannot stop %s: %v", p.who, err)
 	}
 }
@@ -63,15 +65,14 @@ func (p *process) resume() {
 
 // proceed is resume, and asks nothing.
 func (p *process) proceed() {
-	if err := continueProcess(p.program.cmd.Process); err != nil {
+	if err := p.program.Continue(); err != nil {
 		p.env.Fatalf("cannot continue %s: %v", p.who, err)
 	}
 }
 
 // kill ends the process as a crash does, and asks whether it has ended.
 func (p *process) kill() {
-	p.program.killed.Store(true)
-	p.program.kill()
+	p.program.Kill()
 	for end := time.Now().Add(p.env.prompt); p.answered(p.ask(), settle); time.Sleep(settle / 10) {
 		if time.Now().After(end) {
 			p.env.relies(idle("Process", "%s was killed, and answers", p.who))
@@ -80,19 +81,19 @@ func (p *process) kill() {
 }
 
 // ask has the process asked for its token. One that has none answers, too.
-func (p *process) ask() <-chan answerLine {
-	_, answer := p.program.send(requestLine{Op: canToken, Locker: "a"})
+func (p *process) ask() <-chan stdio.Answer {
+	_, answer := p.program.Send(stdio.Request{Op: stdio.CanToken, Locker: "a"})
 	return answer
 }
 
 // answered reports whether a request is answered within d.
-func (p *process) answered(answer <-chan answerLine, d time.Duration) bool {
+func (p *process) answered(answer <-chan stdio.Answer, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-answer:
 		return true
-	case <-p.program.gone:
+	case <-p.program.Gone():
 	case <-timer.C:
 	}
 	select { // it may have come in the same moment

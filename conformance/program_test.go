@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/internal/stdio"
 )
 
 const plainHello = `{"protocol":1,"capabilities":["lock","unlock","cancel"]}`
@@ -49,9 +51,9 @@ func fatalOf(t *testing.T, f func(e *env)) error {
 }
 
 func TestExec_ofAProgramThatDoesNotBegin(t *testing.T) {
-	before := helloWait
-	helloWait = time.Second
-	t.Cleanup(func() { helloWait = before })
+	before := stdio.HelloWait
+	stdio.HelloWait = time.Second
+	t.Cleanup(func() { stdio.HelloWait = before })
 	for lines, want := range map[string]string{
 		"echo garbage":                          `its first line is not what a program begins with: "garbage"`,
 		`echo '{"protocol":7}'`:                 "says protocol 7; this suite speaks 1",
@@ -111,9 +113,9 @@ func TestExec_ofALockerThatIsRefused(t *testing.T) {
 
 // A program that says hello and answers nothing is no lock that hangs.
 func TestExec_ofAProgramThatIsMute(t *testing.T) {
-	before := openWait
-	openWait = time.Second
-	t.Cleanup(func() { openWait = before })
+	before := stdio.OpenWait
+	stdio.OpenWait = time.Second
+	t.Cleanup(func() { stdio.OpenWait = before })
 	err := fatalOf(t, func(e *env) {
 		h := Exec(e, shellProgram(inTurn(plainHello)+"while read request; do :; done"))
 		h.New(e, "x", time.Second)
@@ -153,32 +155,12 @@ func TestRemote_answersInAnyOrder(t *testing.T) {
 		p := e.using(Exec(e, shellProgram(lines)).New(e, "x", time.Second), "A", "x", time.Second)
 		locked := p.start(e.ctx)
 		time.Sleep(settle)
-		p.want("Unlock", p.unlock(), resultOf(answerLine{Result: resultNotHeld}))
+		p.want("Unlock", p.unlock(), resultOf(stdio.Answer{Result: stdio.NotHeld}))
 		if err := <-locked; err != nil {
 			e.failf("Lock: %v", err)
 		}
 	})
 	require.NoError(t, err)
-}
-
-func TestTokenNumber_isANumberOrDigits(t *testing.T) {
-	for line, want := range map[string]uint64{
-		`{"id":1,"result":"ok","token":18446744073709551615}`:   1<<64 - 1,
-		`{"id":1,"result":"ok","token":"18446744073709551615"}`: 1<<64 - 1,
-		`{"id":1,"result":"ok","token":null}`:                   0,
-		`{"id":1,"result":"ok"}`:                                0,
-	} {
-		answer, err := readAnswer([]byte(line))
-		require.NoError(t, err, line)
-		assert.Equal(t, want, uint64(answer.Token), line)
-	}
-}
-
-// The time-out of a lock is never 0 by rounding: 0 says that there is no time.
-func TestMilliseconds_areRoundedUp(t *testing.T) {
-	for d, want := range map[time.Duration]int64{-time.Second: 0, 0: 0, 1: 1, time.Millisecond: 1, time.Millisecond + 1: 2} {
-		assert.Equal(t, want, milliseconds(d), "%v", d)
-	}
 }
 
 func TestTryProgram_saysWhatIsWrongAndShowsIt(t *testing.T) {
@@ -217,19 +199,19 @@ func TestPool_keepsWhatHasClosedItsLockers(t *testing.T) {
 				if err != nil {
 					e.Fatalf("%v", err)
 				}
-				defer p.end()
+				defer p.End()
 				lock := "x"
-				if _, err := openRemote(e, p, requestLine{Locker: "a", Name: &lock, TTL: 1000}); err != nil {
+				if _, err := openRemote(e, p, stdio.Request{Locker: "a", Name: &lock, TTL: 1000}); err != nil {
 					e.Fatalf("%v", err)
 				}
 				if c.asks {
-					p.send(requestLine{Op: canToken, Locker: "a"})
+					p.Send(stdio.Request{Op: stdio.CanToken, Locker: "a"})
 				}
-				f.pool.put(p)
+				f.pool.Put(p)
 				if name == "has ended" {
-					<-p.gone
+					<-p.Gone()
 				}
-				if again := f.pool.take(); (again == p) != c.kept {
+				if again := f.pool.Take(); (again == p) != c.kept {
 					e.Fatalf("it serves again: %t; want %t", again == p, c.kept)
 				}
 			})

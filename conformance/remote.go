@@ -9,12 +9,13 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/stdio"
 )
 
 // remote is a Locker of a program.
 type remote struct {
 	t    TB
-	p    *program
+	p    *stdio.Program
 	id   string
 	name string
 
@@ -31,32 +32,32 @@ const (
 )
 
 // openRemote opens the Locker that a request asks for. Its error is that of the program; a breach of the protocol is the Harness's fault.
-func openRemote(t TB, p *program, asked requestLine) (locker.Locker, error) {
+func openRemote(t TB, p *stdio.Program, asked stdio.Request) (locker.Locker, error) {
 	t.Helper()
 	if !utf8.ValidString(*asked.Name) {
 		return nil, errors.New("JSON has no name that is not UTF-8")
 	}
-	asked.Op = askOpen
+	asked.Op = stdio.AskOpen
 	r := &remote{t: t, p: p, id: asked.Locker, name: *asked.Name}
-	over := r.turn()
+	over := r.p.Turn()
 	defer over()
-	_, reply := p.send(asked)
-	var answer answerLine
+	_, reply := p.Send(asked)
+	var answer stdio.Answer
 	select {
 	case answer = <-reply:
-	case <-p.gone:
+	case <-p.Gone():
 		select { // it may have answered, and ended then
 		case answer = <-reply:
 		default:
 			return nil, fmt.Errorf("the program: open: %w", r.broken())
 		}
-	case <-time.After(openWait):
-		return nil, fmt.Errorf("the program: open: no answer for %v", openWait)
+	case <-time.After(stdio.OpenWait):
+		return nil, fmt.Errorf("the program: open: no answer for %v", stdio.OpenWait)
 	}
-	if answer.Result != resultOK {
+	if answer.Result != stdio.OK {
 		return nil, fmt.Errorf("the program: open: %s", answer.Error)
 	}
-	p.opened(r)
+	p.Opened(r.id, r.asking)
 	return r, nil
 }
 
@@ -69,12 +70,12 @@ func (r *remote) Lock(ctx context.Context) error {
 		var err error
 		start := time.Now()
 		switch {
-		case !r.p.can(canLock):
-			err = r.do(ctx, requestLine{Op: canTry})
-		case r.p.can(canCancel):
-			return r.do(ctx, requestLine{Op: canLock})
+		case !r.p.Can(stdio.CanLock):
+			err = r.do(ctx, stdio.Request{Op: stdio.CanTry})
+		case r.p.Can(stdio.CanCancel):
+			return r.do(ctx, stdio.Request{Op: stdio.CanLock})
 		default:
-			err = r.do(ctx, requestLine{Op: canLock, Limit: limitOf(ctx, slice)})
+			err = r.do(ctx, stdio.Request{Op: stdio.CanLock, Limit: limitOf(ctx, slice)})
 		}
 		if !errors.Is(err, locker.ErrHeld) && !errors.Is(err, errGaveUp) || ctx.Err() != nil {
 			return err
@@ -89,35 +90,35 @@ func (r *remote) Lock(ctx context.Context) error {
 }
 
 // TryLock is the program's.
-func (r *remote) TryLock(ctx context.Context) error { return r.do(ctx, requestLine{Op: canTry}) }
+func (r *remote) TryLock(ctx context.Context) error {
+	return r.do(ctx, stdio.Request{Op: stdio.CanTry})
+}
 
 // Unlock is the program's.
 func (r *remote) Unlock(ctx context.Context) error {
-	r.mu.Lock()
-	asks := r.asks
-	r.mu.Unlock()
-	err := r.do(ctx, requestLine{Op: canUnlock})
+	asks := r.asking()
+	err := r.do(ctx, stdio.Request{Op: stdio.CanUnlock})
 	if asks != 0 {
-		r.p.cancel(asks)
+		r.p.Cancel(asks)
 	}
 	return err
 }
 
 // Extend is the program's.
 func (r *remote) Extend(ctx context.Context) error {
-	if !r.p.can(canExtend) {
+	if !r.p.Can(stdio.CanExtend) {
 		return errMissing
 	}
-	return r.do(ctx, requestLine{Op: canExtend})
+	return r.do(ctx, stdio.Request{Op: stdio.CanExtend})
 }
 
 // FencingToken is the program's, or 0 if that does not answer.
 func (r *remote) FencingToken() uint64 {
-	if !r.p.can(canToken) {
+	if !r.p.Can(stdio.CanToken) {
 		return 0
 	}
-	answer, err := r.ask(context.Background(), requestLine{Op: canToken})
-	if err != nil || answer.Result != resultOK {
+	answer, err := r.ask(context.Background(), stdio.Request{Op: stdio.CanToken})
+	if err != nil || answer.Result != stdio.OK {
 		return 0
 	}
 	return uint64(answer.Token)
@@ -133,8 +134,8 @@ func (r *remote) Lost() <-chan struct{} {
 // Deadline is counted from before the program was asked. It is the last one unless the two differ by more than that took.
 func (r *remote) Deadline() time.Time {
 	before := time.Now()
-	answer, err := r.ask(context.Background(), requestLine{Op: canDeadline})
-	if err != nil || answer.Result != resultOK || answer.Left == nil {
+	answer, err := r.ask(context.Background(), stdio.Request{Op: stdio.CanDeadline})
+	if err != nil || answer.Result != stdio.OK || answer.Left == nil {
 		return time.Time{}
 	}
 	ends := before.Add(time.Duration(*answer.Left * float64(time.Millisecond)))
@@ -146,12 +147,19 @@ func (r *remote) Deadline() time.Time {
 	return r.ends
 }
 
+// asking is the request that is answered when the hold is lost, or 0.
+func (r *remote) asking() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.asks
+}
+
 // granted asks to be told when the new hold is lost.
 func (r *remote) granted() {
-	if !r.p.can(canLost) || !r.p.can(canCancel) {
+	if !r.p.Can(stdio.CanLost) || !r.p.Can(stdio.CanCancel) {
 		return
 	}
-	id, answer := r.p.send(requestLine{Op: canLost, Locker: r.id})
+	id, answer := r.p.Send(stdio.Request{Op: stdio.CanLost, Locker: r.id})
 	lost := make(chan struct{})
 	r.mu.Lock()
 	r.lost, r.asks = lost, id
@@ -159,10 +167,10 @@ func (r *remote) granted() {
 	go func() {
 		select {
 		case a := <-answer:
-			if a.Result == resultLost {
+			if a.Result == stdio.Lost {
 				close(lost)
 			}
-		case <-r.p.gone:
+		case <-r.p.Gone():
 		}
 	}()
 }
@@ -171,12 +179,12 @@ func (r *remote) granted() {
 var errGaveUp = errors.New("the program gave up")
 
 // do makes a call whose answer is an error or none.
-func (r *remote) do(ctx context.Context, request requestLine) error {
+func (r *remote) do(ctx context.Context, request stdio.Request) error {
 	over := ctx.Err() != nil
 	switch {
-	case over && r.p.can(canCancel):
+	case over && r.p.Can(stdio.CanCancel):
 		request.Limit = new(int64)
-	case over && request.Op != canUnlock: // it cannot be told
+	case over && request.Op != stdio.CanUnlock: // it cannot be told
 		return interrupted(ctx, nil)
 	case !over && request.Limit == nil:
 		request.Limit = limitOf(ctx, 0)
@@ -188,7 +196,7 @@ func (r *remote) do(ctx context.Context, request requestLine) error {
 	if err != nil {
 		return explained(ctx, err)
 	}
-	if request.Op == canLock || request.Op == canTry {
+	if request.Op == stdio.CanLock || request.Op == stdio.CanTry {
 		r.granted()
 	}
 	return nil
@@ -214,7 +222,7 @@ func limitOf(ctx context.Context, longest time.Duration) *int64 {
 	if left == 0 {
 		return nil
 	}
-	limit := milliseconds(left)
+	limit := stdio.Milliseconds(left)
 	return &limit
 }
 
@@ -223,27 +231,15 @@ func interrupted(ctx context.Context, err error) error {
 	return errors.Join(ctx.Err(), context.Cause(ctx), err)
 }
 
-// turn waits until no other request is under way, if only one may be.
-func (r *remote) turn() (over func()) {
-	if !r.p.can(canCancel) {
-		select {
-		case r.p.turn <- struct{}{}:
-			return func() { <-r.p.turn }
-		case <-r.p.gone:
-		}
-	}
-	return func() {}
-}
-
 // ask returns when the program has answered, or is no more, even if ctx ends: a process that is
 // stopped says nothing.
-func (r *remote) ask(ctx context.Context, request requestLine) (answer answerLine, err error) {
-	over := r.turn()
+func (r *remote) ask(ctx context.Context, request stdio.Request) (answer stdio.Answer, err error) {
+	over := r.p.Turn()
 	defer over()
 	request.Locker = r.id
-	id, reply := r.p.send(request)
+	id, reply := r.p.Send(request)
 	ended := ctx.Done()
-	if !r.p.can(canCancel) {
+	if !r.p.Can(stdio.CanCancel) {
 		ended = nil
 	}
 	for {
@@ -252,8 +248,8 @@ func (r *remote) ask(ctx context.Context, request requestLine) (answer answerLin
 			return answer, nil
 		case <-ended:
 			ended = nil
-			r.p.cancel(id)
-		case <-r.p.gone:
+			r.p.Cancel(id)
+		case <-r.p.Gone():
 			select {
 			case answer = <-reply:
 				return answer, nil
@@ -266,9 +262,9 @@ func (r *remote) ask(ctx context.Context, request requestLine) (answer answerLin
 
 // broken is why there is no answer. Unless the suite has killed the program, it ends the trial: that says nothing of the lock.
 func (r *remote) broken() error {
-	why := r.p.failure()
-	if !r.p.killed.Load() {
-		r.t.Fatalf("%v", r.p.blamed(why))
+	why := r.p.Failure()
+	if !r.p.Killed() {
+		r.t.Fatalf("%v", r.p.Blamed(why))
 	}
 	return fmt.Errorf("the program: %w", why)
 }

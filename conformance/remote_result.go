@@ -5,21 +5,22 @@ import (
 	"regexp"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/stdio"
 )
 
 // resultOf is an answer as an error of the contract.
-func resultOf(answer answerLine) error {
+func resultOf(answer stdio.Answer) error {
 	var is error
 	switch answer.Result {
-	case resultOK:
+	case stdio.OK:
 		return nil
-	case resultHeld:
+	case stdio.Held:
 		is = locker.ErrHeld
-	case resultLost:
+	case stdio.Lost:
 		is = locker.ErrLost
-	case resultNotHeld:
+	case stdio.NotHeld:
 		is = locker.ErrNotHeld
-	case resultCancelled:
+	case stdio.Cancelled:
 		is = errGaveUp
 	default:
 		return errors.New(answer.Error)
@@ -42,7 +43,7 @@ func (e *answeredError) Unwrap() error { return e.is }
 
 // power returns the methods T of a Locker that not every one has. A program's has those that it claims.
 func power[T any](l locker.Locker, capability string) (methods T, ok bool) {
-	if r, is := l.(*remote); is && !r.p.can(capability) {
+	if r, is := l.(*remote); is && !r.p.Can(capability) {
 		return methods, false
 	}
 	methods, ok = l.(T)
@@ -56,13 +57,13 @@ func inItsWords(text string) string {
 	return wordsOfGo.ReplaceAllStringFunc(text, func(word string) string {
 		switch word {
 		case "ErrHeld":
-			return resultHeld
+			return stdio.Held
 		case "ErrLost":
-			return resultLost
+			return stdio.Lost
 		case "ErrNotHeld":
-			return resultNotHeld
+			return stdio.NotHeld
 		case "nil":
-			return resultOK
+			return stdio.OK
 		case "goroutine":
 			return "caller"
 		default:

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/stdio"
 )
 
 var replyRows = []row{{
@@ -195,7 +196,7 @@ func extendUnanswered(e *env) {
 	case err == nil:
 		e.failf("A's Extend said nil though no reply had arrived")
 	case took > ttl/2 && !cancels.met(e.h):
-		e.skip(fmt.Sprintf("an extend with a limit_ms of %d took %v, with a TTL of %v: it may, and what it leaves is over", milliseconds(settle), took, ttl))
+		e.skip(fmt.Sprintf("an extend with a limit_ms of %d took %v, with a TTL of %v: it may, and what it leaves is over", stdio.Milliseconds(settle), took, ttl))
 	case errors.Is(err, locker.ErrLost), took > ttl/2:
 		e.doubtf("A's Extend, whose reply was lost: %v, after %v, with a TTL of %v; its ctx ended after %v", err, took, ttl, settle)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/stdio"
 )
 
 // servedEnv is set in the processes that the suite starts.
@@ -41,7 +42,7 @@ func Serve(newLocker func(t TB, name string, ttl time.Duration) locker.Locker) {
 	replies := os.Stdout
 	os.Stdout = os.Stderr // whatever else is printed is no reply
 	s := newServer(replies, Harness{New: newLocker})
-	err := s.serve(os.Stdin, helloLine{Capabilities: []string{canLock, canUnlock, canExtend, canToken, canCancel, canExpire}})
+	err := s.serve(os.Stdin, stdio.Hello{Capabilities: []string{stdio.CanLock, stdio.CanUnlock, stdio.CanExtend, stdio.CanToken, stdio.CanCancel, stdio.CanExpire}})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -54,17 +55,17 @@ func Serve(newLocker func(t TB, name string, ttl time.Duration) locker.Locker) {
 // Locker of h.New has beside the four methods. Nothing else may be written to out.
 func ServeLocks(in io.Reader, out io.Writer, name string, h Harness) error {
 	s := newServer(out, h)
-	hello := helloLine{Name: name, Capabilities: []string{canLock, canUnlock, canExtend, canToken, canCancel, canExpire}}
+	hello := stdio.Hello{Name: name, Capabilities: []string{stdio.CanLock, stdio.CanUnlock, stdio.CanExtend, stdio.CanToken, stdio.CanCancel, stdio.CanExpire}}
 	err := s.tb.run(func(t TB) {
 		l := h.New(t, freshName(), h.TTL)
 		if _, ok := l.(tryLocker); ok {
-			hello.Capabilities = append(hello.Capabilities, canTry)
+			hello.Capabilities = append(hello.Capabilities, stdio.CanTry)
 		}
 		if _, ok := l.(loser); ok {
-			hello.Capabilities = append(hello.Capabilities, canLost)
+			hello.Capabilities = append(hello.Capabilities, stdio.CanLost)
 		}
 		if _, ok := l.(deadliner); ok {
-			hello.Capabilities = append(hello.Capabilities, canDeadline)
+			hello.Capabilities = append(hello.Capabilities, stdio.CanDeadline)
 		}
 		promises := h.Promises
 		if g, ok := l.(guarantor); ok && promises == nil {
@@ -77,7 +78,7 @@ func ServeLocks(in io.Reader, out io.Writer, name string, h Harness) error {
 		return err
 	}
 	if h.Client != nil {
-		hello.Capabilities = append(hello.Capabilities, canShare, canRenew)
+		hello.Capabilities = append(hello.Capabilities, stdio.CanShare, stdio.CanRenew)
 	}
 	return s.serve(in, hello)
 }
@@ -119,18 +120,18 @@ func newServer(out io.Writer, h Harness) *server {
 }
 
 // serve answers until in ends. Calls that are under way then have to end, as when the suite has crashed.
-func (s *server) serve(in io.Reader, hello helloLine) error {
-	hello.Protocol = protocolVersion
+func (s *server) serve(in io.Reader, hello stdio.Hello) error {
+	hello.Protocol = stdio.Version
 	s.write(hello)
 	lines := bufio.NewScanner(in)
-	lines.Buffer(make([]byte, 4096), longestLine)
+	lines.Buffer(make([]byte, 4096), stdio.LongestLine)
 	var err error
 	for err == nil && lines.Scan() {
-		var r requestLine
+		var r stdio.Request
 		if err = json.Unmarshal(lines.Bytes(), &r); err == nil {
 			s.take(r)
 		} else {
-			err = fmt.Errorf("a line that is no request: %s: %w", shownLine(lines.Bytes()), err)
+			err = fmt.Errorf("a line that is no request: %s: %w", stdio.Shown(lines.Bytes()), err)
 		}
 	}
 	s.tb.cancel()
@@ -138,7 +139,7 @@ func (s *server) serve(in io.Reader, hello helloLine) error {
 	s.tb.end()
 	why := lines.Err()
 	if errors.Is(why, bufio.ErrTooLong) {
-		why = fmt.Errorf("a request is a line of more than %d bytes", longestLine)
+		why = fmt.Errorf("a request is a line of more than %d bytes", stdio.LongestLine)
 	}
 	return errors.Join(err, why)
 }
@@ -154,14 +155,14 @@ func (s *server) write(line any) {
 }
 
 // take has a request answered. What is cancelled was known before.
-func (s *server) take(r requestLine) {
-	if r.Op == askCancel {
+func (s *server) take(r stdio.Request) {
+	if r.Op == stdio.AskCancel {
 		s.mu.Lock()
 		if cancel := s.calls[r.Request]; cancel != nil {
 			cancel()
 		}
 		s.mu.Unlock()
-		s.write(answerLine{ID: r.ID, Result: resultOK})
+		s.write(stdio.Answer{ID: r.ID, Result: stdio.OK})
 		return
 	}
 	ctx, cancel := context.WithCancel(s.tb.ctx)

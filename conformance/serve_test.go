@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/stdio"
 )
 
 // carried are the errors that keep their identity between processes.
@@ -43,7 +44,7 @@ func (l told) Extend(context.Context) error {
 func (l told) FencingToken() uint64 { return 1<<63 + 1 }
 
 // OfItsOwn gives a command a process group.
-var OfItsOwn = ofItsOwn
+var OfItsOwn = stdio.OwnGroup
 
 // ServeTold is called by the TestMain of this package, in the processes that these tests start.
 func ServeTold() {
@@ -64,7 +65,7 @@ func ServeTold() {
 // EndPrograms ends the processes of a Harness of Exec whose test does not end.
 func EndPrograms(h Harness) {
 	if h.foreign != nil {
-		h.foreign.pool.end()
+		h.foreign.pool.End()
 	}
 }
 
@@ -72,7 +73,7 @@ func EndPrograms(h Harness) {
 func ServeClaiming(capabilities []string, h Harness) {
 	out := os.Stdout
 	os.Stdout = os.Stderr
-	if err := newServer(out, h).serve(os.Stdin, helloLine{Capabilities: capabilities}); err != nil {
+	if err := newServer(out, h).serve(os.Stdin, stdio.Hello{Capabilities: capabilities}); err != nil {
 		panic(err)
 	}
 	os.Exit(0)
@@ -198,14 +199,11 @@ func TestServe_returnsWhereNobodyHasStartedIt(t *testing.T) {
 // TestServe_endsWithTheSuite: nobody is left behind who waits for a lock, when the suite has crashed.
 func TestServe_endsWithTheSuite(t *testing.T) {
 	p := started(tellers(t), "x")
-	p.program.send(requestLine{Op: canUnlock, Locker: "a"})
+	p.program.Send(stdio.Request{Op: stdio.CanUnlock, Locker: "a"})
 	time.Sleep(settle) // the call is under way
-	require.NoError(t, p.program.stdin.Close())
-	ended := make(chan error, 1)
-	go func() { ended <- p.program.cmd.Wait() }()
+	p.program.CloseInput()
 	select {
-	case err := <-ended:
-		require.NoError(t, err)
+	case <-p.program.Gone():
 	case <-time.After(10 * time.Second):
 		t.Fatal("the process goes on")
 	}

@@ -11,11 +11,12 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/stdio"
 )
 
 // answer does what a request asks for.
-func (s *server) answer(ctx context.Context, r requestLine) answerLine {
-	if r.Op == askOpen {
+func (s *server) answer(ctx context.Context, r stdio.Request) stdio.Answer {
+	if r.Op == stdio.AskOpen {
 		return answerOf(s.open(r))
 	}
 	s.mu.Lock()
@@ -25,15 +26,15 @@ func (s *server) answer(ctx context.Context, r requestLine) answerLine {
 		return answerOf(fmt.Errorf("no Locker %q is open", r.Locker))
 	}
 	switch r.Op {
-	case canLock:
+	case stdio.CanLock:
 		return answerOf(l.Lock(ctx))
-	case canUnlock:
+	case stdio.CanUnlock:
 		return answerOf(l.Unlock(ctx))
-	case canExtend:
+	case stdio.CanExtend:
 		return answerOf(l.Extend(ctx))
-	case canToken:
-		return answerLine{Result: resultOK, Token: tokenNumber(l.FencingToken())}
-	case askClose:
+	case stdio.CanToken:
+		return stdio.Answer{Result: stdio.OK, Token: stdio.Token(l.FencingToken())}
+	case stdio.AskClose:
 		s.mu.Lock()
 		delete(s.lockers, r.Locker)
 		s.mu.Unlock()
@@ -45,19 +46,19 @@ func (s *server) answer(ctx context.Context, r requestLine) answerLine {
 }
 
 // more is what not every Locker has.
-func (l *served) more(ctx context.Context, op string) answerLine {
-	if tries, ok := l.Locker.(tryLocker); ok && op == canTry {
+func (l *served) more(ctx context.Context, op string) stdio.Answer {
+	if tries, ok := l.Locker.(tryLocker); ok && op == stdio.CanTry {
 		return answerOf(tries.TryLock(ctx))
 	}
-	if tells, ok := l.Locker.(deadliner); ok && op == canDeadline {
+	if tells, ok := l.Locker.(deadliner); ok && op == stdio.CanDeadline {
 		deadline := tells.Deadline()
 		if deadline.IsZero() {
 			return answerOf(locker.ErrNotHeld)
 		}
 		left := float64(time.Until(deadline)) / float64(time.Millisecond)
-		return answerLine{Result: resultOK, Left: &left}
+		return stdio.Answer{Result: stdio.OK, Left: &left}
 	}
-	if tells, ok := l.Locker.(loser); ok && op == canLost {
+	if tells, ok := l.Locker.(loser); ok && op == stdio.CanLost {
 		select {
 		case <-tells.Lost():
 			return answerOf(locker.ErrLost)
@@ -69,26 +70,26 @@ func (l *served) more(ctx context.Context, op string) answerLine {
 }
 
 // answerOf is an error of the contract as an answer.
-func answerOf(err error) answerLine {
-	answer := answerLine{Result: resultError}
+func answerOf(err error) stdio.Answer {
+	answer := stdio.Answer{Result: stdio.Failed}
 	switch {
 	case err == nil:
-		return answerLine{Result: resultOK}
+		return stdio.Answer{Result: stdio.OK}
 	case errors.Is(err, locker.ErrLost):
-		answer.Result = resultLost
+		answer.Result = stdio.Lost
 	case errors.Is(err, locker.ErrNotHeld):
-		answer.Result = resultNotHeld
+		answer.Result = stdio.NotHeld
 	case errors.Is(err, locker.ErrHeld):
-		answer.Result = resultHeld
+		answer.Result = stdio.Held
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		answer.Result = resultCancelled
+		answer.Result = stdio.Cancelled
 	}
 	answer.Error = err.Error()
 	return answer
 }
 
 // open makes a Locker.
-func (s *server) open(r requestLine) error {
+func (s *server) open(r stdio.Request) error {
 	if r.Name == nil {
 		return errors.New("no name of a lock")
 	}

@@ -4,24 +4,26 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/go-locker/locker/internal/stdio"
 )
 
 // TryProgram opens Lockers of a program and calls each operation that it claims, for the author of one. It returns what was not as the
 // protocol says. What was sent and answered is written to p.Trace. It calls t.Fatalf if the program does not begin.
 func TryProgram(t TB, p Program) (wrong []string) {
 	t.Helper()
-	f := &foreign{program: p, trace: newTrace(p.Trace)}
+	f := &foreign{program: p, trace: stdio.NewTrace(p.Trace)}
 	first, err := f.start(p.Address)
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
-	defer first.end()
+	defer first.End()
 	second, err := f.start(p.Address)
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
-	defer second.end()
-	try := &attempt{f: f, ttl: milliseconds(p.TTL)}
+	defer second.End()
+	try := &attempt{f: f, ttl: stdio.Milliseconds(p.TTL)}
 	a, b := try.of(first), try.of(second)
 	try.sequence(a, b)
 	return try.wrong
@@ -37,35 +39,35 @@ type attempt struct {
 // asked is a process that is tried.
 type asked struct {
 	*attempt
-	p *program
+	p *stdio.Program
 }
 
-func (a *attempt) of(p *program) *asked { return &asked{a, p} }
+func (a *attempt) of(p *stdio.Program) *asked { return &asked{a, p} }
 
 const answerWait = 10 * time.Second
 
 // want sends a request, and notes if the answer is none of the results.
-func (a *asked) want(r requestLine, results ...string) {
-	if r.Op != askOpen && r.Op != askClose && r.Op != "no-such-operation" && !a.p.can(r.Op) {
+func (a *asked) want(r stdio.Request, results ...string) {
+	if r.Op != stdio.AskOpen && r.Op != stdio.AskClose && r.Op != "no-such-operation" && !a.p.Can(r.Op) {
 		return
 	}
 	r.Locker = "a"
-	id, reply := a.p.send(r)
+	id, reply := a.p.Send(r)
 	a.awaited(r, id, reply, results...)
 }
 
-func (a *asked) awaited(r requestLine, id uint64, reply <-chan answerLine, results ...string) {
+func (a *asked) awaited(r stdio.Request, id uint64, reply <-chan stdio.Answer, results ...string) {
 	note := func(format string, args ...any) {
 		a.wrong = append(a.wrong, fmt.Sprintf("request %d, %s: ", id, r.Op)+fmt.Sprintf(format, args...))
 	}
-	var answer answerLine
+	var answer stdio.Answer
 	select {
 	case answer = <-reply:
-	case <-a.p.gone:
+	case <-a.p.Gone():
 		select { // it may have answered, and ended then
 		case answer = <-reply:
 		default:
-			note("%v", a.p.failure())
+			note("%v", a.p.Failure())
 			return
 		}
 	case <-time.After(answerWait):
@@ -82,35 +84,35 @@ func (a *attempt) sequence(first, second *asked) {
 	name := freshName()
 	limit := func(ms int64) *int64 { return &ms }
 	for _, p := range []*asked{first, second} {
-		p.want(requestLine{Op: askOpen, Name: &name, TTL: 20 * a.ttl}, resultOK)
+		p.want(stdio.Request{Op: stdio.AskOpen, Name: &name, TTL: 20 * a.ttl}, stdio.OK)
 	}
-	take := requestLine{Op: canLock, Limit: limit(10 * a.ttl)}
-	if !first.p.can(canLock) {
-		take = requestLine{Op: canTry}
+	take := stdio.Request{Op: stdio.CanLock, Limit: limit(10 * a.ttl)}
+	if !first.p.Can(stdio.CanLock) {
+		take = stdio.Request{Op: stdio.CanTry}
 	}
-	first.want(requestLine{Op: canUnlock}, resultNotHeld)
-	first.want(take, resultOK)
-	first.want(requestLine{Op: canToken}, resultOK)
-	first.want(requestLine{Op: canExtend}, resultOK)
-	first.want(requestLine{Op: canDeadline}, resultOK)
-	second.want(requestLine{Op: canTry}, resultHeld)
-	second.want(requestLine{Op: canLock, Limit: limit(200)}, resultHeld, resultCancelled)
-	if second.p.can(canCancel) && second.p.can(canLock) {
-		waits := requestLine{Op: canLock, Locker: "a"}
-		id, reply := second.p.send(waits)
+	first.want(stdio.Request{Op: stdio.CanUnlock}, stdio.NotHeld)
+	first.want(take, stdio.OK)
+	first.want(stdio.Request{Op: stdio.CanToken}, stdio.OK)
+	first.want(stdio.Request{Op: stdio.CanExtend}, stdio.OK)
+	first.want(stdio.Request{Op: stdio.CanDeadline}, stdio.OK)
+	second.want(stdio.Request{Op: stdio.CanTry}, stdio.Held)
+	second.want(stdio.Request{Op: stdio.CanLock, Limit: limit(200)}, stdio.Held, stdio.Cancelled)
+	if second.p.Can(stdio.CanCancel) && second.p.Can(stdio.CanLock) {
+		waits := stdio.Request{Op: stdio.CanLock, Locker: "a"}
+		id, reply := second.p.Send(waits)
 		time.Sleep(settle)
-		second.want(requestLine{Op: canToken}, resultOK) // while the other waits
-		second.p.cancel(id)
-		second.awaited(waits, id, reply, resultHeld, resultCancelled)
+		second.want(stdio.Request{Op: stdio.CanToken}, stdio.OK) // while the other waits
+		second.p.Cancel(id)
+		second.awaited(waits, id, reply, stdio.Held, stdio.Cancelled)
 	}
-	first.want(requestLine{Op: "no-such-operation"}, resultError)
-	first.want(requestLine{Op: canUnlock}, resultOK)
-	second.want(take, resultOK)
-	second.want(requestLine{Op: canUnlock}, resultOK)
-	first.want(requestLine{Op: askClose}, resultOK)
-	_ = first.p.stdin.Close()
+	first.want(stdio.Request{Op: "no-such-operation"}, stdio.Failed)
+	first.want(stdio.Request{Op: stdio.CanUnlock}, stdio.OK)
+	second.want(take, stdio.OK)
+	second.want(stdio.Request{Op: stdio.CanUnlock}, stdio.OK)
+	first.want(stdio.Request{Op: stdio.AskClose}, stdio.OK)
+	first.p.CloseInput()
 	select {
-	case <-first.p.gone:
+	case <-first.p.Gone():
 	case <-time.After(answerWait):
 		a.wrong = append(a.wrong, "its input has ended, and it has not")
 	}

@@ -31,9 +31,10 @@
 //
 //	Ask        TTL/2. Lock asks again until TTL/2 after the first request was sent that has failed
 //	           since the last answer. Where nothing was answered yet, TryLock asks at most three
-//	           times within 30 ms, and returns the failure. So does Lock, unless the failure is that
-//	           of a connection, or a request had no answer: those look like an outage. A Driver of
-//	           several servers does not spend all of that on one that hangs.
+//	           times within 30 ms, and returns the failure. So does Lock, unless it looks like an
+//	           outage: a connection failed, a request had no answer, or the error has a method
+//	           Temporary that returns true, as for a server that starts. A Driver of several
+//	           servers does not spend all of that on one that hangs.
 //	Extend     TTL/2 for an application's, which is tried once. Two thirds of the TTL for a
 //	           renewal's: one that is not answered is sent again after TTL/6, while the first may
 //	           still be under way, and one that fails is sent again after TTL/24, until the hold's

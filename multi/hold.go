@@ -97,6 +97,14 @@ func (h *Hold) Context(ctx context.Context, reserve time.Duration) (context.Cont
 	}
 }
 
+// under calls f under each of the parts, and releases them in reverse.
+func under(ctx context.Context, parts []part, f func(context.Context) error) error {
+	if len(parts) == 0 {
+		return f(ctx)
+	}
+	return parts[0].hold.Do(ctx, func(ctx context.Context) error { return under(ctx, parts[1:], f) })
+}
+
 // Unlock releases the locks in reverse, all of them, whatever becomes of one. It returns the errors
 // of those that failed, joined: ErrLost if one had been lost, and ErrNotHeld for a second call.
 // When ctx ends it returns within milliseconds, and what is left is done in the background.

@@ -81,19 +81,12 @@ func (m *Mutex) acquire(ctx context.Context, one take) (*Hold, error) {
 // Do takes all locks, calls f, waits for it, and releases them in reverse. If Acquire fails, Do
 // returns its error and does not call f. The context of f ends with ctx, and when one of the locks
 // is lost: then with cause ErrLost, no later than the earliest deadline. Do returns f's error
-// joined with those of Unlock, so that nil never hides a loss. If f panics, Do releases, and the
-// panic goes on. [locker.Mutex.Join] in f shares the lock of its name.
-func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, h *Hold) error) (err error) {
+// joined with those of Unlock, as [locker.Mutex.Do] does, so that nil never hides a loss. If f
+// panics, Do releases, and the panic goes on. [locker.Mutex.Join] in f shares the lock of its name.
+func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, h *Hold) error) error {
 	h, err := m.Acquire(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if uerr := h.Unlock(context.WithoutCancel(ctx)); uerr != nil {
-			err = errors.Join(err, uerr)
-		}
-	}()
-	own, cancel := h.Context(ctx, 0)
-	defer cancel()
-	return f(own, h)
+	return under(ctx, h.parts, func(ctx context.Context) error { return f(ctx, h) })
 }

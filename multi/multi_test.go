@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -223,6 +224,23 @@ func TestDo_releasesAfterAPanicAndReturnsTheFunctionsError(t *testing.T) {
 		require.ErrorIs(t, err, failed)
 		require.NotErrorIs(t, err, locker.ErrLost, "it unlocks though its context has ended")
 		wantFree(t, "a", "b")
+	})
+}
+
+func TestDo_tellsOfEachLossOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var loss error
+		err := multi.New(locktest.New(t).Client, []string{"a", "b"}, locker.WithoutRenewal()).Do(t.Context(), func(ctx context.Context, _ *multi.Hold) error {
+			<-ctx.Done()
+			loss = context.Cause(ctx)
+			return loss
+		})
+		require.ErrorIs(t, err, locker.ErrLost)
+		require.ErrorIs(t, loss, locker.ErrLost)
+		assert.Equal(t, 2, strings.Count(err.Error(), loss.Error()), "%v", err)
+		for _, name := range []string{"a", "b"} {
+			assert.Equal(t, 1, strings.Count(err.Error(), `unlock "`+name+`"`), "%v", err)
+		}
 	})
 }
 

@@ -61,7 +61,7 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 	a, err := c.askInTime(ctx)
 	switch {
 	case err != nil:
-		return 0, err
+		return 0, later(err)
 	case a.granted:
 		d.listener.leave(c.owner)
 		d.sweepIfDue()

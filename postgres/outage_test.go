@@ -1,8 +1,15 @@
 package postgres_test
 
 import (
+	"context"
+	"syscall"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
@@ -11,4 +18,58 @@ func TestOutage_isRiddenOutForHalfATTL(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t)
 	harness.Outage(t, s.URL(), s.Kill)
+}
+
+// A server that takes no connections for a while has answered nothing.
+func TestOutage_isAServerThatTakesNoConnections(t *testing.T) {
+	t.Parallel()
+	t.Run("all are in use", func(t *testing.T) {
+		t.Parallel()
+		s := testserver.Postgres(t, testserver.PostgresSettings("max_connections=5", "superuser_reserved_connections=0"))
+		var others []*pgx.Conn
+		for len(others) < 5 {
+			others = append(others, session(t, s))
+		}
+		c := clientOf(t, s)
+		require.ErrorContains(t, c.Mutex("x").TryLock(t.Context()), "53300")
+		locked := make(chan error, 1)
+		go func() { locked <- c.Mutex("x").Lock(t.Context()) }()
+		time.Sleep(time.Second) // a Lock that does not wait would fail meanwhile
+		for _, o := range others {
+			require.NoError(t, o.Close(t.Context()))
+		}
+		require.NoError(t, <-locked)
+	})
+	t.Run("it shuts down", func(t *testing.T) {
+		t.Parallel()
+		s := testserver.Postgres(t)
+		session(t, s) // which it waits for
+		require.NoError(t, syscall.Kill(s.PID(), syscall.SIGTERM))
+		c := clientOf(t, s)
+		require.Eventually(t, func() bool {
+			_, err := pgx.Connect(t.Context(), s.URL())
+			return err != nil
+		}, time.Minute, time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err := c.Mutex("x").Lock(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "57P03")
+	})
+}
+
+func session(t *testing.T, s *testserver.PostgresServer) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), s.URL())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	return conn
+}
+
+func clientOf(t *testing.T, s *testserver.PostgresServer) *locker.Client {
+	t.Helper()
+	c, err := locker.Open(t.Context(), s.URL(), locker.WithTTL(time.Minute))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
 }

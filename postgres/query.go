@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/go-locker/locker/internal/noanswer"
 )
 
 // query runs a statement on a connection of the pool, and gives its rows to collect.
@@ -111,6 +113,14 @@ func broken(err error) bool {
 	_, answered := errors.AsType[*pgconn.PgError](err)
 	_, refused := errors.AsType[*pgconn.ConnectError](err)
 	return !refused && !errors.Is(err, pgx.ErrNoRows) && (!answered || isCode(err, "57P01"))
+}
+
+// later returns err as an outage if the server serves nobody for a while: it starts, it shuts down, or all connections are in use.
+func later(err error) error {
+	if isCode(err, "57P01", "57P02", "57P03", "53300") {
+		return &noanswer.Later{Err: err}
+	}
+	return err
 }
 
 // exec runs a statement without a result.

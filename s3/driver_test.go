@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/noanswer"
 	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/s3"
 )
@@ -219,6 +220,7 @@ func TestAsk_ofABusyStoreLooksAgain(t *testing.T) {
 			_, err := claims.Take(t.Context(), d, request("new"))
 			require.Error(t, err)
 			require.NotErrorIs(t, err, locker.ErrHeld, "%s %d", method, status)
+			require.True(t, noanswer.Outage(err), "a Lock goes on: %v", err)
 			left.Store(2)
 			require.NoError(t, c.Extend(t.Context(), ttl))
 			left.Store(2)

@@ -20,6 +20,7 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/noanswer"
 )
 
 // record is the text of an object.
@@ -71,7 +72,7 @@ var (
 	// errRefused is the answer to a write that finds another object than it asked for.
 	errRefused = errors.New("the object has changed")
 	// errBusy is matched by an answer that says nothing: the object may be written or not.
-	errBusy = errors.New("the store has not done what was asked, or does not tell")
+	errBusy error = &noanswer.Later{Err: errors.New("the store has not done what was asked, or does not tell")}
 )
 
 // plain has each request sent once. A request that the SDK sends again is refused what the first

@@ -143,19 +143,12 @@ func (s *Semaphore) wait(ctx context.Context) (*Permit, error) {
 // Do acquires a permit, calls f, waits for it, and gives the permit back. If Acquire fails, Do
 // returns its error and does not call f. The context of f ends with ctx, and when the permit is
 // lost: then with cause ErrLost, no later than its deadline. Do returns f's error joined with that
-// of Unlock, so that nil never hides a loss. If f panics, Do gives the permit back, and the panic
-// goes on.
-func (s *Semaphore) Do(ctx context.Context, f func(ctx context.Context, p *Permit) error) (err error) {
+// of Unlock, as [locker.Mutex.Do] does, so that nil never hides a loss. If f panics, Do gives the
+// permit back, and the panic goes on.
+func (s *Semaphore) Do(ctx context.Context, f func(ctx context.Context, p *Permit) error) error {
 	p, err := s.Acquire(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if uerr := p.Unlock(context.WithoutCancel(ctx)); uerr != nil {
-			err = errors.Join(err, uerr)
-		}
-	}()
-	own, cancel := p.Context(ctx, 0)
-	defer cancel()
-	return f(own, p)
+	return p.Do(ctx, func(ctx context.Context) error { return f(ctx, p) })
 }

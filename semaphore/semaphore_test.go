@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -193,10 +194,14 @@ func TestDo_endsItsFunctionsContextWithALoss(t *testing.T) {
 		err := of(t, 2, locker.WithoutRenewal()).Do(t.Context(), func(ctx context.Context, _ *semaphore.Permit) error {
 			<-ctx.Done()
 			cause = context.Cause(ctx)
-			return nil
+			return cause
 		})
 		require.ErrorIs(t, cause, locker.ErrLost)
 		require.ErrorIs(t, err, locker.ErrLost)
+		assert.Equal(t, 1, strings.Count(err.Error(), cause.Error()), "the loss is told of once: %v", err)
+		var e *locker.Error
+		require.ErrorAs(t, err, &e)
+		assert.Equal(t, "unlock", e.Op, "the function was called")
 	})
 }
 

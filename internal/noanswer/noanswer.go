@@ -18,9 +18,22 @@ func (e Error) Error() string { return string(e) }
 // Timeout returns true, as such errors of package net do.
 func (Error) Timeout() bool { return true }
 
+// Later is the answer of a server that serves nobody for a while, such as one that starts.
+type Later struct{ Err error }
+
+// Error returns the text of the answer.
+func (l *Later) Error() string { return l.Err.Error() }
+
+// Unwrap returns the answer.
+func (l *Later) Unwrap() error { return l.Err }
+
+// Temporary returns true, by which Outage knows such an answer of any Driver.
+func (*Later) Temporary() bool { return true }
+
 // Outage reports whether err may be that of a backend which is unreachable for a while: a request
-// was not answered, or a connection broke or could not be made. An answer of the server is none,
-// nor is a host that does not exist, nor a failed TLS handshake: to wait would change nothing.
+// was not answered, a connection broke or could not be made, or the server serves nobody for a
+// while. Any other answer is none, nor is a host that does not exist, nor a failed TLS handshake:
+// to wait would change nothing.
 func Outage(err error) bool {
 	if dns, ok := errors.AsType[*net.DNSError](err); ok && dns.IsNotFound {
 		return false
@@ -32,6 +45,12 @@ func Outage(err error) bool {
 		error
 		Timeout() bool
 	}](err); ok && t.Timeout() {
+		return true
+	}
+	if t, ok := errors.AsType[interface {
+		error
+		Temporary() bool
+	}](err); ok && t.Temporary() {
 		return true
 	}
 	for _, broken := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE} {

@@ -85,7 +85,7 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 	}
 	a, err := c.ask(ctx, int64(c.place))
 	if err != nil || a.status == granted {
-		return 0, explain(err)
+		return 0, err
 	}
 	return noLook, a.heldBy()
 }

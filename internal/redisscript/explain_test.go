@@ -19,7 +19,8 @@ func TestExplain(t *testing.T) {
 		"the server has closed the connection (as a port for TLS does, if the URL is not one for TLS)":                             io.EOF,
 		"dial: tls: no TLS (the URL is one for TLS, and the port speaks something else)":                                           fmt.Errorf("dial: %w", tls.RecordHeaderError{Msg: "no TLS"}),
 		"ERR unknown command 'WAIT', with args":                                                                                    errors.New("ERR unknown command 'WAIT', with args"),
-		"reading: EOF":                                                                                                             fmt.Errorf("reading: %w", io.EOF),
+		"LOADING Redis is loading the dataset in memory":                                                                           errors.New("LOADING Redis is loading the dataset in memory"),
+		"reading: EOF": fmt.Errorf("reading: %w", io.EOF),
 	} {
 		got := explain(err)
 		require.EqualError(t, got, want)

@@ -112,7 +112,7 @@ func (s *sender) requestOf(calls []Call, replies []Reply) *request {
 // call makes one call, which is about no hold.
 func (s *sender) call(ctx context.Context, script *Script, keys []any, args ...any) (any, error) {
 	reply, _ := s.send(ctx, longest, s.request(script, keys, args...))
-	return reply.Value, explain(reply.Err)
+	return reply.Value, reply.Err
 }
 
 // send makes a request. It returns when that is answered, with the first reply; or else, with
@@ -239,14 +239,15 @@ func (s *sender) next(era int32) *batch {
 	}
 }
 
-// onReply returns the first reply to r, which is over. That the batch has ended is no error of the
-// client library's: why nobody waits is.
+// onReply returns the first reply to r, which is over, and explains the errors of all. That the
+// batch has ended is no error of the client library's: why nobody waits is.
 func (s *sender) onReply(r *request, why error) Reply {
 	for i := range r.replies {
 		err := r.replies[i].Err
 		if why != nil && (err == context.DeadlineExceeded || err == context.Canceled) { //nolint:errorlint // one that wraps it has more to say
-			r.replies[i].Err = why
+			err = why
 		}
+		r.replies[i].Err = explain(err)
 	}
 	reply := r.replies[0]
 	r.timer.Stop()

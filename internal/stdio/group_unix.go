@@ -1,6 +1,6 @@
 //go:build unix
 
-package conformance
+package stdio
 
 import (
 	"errors"
@@ -10,18 +10,19 @@ import (
 	"syscall"
 )
 
-const stopsProcesses = true
+// StopsProcesses reports whether this system can stop one.
+const StopsProcesses = true
 
-// ofItsOwn gives cmd a process group: stopped, it does not outlive this process then, for the kernel hangs up on it.
-func ofItsOwn(cmd *exec.Cmd) {
+// OwnGroup gives cmd a process group: stopped, it does not outlive this process then, for the kernel hangs up on it.
+func OwnGroup(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
 	cmd.SysProcAttr.Setpgid = true
 }
 
-// stopProcess stops the group of p, and returns when p has stopped.
-func stopProcess(p *os.Process) error {
+// stopGroup stops the group of p, and returns when p has stopped.
+func stopGroup(p *os.Process) error {
 	if err := syscall.Kill(-p.Pid, syscall.SIGSTOP); err != nil {
 		return err
 	}
@@ -38,7 +39,7 @@ func stopProcess(p *os.Process) error {
 	}
 }
 
-func continueProcess(p *os.Process) error { return syscall.Kill(-p.Pid, syscall.SIGCONT) }
+func continueGroup(p *os.Process) error { return syscall.Kill(-p.Pid, syscall.SIGCONT) }
 
 // killGroup kills p and what it has started in its group.
 func killGroup(p *os.Process) error { return syscall.Kill(-p.Pid, syscall.SIGKILL) }

@@ -1,4 +1,4 @@
-package conformance
+package stdio
 
 import (
 	"bytes"
@@ -60,21 +60,22 @@ func printable(text string) string {
 	}, text)
 }
 
-// trace writes down what was said, in order of time. Nil writes nothing.
-type trace struct {
+// Trace writes down what was said, in order of time. Nil writes nothing.
+type Trace struct {
 	mu    sync.Mutex
 	to    io.Writer
 	began time.Time
 }
 
-func newTrace(to io.Writer) *trace {
+// NewTrace returns one that writes to to; nil if that is nil.
+func NewTrace(to io.Writer) *Trace {
 	if to == nil {
 		return nil
 	}
-	return &trace{to: to, began: time.Now()}
+	return &Trace{to: to, began: time.Now()}
 }
 
-func (t *trace) note(p *program, what string, line []byte) {
+func (t *Trace) note(p *Program, what string, line []byte) {
 	if t == nil {
 		return
 	}
