@@ -15,6 +15,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/go-locker/locker/internal/noanswer"
 )
 
 // api makes requests for the Leases of a namespace, by the HTTP client of a REST client. That one
@@ -94,7 +96,11 @@ func (a *api) do(ctx context.Context, method, path string, query url.Values, bod
 			case <-ctx.Done():
 			}
 		}
-		return date, failure(resp, answer)
+		err := failure(resp, answer)
+		if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= http.StatusInternalServerError {
+			err = &noanswer.Later{Err: err} // it starts, is busy, or has no store
+		}
+		return date, err
 	}
 	date, _ = http.ParseTime(resp.Header.Get("Date"))
 	if result == nil {

@@ -225,6 +225,21 @@ func TestAsk_tooManyRequests(t *testing.T) {
 	assert.Empty(t, f.sent(func() { require.NoError(t, c.Release(t.Context())) }), "nothing was taken")
 }
 
+// A Lock rides out a server that starts, or has no store.
+func TestAsk_whileTheServerServesNobody(t *testing.T) {
+	f := newFake(t)
+	f.refuse = http.StatusServiceUnavailable
+	client, err := locker.New(f.driver(t), locker.WithTTL(time.Minute))
+	require.NoError(t, err)
+	defer func() { _ = client.Close() }()
+	locked := async(func() error { return client.Mutex("x").Lock(t.Context()) })
+	eventually(t, "it asks again", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.requests["GET"] > 5 })
+	f.mu.Lock()
+	f.refuse = 0
+	f.mu.Unlock()
+	require.NoError(t, await(t, locked))
+}
+
 func TestSweep_deletesWhatNobodyUses(t *testing.T) {
 	f := newFake(t)
 	d := f.driver(t)
