@@ -62,6 +62,8 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 		}
 		if err == nil {
 			c.of.leave(c)
+		} else if changed(err) {
+			c.of.tooLate(c)
 		}
 		if !changed(err) && !errors.Is(err, driver.ErrLost) {
 			return 0, err

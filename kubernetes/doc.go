@@ -68,8 +68,8 @@
 // # Waiting
 //
 // Who waits watches the one Lease, one watch for all who wait for a name in a Client. A release wakes
-// one waiter of each Client within 20 ms; the first that asks has the lock, and most others hear of
-// that and ask for nothing. So there is no order. A waiter makes no request while the holder renews.
+// one waiter of each Client within 20 ms, or within up to 500 ms if many Clients wait; the first that
+// asks has the lock, and most others hear of that and ask for nothing. So there is no order. A waiter makes no request while the holder renews.
 // If the watch has not told of anything for half a TTL, it looks.
 //
 // # When something fails

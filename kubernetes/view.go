@@ -33,6 +33,7 @@ type view struct {
 	seen    *sighting // nil: it is not known, or there is no Lease
 	waiters []*claim  // the first is woken when the lock is free
 	watch   *watch    // nil if nobody waits
+	spread  time.Duration
 }
 
 // views has those of a Driver, by the name of the lock.
@@ -106,14 +107,21 @@ func (vs *views) removed(name string) {
 	}
 }
 
-// spread is within which time the waiters of several Drivers try to take a lock that is free. The
-// first of them has it, and most others hear of that before they have asked.
-const spread = 20 * time.Millisecond
+// The waiters of several Drivers try to take a lock that is free at random times within a view's
+// spread. The first of them has it, and the others hear of that, if they have not asked yet. A Driver
+// that was too late has the spread grow: the more wait, the longer it is.
+const (
+	leastSpread = 20 * time.Millisecond
+	mostSpread  = 500 * time.Millisecond
+)
+
+// delay returns a time within the spread.
+func (v *view) delay() time.Duration { return rand.N(max(v.spread, leastSpread)) }
 
 // wakeIfFree wakes the first waiter, soon. The caller holds views.mu.
 func (v *view) wakeIfFree() {
 	if len(v.waiters) > 0 && (v.seen == nil || v.seen.owner == "") {
-		time.AfterFunc(rand.N(spread), v.waiters[0].Wake)
+		time.AfterFunc(v.delay(), v.waiters[0].Wake)
 	}
 }
 
@@ -134,8 +142,18 @@ func (d *Driver) enter(c *claim, s sighting) time.Duration {
 		v.watch = d.startWatch(c.Name, s.lease.ResourceVersion)
 	}
 	v.wakeIfFree() // it may have been freed since the look
-	next := min(time.Until(s.lookAt()), time.Until(s.since.Add(s.ttl+rand.N(spread))))
-	return max(next, time.Millisecond)
+	next := min(time.Until(s.lookAt()), time.Until(s.since.Add(s.ttl)))
+	return max(next, 0) + v.delay()
+}
+
+// tooLate takes in that another was faster to take a lock that was free.
+func (d *Driver) tooLate(c *claim) {
+	vs := &d.views
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	if v := vs.view(c.Name); slices.Contains(v.waiters, c) {
+		v.spread = min(4*max(v.spread, leastSpread), mostSpread)
+	}
 }
 
 // leave ends the wait of c, if it waits.
@@ -148,9 +166,10 @@ func (d *Driver) leave(c *claim) {
 		return
 	}
 	v.waiters = slices.DeleteFunc(v.waiters, func(other *claim) bool { return other == c })
+	v.spread /= 2
 	if len(v.waiters) == 0 {
 		v.watch.stop()
-		v.watch = nil
+		v.watch, v.spread = nil, 0
 	}
 	v.wakeIfFree()
 }
