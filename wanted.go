@@ -14,11 +14,13 @@ const looksPerTTL = 10
 // would then give way: one that keeps a cache warm, say, or that another instance is to relieve. A
 // TryLock is not noticed. The channel stays closed, also if nobody waits any more.
 //
-// Where the backend tells, as package memory does, it is closed at once, and so it is for a Lock of
-// the same Mutex. Elsewhere the first call, and from then on every tenth of the TTL, costs a
-// request like that of [Client.Inspect], until somebody waits or the hold ends; and a goroutine. A
-// hold for which nobody calls Wanted pays nothing. If the backend has no queue, the channel is
-// never closed.
+// Memory, Redis, etcd and ZooKeeper tell when somebody begins to wait. There the first call costs
+// two requests, and from then on one a TTL, lest a message was lost. Redis tells on the connection
+// on which a Client's waiters are told, too. Elsewhere a hold that asked looks every tenth of the
+// TTL, as [Client.Inspect] does. If the backend promises no order of waiters it has no queue, and
+// the channel is closed for a Lock of the same Mutex alone, which closes it at once everywhere. It
+// all ends when somebody waits, or with the hold, and takes a goroutine. A hold for which nobody
+// calls Wanted pays nothing.
 func (h *Hold) Wanted() <-chan struct{} {
 	h.mu.Lock()
 	asked := h.wanted != nil
@@ -34,14 +36,16 @@ func (h *Hold) Wanted() <-chan struct{} {
 		h.want()
 		return wanted
 	}
+	look := h.lookForWaiters
 	if n, ok := h.lease.(driver.WaitNotifier); ok {
-		n.NotifyWait(h.want)
+		look = n.NotifyWait
+	} else if h.client.Guarantees()[Ordered].Level == LevelNo { // there is no queue
 		return wanted
 	}
-	if _, ok := h.client.driver.(driver.Inspector); ok && h.client.begin() == nil {
+	if h.client.begin() == nil {
 		go func() {
 			defer h.client.calls.Done()
-			h.lookForWaiters(wanted)
+			h.awaitWaiter(wanted, look)
 		}()
 	}
 	return wanted
@@ -61,25 +65,45 @@ func (h *Hold) want() {
 	}
 }
 
-// lookForWaiters looks until somebody waits or the hold is over.
-func (h *Hold) lookForWaiters(wanted <-chan struct{}) {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	forget := h.atEnd(0, func(error) { cancel() })
+// lookForWaiters is NotifyWait for a backend that does not tell.
+func (h *Hold) lookForWaiters(ctx context.Context, _ func()) (waits bool, next time.Duration, err error) {
+	state, err := h.client.inspect(ctx, h.name)
+	return len(state.Waiters) > 0, 0, err
+}
+
+// awaitWaiter looks until somebody waits or the hold is over.
+func (h *Hold) awaitWaiter(wanted <-chan struct{}, look func(context.Context, func()) (bool, time.Duration, error)) {
+	hold, end := context.WithCancel(context.Background())
+	defer end()
+	forget := h.atEnd(0, func(error) { end() })
 	defer forget()
-	looks := time.NewTicker(h.ttl / looksPerTTL)
-	defer looks.Stop()
-	for {
-		if state, err := h.client.inspect(ctx, h.name); err == nil && len(state.Waiters) > 0 {
+	woken := make(chan struct{}, 1)
+	wake := func() {
+		select {
+		case woken <- struct{}{}:
+		default:
+		}
+	}
+	for hold.Err() == nil {
+		ctx, cancel := context.WithCancel(hold)
+		late := time.AfterFunc(h.ttl/2, cancel)
+		waits, next, err := look(ctx, wake)
+		if waits && err == nil {
 			h.want()
 		}
+		if inTime := late.Stop(); err != nil || !inTime || next <= 0 {
+			next = h.ttl / looksPerTTL
+		}
+		again := time.NewTimer(next)
 		select {
 		case <-wanted:
-			return
-		case <-ctx.Done():
-			return
-		case <-looks.C:
+			end()
+		case <-woken:
+		case <-again.C:
+		case <-hold.Done():
 		}
+		again.Stop()
+		cancel()
 	}
 }
 

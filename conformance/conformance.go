@@ -54,6 +54,12 @@ type Harness struct {
 	// Faults are what the suite may do to the backend.
 	Faults Faults
 
+	// Grace: after a fault that loses what the servers knew, the backend keeps every name that was
+	// free from everybody until the longest TTL in use has passed, so that holders can claim theirs
+	// again. The suite then waits for that long. It wants that any other backend grants a free
+	// name at once.
+	Grace bool
+
 	// Promises are the guarantees of the backend. A promise that not every lock makes, such as an order of waiters, is
 	// checked only if it is listed here. If Promises is nil, the suite calls the method Guarantees() locker.Guarantees
 	// of a Locker, if it has one, as *locker.Mutex does. An empty map promises nothing.
@@ -294,7 +300,7 @@ func unknown(deviations map[string]string, scenarios []Scenario) []string {
 func Scenarios() []Scenario {
 	var all []Scenario
 	for _, topic := range [][]row{
-		exclusionRows, tryRows, contextRows, cancelRows, faultRows, waitingRows, expiryRows, extendRows,
+		exclusionRows, tryRows, contextRows, cancelRows, faultRows, waitingRows, wantedRows, expiryRows, extendRows,
 		unlockRows, reuseRows, tokenRows, nameRows, sharingRows, lossRows, silenceRows, clientRows, outageRows, replyRows, networkRows, lateRows, processRows,
 		readWriteRows, readWriteQueueRows, readWriteHistoryRows, readers(),
 		historyRows, counterRows,

@@ -102,7 +102,7 @@ func mutants() []mutant {
 	for _, group := range [][]mutant{
 		exclusionMutants(), contextMutants(), waitingMutants(), endMutants(), tokenMutants(),
 		nameMutants(), lossMutants(), driverMutants(), silenceMutants(), naiveMutants(), thieves(), outageMutants(), networkMutants(),
-		promiseMutants(), idleMutants(), historyMutants(), historyFaultMutants(), counterMutants(), readWriteMutants(), shareMutants(),
+		promiseMutants(), wantedMutants(), idleMutants(), historyMutants(), historyFaultMutants(), counterMutants(), readWriteMutants(), shareMutants(),
 	} {
 		all = append(all, group...)
 	}
@@ -119,5 +119,5 @@ func locks(flaw, killer string, change func(p *patched, w *world)) mutant {
 // become makes p use another Mutex.
 func (p *patched) become(m *locker.Mutex) {
 	p.Mutex, p.lock, p.tryLock, p.unlock, p.extend = m, m.Lock, m.TryLock, m.Unlock, m.Extend
-	p.token, p.lost, p.deadline = m.FencingToken, m.Lost, m.Deadline
+	p.token, p.lost, p.wanted, p.deadline = m.FencingToken, m.Lost, m.Wanted, m.Deadline
 }

@@ -50,6 +50,7 @@ type server struct {
 	quiet    time.Duration // until when it grants nothing
 	longest  time.Duration // TTL that was asked for
 	data     rows
+	wanted   map[string]string // by name, the holder for whom another was refused
 }
 
 // rows is what the server remembers.
@@ -154,6 +155,10 @@ func (s *server) take(q question, e entry, found bool, conn net.Conn) answer {
 	}
 	robs := s.flaw == "one take in two hundred does not look" && rand.N(200) == 0
 	if first := s.turn(q); (found || len(s.sharesOf(q.Name)) > 0) && !robs || !first {
+		if s.wanted == nil {
+			s.wanted = map[string]string{}
+		}
+		s.wanted[q.Name] = e.owner
 		return answer{}
 	}
 	return s.grant(q, conn)
@@ -246,6 +251,8 @@ func (s *server) flawed(q question, e entry, found bool, conn net.Conn) answer {
 	switch {
 	case q.Op == "seize":
 		return s.grant(q, conn)
+	case q.Op == "wanted":
+		return answer{OK: s.wanted[q.Name] == q.Owner}
 	case q.Op == "look":
 		return answer{OK: found && e.owner == q.Owner, Token: e.token}
 	case q.Op == "delete":

@@ -3,6 +3,7 @@ package conformance_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -35,6 +36,7 @@ func odd() map[string]func() conformance.Harness {
 		"coarse TTL":    func() conformance.Harness { return naiveLocks("", 500*time.Millisecond) },
 		"unfair":        func() conformance.Harness { return altered(unfair) },
 		"no queue":      polled,
+		"short TTLs":    func() conformance.Harness { return altered(shortTTLs) },
 		"a program":     func() conformance.Harness { return naiveProgram("", everything) },
 
 		"a program that only tries":               func() conformance.Harness { return naiveProgram("", "try,unlock") },
@@ -66,6 +68,32 @@ func TestOddButCorrect(t *testing.T) {
 			t.Errorf("%s: %v", d.name, d.seen)
 		}
 	}
+}
+
+// shortTTLs refuses all but the shortest, as a ZooKeeper of short sessions does.
+func shortTTLs(_ conformance.TB, p *patched, _ *world) {
+	if p.ttl <= memory().TTL {
+		return
+	}
+	p.lock = func(context.Context) error { return fmt.Errorf("%w: TTL %v", locker.ErrUnsupported, p.ttl) }
+	p.tryLock = p.lock
+}
+
+// A backend that grants no long TTL breaks no promise: scenarios that need one are skipped.
+func TestOddButCorrect_ofShortTTLs(t *testing.T) {
+	t.Parallel()
+	skipped := 0
+	for _, s := range conformance.Scenarios() {
+		if !strings.Contains(s.Name, "expire") && !strings.Contains(s.Name, "another process") {
+			continue
+		}
+		r := conformance.Examine(t, s, altered(shortTTLs))
+		require.NotEqual(t, conformance.Broken, r.Outcome, "%s: %s", s.Name, r.Seen)
+		if strings.Contains(r.Seen, "not supported by the backend: TTL") {
+			skipped++
+		}
+	}
+	require.NotZero(t, skipped)
 }
 
 // slow takes its time for every request.

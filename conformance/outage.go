@@ -64,7 +64,12 @@ var outageRows = []row{{
 	needs:     []need{failsOver},
 	shows:     locker.Failover,
 	condition: "failover",
-	body:      func(e *env) { e.survives(e.failOver()) },
+	body: func(e *env) {
+		if e.grace > 0 { // the TTL is in use before, as TTLs are
+			e.party("D", e.name(), 2*e.long).take()
+		}
+		e.survives(e.failOver())
+	},
 }, {
 	name:      "tokens rise though the server that knows least takes over",
 	promise:   "Tokens rise through lost data, too.",
@@ -150,7 +155,7 @@ func outage(e *env) {
 
 // afterOutage takes the lock, whatever the outage has left behind. Clients may need a while, and errors, to see that it is over.
 func (p *party) afterOutage(what string) {
-	limit := p.env.long + p.env.patience
+	limit := p.env.long + p.env.patience + p.env.grace
 	ctx, cancel := context.WithTimeout(p.env.ctx, limit)
 	defer cancel()
 	if err := p.lockAtLast(ctx); err != nil {
@@ -210,8 +215,8 @@ func lockAfterRestart(e *env) {
 	var err error
 	select {
 	case err = <-waiting:
-	case <-time.After(e.patience):
-		e.doubtf("%v after a restart B, who waits, has neither the lock nor an error", e.patience)
+	case <-time.After(e.patience + e.grace):
+		e.doubtf("%v after a restart B, who waits, has neither the lock nor an error", e.patience+e.grace)
 	}
 	if err == nil {
 		_ = b.unlock() // nil, or lost

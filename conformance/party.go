@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime/debug"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -107,11 +108,20 @@ func (p *party) lock(ctx context.Context) error {
 	if d, ok := ctx.Deadline(); ok {
 		limit += time.Until(d)
 	} else {
-		limit += p.env.patience + p.env.long + p.env.prompt
+		limit += p.env.patience + p.env.long + p.env.prompt + p.env.grace
 	}
-	return p.noted(func() error {
+	return p.offered(p.noted(func() error {
 		return p.call("Lock", limit, func() error { return p.l.Lock(ctx) })
-	})
+	}))
+}
+
+// offered skips the scenario if err says that the backend does not grant a TTL as long as p's. It
+// grants that of the Harness.
+func (p *party) offered(err error) error {
+	if err != nil && p.ttl > p.env.ttl && (errors.Is(err, locker.ErrUnsupported) || strings.Contains(err.Error(), locker.ErrUnsupported.Error())) { // in a process
+		p.env.end(Skip(fmt.Sprintf("it needs a TTL of %v: %v", p.ttl, err)))
+	}
+	return err
 }
 
 func (p *party) tryLock(ctx context.Context) error {
@@ -119,9 +129,9 @@ func (p *party) tryLock(ctx context.Context) error {
 	if !ok {
 		return Skip("the Locker has no TryLock")
 	}
-	return p.noted(func() error {
+	return p.offered(p.noted(func() error {
 		return p.call("TryLock", p.env.patience, func() error { return l.TryLock(ctx) })
-	})
+	}))
 }
 
 func (p *party) unlock() error { return p.unlockWith(p.env.ctx) }
@@ -221,7 +231,7 @@ func (p *party) granted(done <-chan error, limit time.Duration, after string, ar
 
 // take locks what is free.
 func (p *party) take() {
-	if err := p.lockWithin(p.env.patience); err != nil {
+	if err := p.lockWithin(p.env.patience + p.env.grace); err != nil {
 		p.env.doubtf("%s's Lock of a free lock: %v", p.who, err)
 	}
 }

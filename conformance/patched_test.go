@@ -20,7 +20,7 @@ type patched struct {
 
 	lock, tryLock, unlock, extend func(context.Context) error
 	token                         func() uint64
-	lost                          func() <-chan struct{}
+	lost, wanted                  func() <-chan struct{}
 	deadline                      func() time.Time
 	name                          func() string
 
@@ -33,6 +33,7 @@ func (p *patched) Unlock(ctx context.Context) error  { return p.unlock(ctx) }
 func (p *patched) Extend(ctx context.Context) error  { return p.extend(ctx) }
 func (p *patched) FencingToken() uint64              { return p.token() }
 func (p *patched) Lost() <-chan struct{}             { return p.lost() }
+func (p *patched) Wanted() <-chan struct{}           { return p.wanted() }
 func (p *patched) Deadline() time.Time               { return p.deadline() }
 func (p *patched) Name() string                      { return p.name() }
 
@@ -40,7 +41,7 @@ func patch(m *locker.Mutex, ttl time.Duration, in string) *patched {
 	return &patched{
 		Mutex: m, ttl: ttl, space: in,
 		lock: m.Lock, tryLock: m.TryLock, unlock: m.Unlock, extend: m.Extend,
-		token: m.FencingToken, lost: m.Lost, deadline: m.Deadline, name: m.Name,
+		token: m.FencingToken, lost: m.Lost, wanted: m.Wanted, deadline: m.Deadline, name: m.Name,
 	}
 }
 

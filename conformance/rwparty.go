@@ -61,7 +61,7 @@ func (e *env) rwParties(n int) []*rwParty {
 }
 
 // ordered reports whether the Lockers are said to be first come, first served.
-func (e *env) ordered() bool { return e.h.Promises[locker.Ordered].Level != locker.LevelNo }
+func (e *env) ordered() bool { return e.h.hasQueue() }
 
 // rwTrio is three of them.
 func (e *env) rwTrio() (a, b, c *rwParty) {

@@ -241,6 +241,9 @@ func (e *env) history(total *score, d history.Demand, nemeses []nemesis, seed ui
 	inner, tidy := e.scoped()
 	defer tidy()
 	s := &simulation{env: inner, History: &history.History{Seed: seed, Demand: d}, nemeses: nemeses, lasts: lasts}
+	if s.grace > 0 {
+		s.serves()
+	}
 	s.makeClients(rand.New(rand.NewPCG(seed, 0)))
 	e.Logf("seed %d: %d clients, %d names, for %v", seed, len(s.players), len(s.names), lasts)
 	s.runClients()
@@ -254,6 +257,13 @@ func (e *env) history(total *score, d history.Demand, nemeses []nemesis, seed ui
 	case j.Undecided():
 		total.undecided = append(total.undecided, seed)
 	}
+}
+
+// serves waits until a name that nobody has held can be locked: an earlier trial may have had the servers crash.
+func (s *simulation) serves() {
+	p := s.party("a probe", s.name(), s.ttl)
+	p.take()
+	_ = p.unlock()
 }
 
 // runClients has all clients, and the faults, go on until the time is up.

@@ -25,6 +25,7 @@ type row struct {
 	shows     locker.Guarantee
 	condition string
 	alone     bool                        // it looks at the whole process
+	queued    bool                        // asked only of a Locker whose Harness promises an order of waiters
 	optional  bool                        // asked only of a Locker whose Harness promises what it shows
 	lasts     func(Harness) time.Duration // how much longer than others it may take; nil: not at all
 }
@@ -56,11 +57,14 @@ func (r row) check(t TB, h Harness) error {
 	if missing := unmet(r.needs, h); missing != nil {
 		return missing
 	}
-	if r.optional || slices.ContainsFunc(r.needs, func(n need) bool { return n.name == readsWrites.name }) {
+	if r.optional || r.queued || slices.ContainsFunc(r.needs, func(n need) bool { return n.name == readsWrites.name }) {
 		h = h.promising(t) // see ordered, which may not wait for the process once more
 	}
 	if r.optional && h.Promises[r.shows].Level == locker.LevelNo {
 		return Skip(fmt.Sprintf("the Harness does not promise %q", r.shows))
+	}
+	if r.queued && !h.hasQueue() {
+		return Skip("the Harness promises no order of waiters: who waits may be in no queue")
 	}
 	if !h.entered {
 		leave := enter(r.alone)
@@ -186,6 +190,7 @@ type env struct {
 	long     time.Duration // by far longer than anything but an expiry takes
 	prompt   time.Duration // by far shorter than long, and longer than any pause of the machine
 	patience time.Duration // after which a call is said not to return
+	grace    time.Duration // see Harness.Grace; 0 for most
 }
 
 func newEnv(t TB, h Harness) *env {
@@ -196,6 +201,9 @@ func newEnv(t TB, h Harness) *env {
 	e.long = max(10*h.TTL, e.lifetime(3*time.Second))
 	e.prompt = max(e.long/3, time.Second)
 	e.patience = 5*time.Second + 4*h.TTL
+	if h.Grace {
+		e.grace = 2 * e.long
+	}
 	e.scope = newScope(t, func(format string, args ...any) {
 		e.end(&fatalError{fmt.Sprintf(format, args...)})
 		runtime.Goexit()

@@ -100,13 +100,17 @@ type Leaver interface {
 	Leave()
 }
 
-// WaitNotifier is a Claim that hears at once when others begin to wait for its name. Of other
-// claims the core looks by [Inspector], if an application asks whether somebody waits.
+// WaitNotifier is a Claim whose backend tells when others begin to wait for its name. Of other
+// claims the core looks by [Inspector], if an application asks whether somebody waits. Without that
+// neither is called.
 type WaitNotifier interface {
-	// NotifyWait has f called when somebody waits in the queue while the claim is held: now, if
-	// somebody does, and whenever one joins. It is called at most once on a claim. f does not
-	// block, and calls no method of a Claim.
-	NotifyWait(f func())
+	// NotifyWait reports whether somebody waits in the queue while the claim is held. If nobody
+	// does, the Driver calls wake when looking again may bring more, until ctx ends: the core has
+	// looked again by then, or the hold is over. wake does not block. next says how long the core
+	// may wait until it looks again without being woken: messages may be lost. 0 is for a backend
+	// that wakes nobody, for now: the core looks again after a tenth of the TTL, as it does after
+	// an error. If there is no answer for TTL/2 ctx ends.
+	NotifyWait(ctx context.Context, wake func()) (waits bool, next time.Duration, err error)
 }
 
 // LossNotifier is a Claim whose backend tells early when it has ended, as the end of a session

@@ -15,7 +15,8 @@ import (
 )
 
 // claim implements [driver.Claim]: it has an entry in the queue of its name, and a new one if that
-// has ended. It implements [driver.LossNotifier], [driver.Downgrader] and [driver.Leaver], too.
+// has ended. It implements [driver.LossNotifier], [driver.WaitNotifier], [driver.Downgrader] and
+// [driver.Leaver], too.
 type claim struct {
 	driver.Request
 
@@ -126,6 +127,17 @@ func (c *claim) Validity() time.Duration {
 
 // NotifyLost implements driver.LossNotifier.
 func (c *claim) NotifyLost(f func()) { c.entry.session.Notify(c.entry, f) }
+
+// NotifyWait implements driver.WaitNotifier.
+func (c *claim) NotifyWait(ctx context.Context, wake func()) (waits bool, next time.Duration, err error) {
+	e := c.entry
+	queue, revision, err := c.of.readQueue(ctx, e.folder)
+	if err != nil || len(queue) > holders(queue) {
+		return err == nil, 0, err
+	}
+	e.session.watcher.awaitComer(ctx, e, revision, wake)
+	return false, c.TTL, nil
+}
 
 // Leave implements driver.Leaver.
 func (c *claim) Leave() { c.entry.left.Store(true) }

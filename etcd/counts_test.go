@@ -128,3 +128,27 @@ func TestCounts_ofShares(t *testing.T) {
 	require.NoError(t, await(t, waiting))
 	require.NoError(t, writer.Unlock(t.Context()))
 }
+
+// A holder that asks whether somebody waits reads the queue once, and once more when one comes.
+func TestCounts_ofWanted(t *testing.T) {
+	t.Parallel()
+	s := testserver.SharedEtcd(t)
+	cli, requests, _, watches := counting(t, s.Addr())
+	m := clientOf(t, cli, locker.WithTTL(time.Hour), locker.WithoutRenewal()).Mutex("x")
+	waiter := newClient(t, s.Addr()).Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	requests.Store(0)
+	wanted := m.Wanted()
+	eventually(t, "it has read the queue, and watches", func() bool { return requests.Load() == 1 && watches.Load() == 1 })
+	select {
+	case <-wanted:
+		t.Fatal("nobody waits")
+	case <-time.After(50 * time.Millisecond):
+	}
+	waiting := async(func() error { return waiter.Lock(t.Context()) })
+	require.NoError(t, await(t, async(func() error { <-wanted; return nil })))
+	assert.EqualValues(t, 2, requests.Load())
+	require.NoError(t, m.Unlock(t.Context()))
+	require.NoError(t, await(t, waiting))
+	require.NoError(t, waiter.Unlock(t.Context()))
+}

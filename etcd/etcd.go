@@ -90,6 +90,7 @@ var (
 	_ driver.ForceReleaser = (*Driver)(nil)
 	_ driver.TTLChecker    = (*Driver)(nil)
 	_ driver.LossNotifier  = (*claim)(nil)
+	_ driver.WaitNotifier  = (*claim)(nil)
 	_ driver.Downgrader    = (*claim)(nil)
 	_ driver.Leaver        = (*claim)(nil)
 )

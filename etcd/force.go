@@ -22,7 +22,7 @@ const forcedMark = "forced"
 func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.State) error {
 	folder := folderOf(name)
 	for ended := false; !ended; {
-		queue, err := d.readQueue(ctx, folder)
+		queue, _, err := d.readQueue(ctx, folder)
 		if err != nil {
 			return err
 		}

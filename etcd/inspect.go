@@ -20,7 +20,7 @@ import (
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
 	folder := folderOf(name)
 	for {
-		queue, err := d.readQueue(ctx, folder)
+		queue, _, err := d.readQueue(ctx, folder)
 		if err != nil || len(queue) == 0 {
 			return driver.State{}, err
 		}
@@ -62,15 +62,16 @@ func (d *Driver) left(ctx context.Context, keys []*mvccpb.KeyValue) (longest tim
 	return longest, lasts, nil
 }
 
-// readQueue returns the keys of the contenders in a folder, the oldest first. Marks are in another
-// folder, and a key is never there together with the mark of its owner.
-func (d *Driver) readQueue(ctx context.Context, folder string) ([]*mvccpb.KeyValue, error) {
+// readQueue returns the keys of the contenders in a folder, the oldest first, and the revision at
+// which they were there. Marks are in another folder, and a key is never there together with the
+// mark of its owner.
+func (d *Driver) readQueue(ctx context.Context, folder string) (queue []*mvccpb.KeyValue, revision int64, err error) {
 	resp, err := d.commit(ctx, nil, []clientv3.Op{readFolder(folder)}, nil)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	found := resp.Responses[0].GetResponseRange().GetKvs()
-	return slices.DeleteFunc(found, func(kv *mvccpb.KeyValue) bool { return !isContender(kv, folder) }), nil
+	return slices.DeleteFunc(found, func(kv *mvccpb.KeyValue) bool { return !isContender(kv, folder) }), resp.Header.Revision, nil
 }
 
 // readFolder reads the keys of a folder, the oldest first.

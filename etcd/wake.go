@@ -13,9 +13,9 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// watcher watches keys for the entries of one session: for one that is held its own, and for one
-// that waits that before it. It has one stream, whatever the number of entries is; the client's own
-// Watch costs a goroutine or two each.
+// watcher watches keys for the entries of one session: for one that is held its own, for one that
+// waits that before it, and the queue for one that is held and asks who waits. It has one stream,
+// whatever the number of entries is; the client's own Watch costs a goroutine or two each.
 type watcher struct {
 	session *session
 	running sync.WaitGroup
@@ -33,8 +33,9 @@ type watcher struct {
 type watch struct {
 	entry *entry
 	key   string
-	waits bool  // for the key to go, or for a share to become one, too. Else the key is that of a hold
-	from  int64 // the first revision that it tells of
+	wake  func() // of one that waits for the key to go, or to become a share; nil: it is that of a hold
+	queue bool   // the key is a folder, and wake is called when somebody comes
+	from  int64  // the first revision that it tells of
 }
 
 func newWatcher(s *session) *watcher {
@@ -58,12 +59,29 @@ func (w *watcher) await(e *entry, ahead string) {
 	w.mu.Lock()
 	if t := w.watched[e.watch]; t == nil || t.key != ahead {
 		w.cancel(e.watch)
-		w.add(&watch{entry: e, key: ahead, waits: true})
+		w.add(&watch{entry: e, key: ahead, wake: e.Wake})
 	}
 	w.mu.Unlock()
 	if w.session.Ended() {
 		e.Wake()
 	}
+}
+
+// awaitComer has wake called when a key is put in the queue after a revision, until ctx ends.
+func (w *watcher) awaitComer(ctx context.Context, e *entry, revision int64, wake func()) {
+	t := &watch{entry: e, key: e.folder, wake: wake, queue: true, from: revision + 1}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.add(t)
+	context.AfterFunc(ctx, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for number, other := range w.watched {
+			if other == t {
+				w.cancel(number)
+			}
+		}
+	})
 }
 
 // stop waits until the stream has ended, after the session.
@@ -80,10 +98,16 @@ func (w *watcher) add(t *watch) {
 	}
 	w.starting.Do(func() { w.running.Go(w.run) })
 	w.last++
-	t.entry.watch, w.watched[w.last] = w.last, t
+	w.watched[w.last] = t
 	create := &etcdserverpb.WatchCreateRequest{Key: []byte(t.key), StartRevision: t.from, WatchId: w.last}
-	if !t.waits || !t.entry.Shared { // a share also waits for the holder's Downgrade
-		create.Filters = []etcdserverpb.WatchCreateRequest_FilterType{etcdserverpb.WatchCreateRequest_NOPUT}
+	filter := etcdserverpb.WatchCreateRequest_NOPUT
+	if t.queue {
+		filter, create.RangeEnd = etcdserverpb.WatchCreateRequest_NODELETE, []byte(clientv3.GetPrefixRangeEnd(t.key))
+	} else {
+		t.entry.watch = w.last
+	}
+	if t.wake == nil || t.queue || !t.entry.Shared { // a share also waits for the holder's Downgrade
+		create.Filters = []etcdserverpb.WatchCreateRequest_FilterType{filter}
 	}
 	w.request(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{CreateRequest: create}})
 }
@@ -136,8 +160,8 @@ func (w *watcher) run() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, t := range w.watched {
-		if t.waits {
-			t.entry.Wake()
+		if t.wake != nil {
+			t.wake()
 		}
 	}
 }
@@ -181,7 +205,7 @@ func (w *watcher) hear(resp *etcdserverpb.WatchResponse) bool {
 	switch {
 	case resp.Canceled && resp.CompactRevision > 0: // it was to begin in a past that is compacted
 		delete(w.watched, resp.WatchId)
-		if t != nil {
+		if t != nil && !t.queue {
 			t.from = resp.CompactRevision
 			w.add(t)
 		}
@@ -194,8 +218,8 @@ func (w *watcher) hear(resp *etcdserverpb.WatchResponse) bool {
 	w.mu.Unlock()
 	switch {
 	case t == nil:
-	case t.waits && (resp.Created || len(resp.Events) > 0):
-		t.entry.Wake()
+	case t.wake != nil && (resp.Created && !t.queue || resp.Canceled || len(resp.Events) > 0):
+		t.wake()
 	case len(resp.Events) > 0 && !t.entry.leaving():
 		w.session.Tell(t.entry)
 	}

@@ -189,13 +189,12 @@ func (c *claim) Extend(_ context.Context, ttl time.Duration) error {
 }
 
 // NotifyWait implements driver.WaitNotifier.
-func (c *claim) NotifyWait(f func()) {
+func (c *claim) NotifyWait(_ context.Context, wake func()) (waits bool, next time.Duration, err error) {
 	c.space.mu.Lock()
 	defer c.space.mu.Unlock()
-	c.waited = f
-	if held := c.at(); held != nil && len(held.queue) > 0 {
-		f()
-	}
+	c.waited = wake
+	held := c.at()
+	return held != nil && len(held.queue) > 0, c.TTL, nil
 }
 
 // Downgrade implements driver.Downgrader.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -56,7 +57,8 @@ func TestRenewal_inATableWithASchema(t *testing.T) {
 	unlock(t, ms...)
 }
 
-// A row that another transaction has locked keeps nobody else's hold from being renewed, and its own only until that ends.
+// A row that another transaction has locked keeps nobody else's hold from being renewed, and its
+// own only until that ends.
 func TestRenewal_besideALockedRow(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t)
@@ -88,7 +90,8 @@ func TestRenewal_besideALockedRow(t *testing.T) {
 	unlock(t, m)
 }
 
-// An application that uses all connections of the pool for longer than a TTL loses no hold, and can unlock.
+// An application that uses all connections of the pool for longer than a TTL loses no hold, and can
+// unlock.
 func TestPool_whoseConnectionsAreInUse(t *testing.T) {
 	t.Parallel()
 	pool, _ := poolOf(t, testserver.SharedPostgres(t).URL())
@@ -106,8 +109,9 @@ func TestPool_whoseConnectionsAreInUse(t *testing.T) {
 	unlock(t, ms...)
 }
 
-// After a failover behind one address, connections of before lead to a server that takes no writes. They are given up when one
-// is found out, and the holds go on. Here the server is one: sessions of before take no writes, as after a demotion.
+// After a failover behind one address, connections of before lead to a server that takes no writes.
+// They are given up when one is found out, and the holds go on. Here the server is one: sessions of
+// before take no writes, as after a demotion.
 func TestFailover_behindOneAddress(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t)
@@ -158,7 +162,8 @@ func TestTable_isTheSameForEverySearchPath(t *testing.T) {
 	unlock(t, first)
 }
 
-// A connection may use the simple protocol, and may read backslashes in strings as PostgreSQL did once.
+// A connection may use the simple protocol, and may read backslashes in strings as PostgreSQL did
+// once.
 func TestSessions_ofOtherKinds(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(s *testserver.PostgresServer) string{
@@ -194,12 +199,14 @@ func TestSessions_ofOtherKinds(t *testing.T) {
 	}
 }
 
-// A server that does not answer ends a Lock whose context has no end with an error that is nobody's deadline.
+// A server that does not answer ends a Lock whose context has no end with an error that is nobody's
+// deadline.
 func TestLock_onASilentServerWithoutADeadline(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t)
+	unlock(t, held(t, openURL(t, s.URL()), 1)...)
 	c := openURL(t, s.URL(), locker.WithTTL(2*time.Second))
-	unlock(t, held(t, c, 1)...)
+	eventually(t, "it has a connection", func() bool { m := c.Mutex("x"); return m.Lock(t.Context()) == nil && m.Unlock(t.Context()) == nil })
 	s.Stop()
 	err := c.Mutex("x").Lock(context.Background())
 	s.Continue()
@@ -208,13 +215,14 @@ func TestLock_onASilentServerWithoutADeadline(t *testing.T) {
 	require.NotErrorIs(t, err, locker.ErrHeld)
 }
 
-// What docs/backends/postgres.md has people type frees the lock, and its holder's Unlock says that it is lost.
+// What docs/backends/postgres.md has people type frees the lock, and its holder's Unlock says that
+// it is lost.
 func TestFreedByHand_theHolderHearsOfIt(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t)
 	c := openURL(t, s.URL())
 	m := held(t, c, 1)[0]
-	execute(t, s.URL(), pageLine(t, "UPDATE locker_locks SET released"))
+	execute(t, s.URL(), pageLine(t, "SELECT ended FROM"))
 	next := openURL(t, s.URL()).Mutex("hold0")
 	require.NoError(t, next.TryLock(t.Context()))
 	unlock(t, next)
@@ -233,4 +241,104 @@ func pageLine(t *testing.T, begins string) string {
 	}
 	t.Fatalf("no line of the page begins with %q", begins)
 	return ""
+}
+
+// Rows that others have locked, as many as the Client has connections, keep it from nothing that is
+// about another lock.
+func TestRelease_besideLockedRows(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t)
+	const ttl = 10 * time.Second
+	c := openURL(t, s.URL()+"&pool_max_conns=2", locker.WithTTL(ttl))
+	ms := held(t, c, 6)
+	conn, err := pgx.Connect(t.Context(), s.URL())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	tx, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "SELECT FROM locker_locks WHERE name IN ('locker:hold0', 'locker:hold1', 'locker:hold2') FOR UPDATE")
+	require.NoError(t, err)
+	var released []<-chan error
+	for _, m := range ms[:3] {
+		released = append(released, async(func() error { return m.Unlock(t.Context()) }))
+	}
+	time.Sleep(100 * time.Millisecond) // they wait for the rows
+	require.NoError(t, ms[3].Extend(withTimeout(t, ttl/2)))
+	require.NoError(t, ms[4].Unlock(withTimeout(t, ttl/2)))
+	stillHeld(t, ttl, ms[3], ms[5])
+	require.NoError(t, tx.Rollback(t.Context()))
+	for _, done := range released {
+		_ = await(t, done) // it has expired meanwhile
+	}
+	unlock(t, ms[3], ms[5])
+}
+
+// Whoever makes the table of the locks a logged one hears of it: a standby would show old rows as
+// whole.
+func TestTable_thatIsLogged(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t)
+	unlock(t, held(t, openURL(t, s.URL()), 1)...)
+	execute(t, s.URL(), "ALTER TABLE locker_locks SET LOGGED")
+	require.ErrorContains(t, openURL(t, s.URL()).Mutex("x").Lock(t.Context()), "locker_locks is a logged table")
+	execute(t, s.URL(), "ALTER TABLE locker_locks SET UNLOGGED")
+	execute(t, s.URL(), "ALTER TABLE locker_locks_ttls SET UNLOGGED")
+	require.ErrorContains(t, openURL(t, s.URL()).Mutex("x").Lock(t.Context()), "locker_locks_ttls is an unlogged table")
+}
+
+// A Unix socket, whose folder is a parameter as it is to psql.
+func TestOpen_ofAUnixSocket(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "socket") // t.TempDir may be too long for a socket
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	require.NoError(t, os.Chmod(dir, 0o777))
+	s := testserver.Postgres(t, testserver.PostgresSettings("unix_socket_directories="+dir))
+	_, port, err := net.SplitHostPort(s.Addr())
+	require.NoError(t, err)
+	unlock(t, held(t, openURL(t, "postgres://postgres@/postgres?host="+dir+"&port="+port), 1)...)
+}
+
+// A server, or a proxy, may refuse without a code.
+func TestLock_refusedWithoutACode(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go refuse(conn)
+		}
+	}()
+	err = openURL(t, "postgres://postgres@"+l.Addr().String()+"/postgres?sslmode=disable").Mutex("x").Lock(t.Context())
+	require.ErrorContains(t, err, "not today")
+}
+
+// refuse speaks PostgreSQL's protocol, and answers each request with an error.
+func refuse(conn net.Conn) {
+	defer func() { _ = conn.Close() }()
+	server := pgproto3.NewBackend(conn, conn)
+	if _, err := server.ReceiveStartupMessage(); err != nil {
+		return
+	}
+	server.Send(&pgproto3.AuthenticationOk{})
+	server.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
+	for server.Flush() == nil {
+		message, err := server.Receive()
+		if err != nil {
+			return
+		}
+		switch message.(type) {
+		case *pgproto3.Parse, *pgproto3.Query:
+			server.Send(&pgproto3.ErrorResponse{Severity: "ERROR", SeverityUnlocalized: "ERROR", Message: "not today"})
+		}
+		switch message.(type) {
+		case *pgproto3.Sync, *pgproto3.Query:
+			server.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
+		}
+	}
 }

@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/noanswer"
 )
@@ -22,26 +20,41 @@ type claim struct {
 
 	of         *Driver
 	key, owner []byte
-	asked      bool  // before
-	seen       int64 // the version with which it may take the lock
-	free       bool  // the lock was, when this Driver last released it
-	known      bool  // to the server, or it may be
-	doubtful   bool  // a take was not answered, and may arrive yet
-	waited     bool
-	token      int64
-	until      atomic.Pointer[time.Time]
+	place      int64 // among those that this Driver has had wait
+
+	asked    bool  // before
+	known    bool  // to the server, or it may be
+	doubtful *sent // a request that was not answered, and may arrive yet
+	granted  bool
+	leaving  bool // a release was not answered
+
+	handed   atomic.Pointer[grant] // by another's release
+	released atomic.Bool
+	ended    atomic.Bool
+	hold     atomic.Pointer[grant]
+	until    atomic.Pointer[time.Time]
+	reclaims atomic.Int64 // the era of a reclaim that was not answered
+}
+
+// sent is what a request for a lock said.
+type sent struct{ era, version int64 }
+
+// grant is what a claim has been granted.
+type grant struct {
+	token int64
+	era   int64
+	until time.Time
 }
 
 // Claim implements driver.Driver.
 func (d *Driver) Claim(req driver.Request) driver.Claim {
-	c := &claim{Request: req, of: d, key: key(req.Name), owner: make([]byte, driverID+16)}
-	_, _ = rand.Read(c.owner[copy(c.owner, d.listener.id()):]) // never fails
+	c := &claim{Request: req, of: d, key: key(req.Name), owner: make([]byte, clientID+16)}
+	_, _ = rand.Read(c.owner[copy(c.owner, d.waiting.id):]) // never fails
 	return c
 }
 
-// Ask takes the lock, or joins the queue. A waiter is told when the lock is released. It asks again
-// when the hold is due to end, and at times, too: for what wakes it may be lost, and its mark in
-// the queue ends.
+// Ask takes the lock, or joins the queue. A waiter is told when the lock is its own. It asks again
+// when the hold is due to end, and at times, too: for what wakes it may be lost.
 func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 	d := c.of
 	if err := d.CheckTTL(c.TTL); err != nil {
@@ -52,25 +65,48 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 	}
 	if !c.asked {
 		c.asked = true
-		last := d.seen.recall(c.key)
-		c.seen, c.free = last.version, last.version > 0 && !last.waited
+		d.eras.use(c.TTL, 1)
 		if c.Wake != nil {
-			d.listener.enter(c.owner, c.Wake)
+			d.waiting.enter(c)
+		}
+	}
+	if g := c.handed.Swap(nil); g != nil && time.Until(g.until) > c.TTL*3/4 {
+		if now, registered := d.eras.current(c.TTL); registered && g.era == now.number { // else ask registers the TTL
+			c.take(*g)
+			return 0, nil
 		}
 	}
 	a, err := c.askInTime(ctx)
 	switch {
 	case err != nil:
 		return 0, later(err)
-	case a.granted:
-		d.listener.leave(c.owner)
+	case a.state == isGranted:
 		d.sweepIfDue()
 		return 0, nil
 	case c.Wake == nil:
+		if c.doubtful == nil {
+			c.end()
+		}
 		return 0, a.held()
+	case a.state == isHeld:
+		d.waiting.need()
 	}
-	d.listener.need()
 	return d.interval(a, c.TTL), a.held()
+}
+
+// end notes that the claim has nothing.
+func (c *claim) end() {
+	if c.asked && !c.ended.Swap(true) {
+		c.of.eras.use(c.TTL, -1)
+	}
+}
+
+// take has the claim hold.
+func (c *claim) take(g grant) {
+	c.granted, c.known = true, true
+	c.hold.Store(&g)
+	c.lasts(g.until)
+	c.of.waiting.leave(c)
 }
 
 // errSilent is the error of a request that was not answered in time: another connection may be
@@ -79,7 +115,7 @@ const errSilent = noanswer.Error("the server has not answered in time")
 
 // askInTime asks for a quarter of the TTL at most, or a second if that is longer.
 func (c *claim) askInTime(ctx context.Context) (answer, error) {
-	own, cancel := context.WithTimeout(ctx, max(c.TTL/4, time.Second))
+	own, cancel := context.WithTimeout(ctx, min(max(c.TTL/4, time.Second), patience))
 	defer cancel()
 	a, err := c.ask(own)
 	if err != nil && ctx.Err() == nil && errors.Is(err, own.Err()) {
@@ -89,58 +125,89 @@ func (c *claim) askInTime(ctx context.Context) (answer, error) {
 }
 
 // ask asks until the lock is granted or another's, or the claim is in the queue. An answer may be
-// that others were faster, or that the row has to be made. One that waits asks on another
+// that the row has another version, or that the era is over. One that waits asks on another
 // connection if that breaks: it is granted the lock once.
 func (c *claim) ask(ctx context.Context) (a answer, err error) {
-	connections := c.of.pool.Stat().TotalConns()
+	d := c.of
+	connections, began := d.pool.Stat().TotalConns(), time.Now()
 	for tries := 1; ctx.Err() == nil; tries++ {
-		began, ask := time.Now(), c.join
-		if c.Wake == nil && !c.doubtful || c.free { // a take does not tell that an earlier one was granted
-			c.free, ask = false, c.take
+		now, err := d.enter(ctx, c.TTL)
+		if noTable(err) {
+			if err := d.makeTables(ctx); err != nil {
+				return a, err
+			}
+			continue
 		}
-		a, err = ask(ctx)
+		if isCode(err, "42703") {
+			return a, fmt.Errorf("the table %s is that of an earlier release: stop all programs that use it, and drop it: %w", fill("public.locker_locks", d.table), err)
+		}
+		if err != nil {
+			return a, err
+		}
+		last, seen := d.versions.recall(c.key, now)
+		with := sent{now.number, last.version}
+		if a = (answer{}); c.Wake != nil && !c.known && seen && !last.wanted && tries == 1 {
+			a, err = c.takeOnce(ctx, with)
+		}
+		if err == nil && a.state == 0 {
+			a, err = c.askOnce(ctx, with)
+		}
 		switch {
-		case err == nil && a.granted:
-			c.token, c.known = a.token, true
-			c.lasts(began, c.TTL)
-			return a, nil
-		case err == nil && a.queued:
-			c.known, c.waited = true, true
-			return a, nil
-		case err == nil && c.Wake == nil && (a.taken || tries == 4): // make the table, the row; see; take: others are faster
-			return a, nil
-		case err == nil:
-			c.seen = a.version
-		case !didNothing(err):
-			c.known, c.doubtful = true, true
-			c.lasts(began, c.TTL) // it may have been granted
+		case noTable(err):
+			d.eras.forget(now.number)
+		case err != nil && didNothing(err):
+			return a, err
+		case err != nil:
+			c.known, c.doubtful = true, &with
+			c.lasts(began.Add(c.TTL)) // it may have been granted
 			if c.Wake == nil || !broken(err) || connections <= 0 {
 				return a, err
 			}
 			connections--
+		case a.state == isGranted:
+			d.versions.remember(c.key, remembered{with.era, a.version, last.wanted})
+			c.take(grant{token: a.token, era: with.era, until: began.Add(c.TTL)})
+			return a, nil
+		case a.state == isStale && tries < 10:
+			d.versions.remember(c.key, remembered{with.era, a.version, last.wanted})
+		case a.state == isOver && tries < 10:
+			d.eras.forget(with.era)
 		default:
-			if c.seen, err = c.of.makeMissing(ctx, c.key, c.Name, err); err != nil {
-				return a, err
+			if a.state == isHeld {
+				d.versions.remember(c.key, remembered{with.era, a.version, true})
+				c.known = c.known || c.Wake != nil
 			}
+			if a.passed {
+				d.handOver(ctx, began, a.owner, a.token, with.era)
+			}
+			return a, nil
 		}
 	}
 	return a, ctx.Err()
 }
 
+// The states of an answer: see _ask_v1 in schema.sql.
+const (
+	isGranted = 1
+	isHeld    = 2
+	isStale   = 3
+	isOver    = 4
+	isGrace   = 5
+)
+
 // answer is what the server knows of a claim, and of the hold that it asks for.
 type answer struct {
-	granted, queued bool
-	taken           bool // the lock is another's, or somebody waits for it
-	token, version  int64
-	before          int64 // how many wait who came earlier, the dead included; 0 if all of them are dead
-	left            time.Duration
-	owner, metadata []byte // of the holder; none if nobody holds it
+	state, token, version int64
+	left                  time.Duration
+	before                int64  // how many wait who came earlier
+	owner, metadata       []byte // of the holder
+	passed                bool   // it was handed the lock by this request
 }
 
 // held is the error for what has not been granted.
 func (a answer) held() error {
-	if a.owner == nil {
-		return driver.ErrHeld // nobody holds it, but others came earlier
+	if a.state != isHeld || len(a.owner) < clientID || a.left <= 0 {
+		return driver.ErrHeld // nobody holds it, but others came earlier, or it is not known who holds it
 	}
 	return &driver.HeldError{Holder: participant(a.owner, a.metadata)}
 }
@@ -149,73 +216,70 @@ func participant(owner, metadata []byte) driver.Participant {
 	return driver.Participant{ID: hex.EncodeToString(owner), Metadata: string(metadata)}
 }
 
-// take takes the lock if it is free, and joins no queue: a statement of half the cost.
-func (c *claim) take(ctx context.Context) (a answer, err error) {
-	var free, waited bool
-	err = c.of.row(ctx, c.of.sql.take, c.key, c.seen, c.owner, c.TTL.Microseconds(), []byte(c.Metadata)).
-		Scan(&a.token, &a.version, &free, &waited, &a.owner, &a.metadata)
-	a.granted, a.taken = a.token > 0, !free || waited
-	if free {
-		a.owner = nil
+// takeOnce takes the lock if it is free and nobody waits. Else the state of its answer is 0.
+func (c *claim) takeOnce(ctx context.Context, with sent) (a answer, err error) {
+	row, err := c.of.asks.do(ctx, c.of.sql.take, c.key, c.owner, text(c.Metadata), number(c.TTL.Microseconds()), number(with.era), number(with.version))
+	if row != nil {
+		a = answer{state: isGranted, token: asNumber(row[0]), version: with.version}
 	}
 	return a, err
 }
 
-// join takes the lock if it is for c, and puts c into the queue otherwise, if c is not there yet.
-func (c *claim) join(ctx context.Context) (a answer, err error) {
-	var leftMicros int64
-	err = c.of.row(ctx, c.of.sql.ask, c.key, c.seen, c.owner, c.TTL.Microseconds(), []byte(c.Metadata), markFor(c.TTL).Microseconds()).
-		Scan(&a.granted, &a.queued, &a.token, &a.version, &a.before, &leftMicros, &a.owner, &a.metadata)
-	if a.left = time.Duration(leftMicros) * time.Microsecond; a.left == 0 {
-		a.owner = nil
-	}
-	return a, err
-}
-
-// interval is how soon a waiter looks again if nobody wakes it.
-func (d *Driver) interval(a answer, ttl time.Duration) time.Duration {
-	longest := min(time.Second+mrand.N(500*time.Millisecond), markFor(ttl)/3)
-	switch {
-	case !d.listener.hears():
-		// The more stand before it, the longer it takes.
-		return min(longest, time.Duration(1+min(a.before, 20))*100*time.Millisecond+mrand.N(100*time.Millisecond))
-	case a.before == 0:
-		return min(longest, a.left+time.Millisecond)
-	default:
-		return longest
-	}
-}
-
-// markFor is how long a waiter counts after it has been heard of.
-func markFor(ttl time.Duration) time.Duration {
-	return min(5*time.Second, max(ttl, 1500*time.Millisecond))
-}
-
-// makeMissing makes the row, and returns its version, or makes the table, if that is what err is
-// about. Else it returns err. The version is 0 if somebody else has made the row.
-func (d *Driver) makeMissing(ctx context.Context, key []byte, name string, err error) (version int64, _ error) {
-	switch {
-	case noTable(err):
-		return 0, d.makeTable(ctx)
-	case errors.Is(err, pgx.ErrNoRows):
-		d.sweeper.made.Add(1)
-		err = d.row(ctx, d.sql.insert, key, []byte(name)).Scan(&version)
-		if errors.Is(err, pgx.ErrNoRows) {
-			err = nil
+func (c *claim) askOnce(ctx context.Context, with sent) (a answer, err error) {
+	d := c.of
+	var mark, before int64
+	if c.Wake != nil {
+		mark = markFor(c.TTL).Microseconds()
+		if !d.listener.hears() {
+			before = 20
 		}
 	}
-	return version, err
+	row, err := d.asks.do(ctx, d.sql.ask, c.key, text(c.Name), c.owner, text(c.Metadata), number(c.TTL.Microseconds()),
+		number(with.era), number(with.version), number(mark), number(before))
+	if err != nil {
+		return a, err
+	}
+	a = answer{
+		state: asNumber(row[0]), token: asNumber(row[1]), version: asNumber(row[2]), left: time.Duration(asNumber(row[3])) * time.Microsecond,
+		before: asNumber(row[4]), owner: row[5], metadata: row[6], passed: asTruth(row[7]),
+	}
+	if asTruth(row[8]) {
+		d.waiting.wakeOthers(c)
+	}
+	if asTruth(row[9]) {
+		d.sweeper.made.Add(1)
+	}
+	return a, nil
 }
 
-// makeTable takes it for done if somebody else makes the table now, which IF NOT EXISTS does not
+// interval is how soon a waiter asks again if nobody wakes it: when the hold ends, if that is
+// before the next beat of its Client. See waiting.
+func (d *Driver) interval(a answer, ttl time.Duration) time.Duration {
+	longest := patience + mrand.N(patience/2)
+	if a.state == isGrace || a.left < markFor(ttl)/2 {
+		longest = min(a.left+time.Millisecond, time.Second+mrand.N(500*time.Millisecond))
+	}
+	if !d.listener.hears() {
+		// The more stand before it, the longer it takes.
+		longest = min(longest, time.Duration(1+a.before)*100*time.Millisecond+mrand.N(100*time.Millisecond))
+	}
+	return max(longest, time.Millisecond)
+}
+
+// makeTables takes it for done if somebody else makes a table now, which IF NOT EXISTS does not
 // see.
-func (d *Driver) makeTable(ctx context.Context) error {
-	err := d.exec(ctx, d.sql.schema)
+func (d *Driver) makeTables(ctx context.Context) error {
+	conn, err := d.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	_, err = conn.Conn().PgConn().Exec(ctx, d.sql.schema).ReadAll() // one transaction, in the simple protocol
 	switch {
 	case isCode(err, "23505", "42710", "42P07"):
 		return nil
 	case isCode(err, "42501"):
-		return fmt.Errorf("the table of the locks is missing, and this user may not make it: make it once with postgres.Schema, or name one in another schema, as table=jobs.locks: %w", err)
+		return fmt.Errorf("the tables of the locks are missing, and this user may not make them: make them once with postgres.Schema, or name one in another schema, as table=jobs.locks: %w", err)
 	}
 	return err
 }

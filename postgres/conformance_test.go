@@ -30,7 +30,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// standalone has all faults but FailOver: there is nobody to take over.
+// standalone has all faults but FailOver, because there is nobody to take over.
 func standalone(t *testing.T) conformance.Harness {
 	t.Helper()
 	var opts []testserver.PostgresOption
@@ -41,10 +41,13 @@ func standalone(t *testing.T) conformance.Harness {
 	servers := []*testserver.PostgresServer{s}
 	// A Locker of its own has a connection to make, and the server a process, within half of a TTL.
 	h := harness.ForURL(2*time.Second, "postgres://postgres@%s/postgres?sslmode=disable&connect_timeout=5", []string{s.Addr()})
-	h.RW = nil // there are no shares
+	h.RW, h.Grace = nil, true // there are no shares
 	h.Deviations = knownbreaks.Postgres()
 	harness.Servers(&h.Faults, servers, s.Restart)
 	harness.Clocks(&h.Faults, servers)
+	if !testwait.Thorough() { // each crash is a grace of up to 40 s to wait for; TestHolds_surviveTheLossOfTheTable has one
+		h.Faults.KillServer = nil
+	}
 	h.Faults.Revoke = func(t conformance.TB, name string) { revoke(t, s.URL(), name) }
 	return h
 }
@@ -56,7 +59,7 @@ func revoke(t conformance.TB, url, name string) {
 		t.Fatalf("connect: %v", err)
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
-	if _, err := conn.Exec(t.Context(), "DELETE FROM locker_locks WHERE name = $1", []byte("locker:"+name)); err != nil {
-		t.Fatalf("delete: %v", err)
+	if _, err := conn.Exec(t.Context(), "SELECT locker_locks_force_v1(sha256($1), '', 0, '')", []byte("locker:"+name)); err != nil {
+		t.Fatalf("force: %v", err)
 	}
 }

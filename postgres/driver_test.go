@@ -29,6 +29,13 @@ func newPool(t *testing.T) *pgxpool.Pool {
 	return pool
 }
 
+func newDriver(t *testing.T, pool *pgxpool.Pool, table string) *postgres.Driver {
+	t.Helper()
+	d := postgres.NewDriver(pool, table)
+	t.Cleanup(func() { _ = d.Close() })
+	return d
+}
+
 func request(name string) driver.Request {
 	return driver.Request{Name: name, Metadata: "test", TTL: time.Minute}
 }
@@ -44,7 +51,7 @@ func TestAcquire_ofManyAtOnceMakesTheTableOnce(t *testing.T) {
 	pool := newPool(t)
 	var taken sync.WaitGroup
 	for range 8 {
-		d := postgres.NewDriver(pool, "")
+		d := newDriver(t, pool, "")
 		taken.Go(func() {
 			l, err := claims.Take(t.Context(), d, request("name"))
 			if err != nil {
@@ -57,23 +64,25 @@ func TestAcquire_ofManyAtOnceMakesTheTableOnce(t *testing.T) {
 	taken.Wait()
 }
 
-func TestRelease_thatIsSentAgainSucceedsUntilAnotherHolds(t *testing.T) {
-	d := postgres.NewDriver(newPool(t), "")
+func TestRelease_thatIsSentAgainSucceedsUntilAnotherReleases(t *testing.T) {
+	d := newDriver(t, newPool(t), "")
 	l := acquire(t, d, "name")
 	require.NoError(t, l.Release(t.Context()))
 	assert.NoError(t, l.Release(t.Context()))
 	require.ErrorIs(t, l.Extend(t.Context(), time.Minute), locker.ErrLost)
 	next := acquire(t, d, "name")
 	assert.Greater(t, next.Token(), l.Token())
+	require.NoError(t, l.Release(t.Context()))
+	require.NoError(t, next.Extend(t.Context(), time.Minute), "it was not another's to release")
+	require.NoError(t, next.Release(t.Context()))
 	require.ErrorIs(t, l.Release(t.Context()), locker.ErrLost)
-	assert.NoError(t, next.Extend(t.Context(), time.Minute))
 }
 
 func TestTable_isLost(t *testing.T) {
 	pool := newPool(t)
-	d := postgres.NewDriver(pool, "")
+	d := newDriver(t, pool, "")
 	l := acquire(t, d, "name")
-	_, err := pool.Exec(t.Context(), "DROP TABLE locker_locks")
+	_, err := pool.Exec(t.Context(), "DROP TABLE locker_locks, locker_locks_ttls")
 	require.NoError(t, err)
 	require.ErrorIs(t, l.Extend(t.Context(), time.Minute), locker.ErrLost)
 	require.ErrorIs(t, l.Release(t.Context()), locker.ErrLost)
@@ -83,7 +92,7 @@ func TestTable_isLost(t *testing.T) {
 }
 
 func TestExtendAll_tellsThoseThatLast(t *testing.T) {
-	d := postgres.NewDriver(newPool(t), "")
+	d := newDriver(t, newPool(t), "")
 	a, b, c := acquire(t, d, "a"), acquire(t, d, "b"), acquire(t, d, "c")
 	require.NoError(t, b.Release(t.Context()))
 	before := c.Validity()
@@ -99,7 +108,7 @@ func TestExtendAll_tellsThoseThatLast(t *testing.T) {
 }
 
 func TestInspect_whereThereIsNoTable(t *testing.T) {
-	d := postgres.NewDriver(newPool(t), "public.locks of mine")
+	d := newDriver(t, newPool(t), "public.locks of mine")
 	state, err := d.Inspect(t.Context(), "name")
 	require.NoError(t, err)
 	assert.Zero(t, state)
@@ -111,7 +120,7 @@ func TestInspect_whereThereIsNoTable(t *testing.T) {
 }
 
 func TestOpen_refuses(t *testing.T) {
-	for _, query := range []string{"ttl=1500ns", "tabel=locks", "table=", "sslmode=sometimes"} {
+	for _, query := range []string{"ttl=1500ns", "tabel=locks", "table=", "sslmode=sometimes", "host=/run/postgresql"} {
 		_, err := locker.Open(t.Context(), "postgres://app:s3cret@localhost/app?"+query)
 		require.Error(t, err, query)
 		assert.NotContains(t, err.Error(), "s3cret")
@@ -136,7 +145,7 @@ func TestURLsPage_hasEveryParameter(t *testing.T) {
 			assert.Contains(t, rows, parameter)
 		}
 	}
-	assert.Len(t, rows, 10)
+	assert.Len(t, rows, 12)
 }
 
 // A server that was restarted, or a proxy, has ended connections that the pool takes for good ones.

@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	_ "github.com/jackc/pgx/v5/stdlib" // the driver pgx of database/sql
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/go-locker/locker/fence"
 	"github.com/go-locker/locker/fence/sqlfence"
 	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/postgres"
 )
 
 // orders makes a table with one order, in the database of the locks.
@@ -44,31 +46,48 @@ func pay(ctx context.Context, db *sql.DB, token uint64, state string) error {
 	return tx.Commit()
 }
 
+// payByPgx is pay in a transaction of pgx.
+func payByPgx(ctx context.Context, pool *pgxpool.Pool, token uint64, state string) error {
+	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		return sqlfence.Exec(ctx, postgres.Execer(tx), "orders/42", token,
+			`UPDATE orders SET state = $1, token = $2 WHERE id = $3 AND token <= $2`, state, int64(token), 42)
+	})
+}
+
 func stateOf(t *testing.T, db *sql.DB) (state string) {
 	t.Helper()
 	require.NoError(t, db.QueryRowContext(t.Context(), "SELECT state FROM orders WHERE id = 42").Scan(&state))
 	return state
 }
 
-// A holder that does not notice that its lock has expired writes nothing once the next one has written.
+// A holder that does not notice that its lock has expired writes nothing once the next one has
+// written.
 func TestFence_aLateWriteIsRefused(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t)
 	db := orders(t, s.URL())
 	first := newClient(t, s.URL(), locker.WithTTL(2*time.Second), locker.WithoutRenewal()).Mutex("orders/42")
 	second := newClient(t, s.URL()).Mutex("orders/42")
-	require.NoError(t, first.Lock(t.Context()))
+	eventually(t, "there are tables", func() bool { return first.Lock(t.Context()) == nil })
 	late := first.FencingToken() // and then it pauses
 	require.NoError(t, second.Lock(t.Context()))
 	require.NoError(t, pay(t.Context(), db, second.FencingToken(), "paid by the second"))
 	err := pay(t.Context(), db, late, "paid by the first")
 	require.ErrorIs(t, err, fence.ErrStale)
 	assert.Equal(t, "paid by the second", stateOf(t, db))
+
+	// So it is with pgx, and a *sql.DB may have the pool of the locks.
+	pool, _ := poolOf(t, s.URL())
+	db = stdlib.OpenDBFromPool(pool)
+	t.Cleanup(func() { _ = db.Close() })
+	require.ErrorIs(t, payByPgx(t.Context(), pool, late, "paid by the first"), fence.ErrStale)
+	require.NoError(t, payByPgx(t.Context(), pool, second.FencingToken(), "paid by the second, again"))
+	assert.Equal(t, "paid by the second, again", stateOf(t, db))
 	require.NoError(t, second.Unlock(t.Context()))
 }
 
-// When connections are cut, an advisory lock ends, and its holder, which works on another connection, goes on; so two write. Our
-// hold goes on, and keeps the other out.
+// When connections are cut, an advisory lock ends, and its holder, which works on another
+// connection, goes on; so two write. Our hold goes on, and keeps the other out.
 func TestFence_anAdvisoryLockIsLostWithItsConnection(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t)

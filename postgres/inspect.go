@@ -18,7 +18,7 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error)
 	var owner, metadata []byte
 	var waiters, waiting [][]byte
 	err := d.read(ctx, func() error {
-		return d.row(ctx, d.sql.inspect, key(name)).Scan(&held, &token, &owner, &metadata, &left, &age, &waiters, &waiting)
+		return d.row(ctx, d.sql.inspect.text, key(name)).Scan(&held, &token, &owner, &metadata, &left, &age, &waiters, &waiting)
 	})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows), noTable(err):
@@ -60,7 +60,7 @@ func (d *Driver) List(prefix string) driver.Pager {
 					return nil
 				})
 				return err
-			}, d.sql.list, []any{from, []byte(prefix), int64(pageRows)})
+			}, d.sql.list.text, []any{from, []byte(prefix), int64(pageRows)})
 		})
 		if err != nil && !noTable(err) {
 			return driver.Page{}, err
@@ -84,10 +84,16 @@ func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.Sta
 		case !known, shown.Token != 0 && shown.Token != now.Token, shown.Holder.ID != "" && shown.Holder.ID != now.Holder.ID:
 			return &driver.HeldError{Holder: now.Holder}
 		}
-		var woken bool
-		err = d.row(ctx, d.sql.force, key(name), owner, int64(shown.Token)).Scan(&woken)
-		if !errors.Is(err, pgx.ErrNoRows) && !noTable(err) {
+		began := time.Now()
+		row, err := d.gives.do(ctx, d.sql.force, key(name), owner, number(int64(shown.Token)), d.waiting.id)
+		switch {
+		case err != nil && !noTable(err):
 			return err
+		case err == nil && asTruth(row[0]):
+			if row[1] != nil {
+				d.handOver(ctx, began, row[1], asNumber(row[2]), asNumber(row[3]))
+			}
+			return nil
 		}
 	}
 }

@@ -2,9 +2,12 @@ package postgres
 
 import (
 	"context"
+	"encoding/hex"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -21,40 +24,144 @@ func TestAsk_afterATakeWhoseReplyWasLost(t *testing.T) {
 	require.NoError(t, err)
 	defer pool.Close()
 	d := NewDriver(pool, "")
-	c := d.Claim(driver.Request{Name: "name", TTL: time.Minute}).(*claim)
-	_, err = c.Ask(t.Context())
-	require.NoError(t, err)
-	token := c.token
-	c.token, c.doubtful = 0, true
-	_, err = c.Ask(t.Context())
-	require.NoError(t, err, "it is not another's")
-	assert.Equal(t, token, c.token)
-	require.NoError(t, c.Release(t.Context()))
+	defer func() { _ = d.Close() }()
+	for _, wake := range []func(){nil, func() {}} {
+		c := d.Claim(driver.Request{Name: "name", TTL: time.Minute, Wake: wake}).(*claim)
+		_, err = c.Ask(t.Context())
+		require.NoError(t, err)
+		g := c.hold.Swap(nil)
+		c.granted, c.doubtful = false, &sent{g.era, 0}
+		_, err = c.Ask(t.Context())
+		require.NoError(t, err, "it is not another's")
+		assert.EqualValues(t, g.token, c.Token())
+		require.NoError(t, c.Release(t.Context()))
+	}
 }
 
-// A take that arrives after its clean-up takes nothing.
+// A take that arrives after its clean-up takes nothing, whether its name has a row or not.
 func TestRelease_beforeItsTakeArrives(t *testing.T) {
 	pool, err := pgxpool.New(t.Context(), testserver.Postgres(t).URL())
 	require.NoError(t, err)
 	defer pool.Close()
 	d := NewDriver(pool, "")
-	req := driver.Request{Name: "name", TTL: time.Minute}
-	first, err := claims.Take(t.Context(), d, req)
-	require.NoError(t, err)
-	require.NoError(t, first.Release(t.Context()))
-	seen := d.seen.recall(key(req.Name)).version
-
-	late := &claim{Request: req, of: d, key: key(req.Name), owner: []byte("late"), seen: seen, known: true, doubtful: true}
-	require.ErrorIs(t, late.Release(t.Context()), locker.ErrLost)
-	for _, ask := range []func(context.Context) (answer, error){late.take, late.join} {
-		a, err := ask(t.Context())
+	defer func() { _ = d.Close() }()
+	for _, name := range []string{"has a row", "has none"} {
+		req := driver.Request{Name: name, TTL: time.Minute, Wake: func() {}}
+		if name == "has a row" {
+			first, err := claims.Take(t.Context(), d, driver.Request{Name: name, TTL: time.Minute})
+			require.NoError(t, err)
+			require.NoError(t, first.Release(t.Context()))
+		} else {
+			require.NoError(t, d.exec(t.Context(), "DELETE FROM locker_locks WHERE key = $1", key(name)))
+		}
+		now, err := d.enter(t.Context(), req.TTL)
 		require.NoError(t, err)
-		assert.False(t, a.granted)
-		assert.False(t, a.queued)
-	}
+		last, _ := d.versions.recall(key(name), now)
+		with := sent{now.number, last.version}
+		late := d.Claim(req).(*claim)
+		late.known, late.doubtful = true, &with
+		require.ErrorIs(t, late.Release(t.Context()), locker.ErrLost)
+		a, err := late.askOnce(t.Context(), with)
+		require.NoError(t, err)
+		assert.EqualValues(t, isStale, a.state, name)
 
-	next, err := claims.Take(t.Context(), d, req)
+		next, err := claims.Take(t.Context(), d, driver.Request{Name: name, TTL: time.Minute})
+		require.NoError(t, err, name)
+		require.ErrorIs(t, late.Release(t.Context()), locker.ErrLost)
+		require.NoError(t, next.Extend(t.Context(), req.TTL), "it was not another's to release")
+		page, err := d.List("")(t.Context())
+		require.NoError(t, err)
+		assert.Contains(t, page.Names, name)
+	}
+}
+
+// A request arrives after its claim was granted the lock by another, and lost it. It leaves no
+// place in the queue.
+func TestRelease_afterARequestThatArrivesLate(t *testing.T) {
+	pool, err := pgxpool.New(t.Context(), testserver.Postgres(t).URL())
 	require.NoError(t, err)
-	require.ErrorIs(t, late.Release(t.Context()), locker.ErrLost)
-	assert.NoError(t, next.Extend(t.Context(), req.TTL), "it was not another's to release")
+	defer pool.Close()
+	d := NewDriver(pool, "")
+	defer func() { _ = d.Close() }()
+	req := driver.Request{Name: "name", TTL: time.Minute, Wake: func() {}}
+	c := d.Claim(req).(*claim)
+	_, err = c.Ask(t.Context())
+	require.NoError(t, err)
+	g := c.hold.Load()
+	c.doubtful = &sent{g.era, 0}
+	require.NoError(t, d.exec(t.Context(), "UPDATE locker_locks SET owner = '' WHERE key = $1", c.key)) // as if it had expired
+	next, err := claims.Take(t.Context(), d, driver.Request{Name: "name", TTL: time.Minute})
+	require.NoError(t, err)
+	a, err := c.askOnce(t.Context(), *c.doubtful)
+	require.NoError(t, err)
+	require.EqualValues(t, isHeld, a.state)
+	require.ErrorIs(t, c.Release(t.Context()), driver.ErrLost)
+	state, err := d.Inspect(t.Context(), req.Name)
+	require.NoError(t, err)
+	assert.Empty(t, state.Waiters)
+	require.NoError(t, next.Release(t.Context()))
+}
+
+// A lock is handed over to a claim whose process was stopped for so long that nobody knows its TTL
+// any more. The claim registers it before it holds.
+func TestAsk_whenAHandOverComesLate(t *testing.T) {
+	pool, err := pgxpool.New(t.Context(), testserver.Postgres(t).URL())
+	require.NoError(t, err)
+	defer pool.Close()
+	d := NewDriver(pool, "")
+	defer func() { _ = d.Close() }()
+	first, err := claims.Take(t.Context(), d, driver.Request{Name: "name", TTL: time.Minute})
+	require.NoError(t, err)
+	c := d.Claim(driver.Request{Name: "name", TTL: time.Hour, Wake: func() {}}).(*claim)
+	_, err = c.Ask(t.Context())
+	require.ErrorIs(t, err, driver.ErrHeld)
+	require.NoError(t, first.Release(t.Context()))
+	require.NotNil(t, c.handed.Load())
+	d.eras.forget(c.handed.Load().era)
+	require.NoError(t, d.exec(t.Context(), "DELETE FROM locker_locks_ttls"))
+	_, err = c.Ask(t.Context())
+	require.NoError(t, err)
+	var longest int64
+	require.NoError(t, d.row(t.Context(), "SELECT max(ttl) FROM locker_locks_ttls").Scan(&longest))
+	assert.Equal(t, time.Hour.Microseconds(), longest)
+	require.NoError(t, c.Release(t.Context()))
+}
+
+// The listener asks whether it hears. A hand-over that arrives instead of the answer is not lost.
+func TestListener_aHandOverWhileItAsksWhetherItHears(t *testing.T) {
+	pool, err := pgxpool.New(t.Context(), testserver.Postgres(t).URL())
+	require.NoError(t, err)
+	defer pool.Close()
+	d := NewDriver(pool, "")
+	defer func() { _ = d.Close() }()
+	woken := 0
+	c := d.Claim(driver.Request{Name: "name", TTL: time.Minute, Wake: func() { woken++ }}).(*claim)
+	d.waiting.enter(c)
+	defer d.waiting.leave(c)
+	conn, err := d.listener.connect(t.Context())
+	require.NoError(t, err)
+	defer closeConn(conn)
+	require.NoError(t, d.exec(t.Context(), notify.text, d.listener.channel, hex.EncodeToString(c.owner)))
+	require.NoError(t, d.listener.check(t.Context(), conn))
+	assert.Equal(t, 1, woken)
+}
+
+// A request that ends with its context says so, also if the server answers that it was cancelled: a
+// wait that is interrupted then has what was answered before, and not that.
+func TestPipeline_aRequestThatTheServerCancels(t *testing.T) {
+	config, err := pgxpool.ParseConfig(testserver.Postgres(t).URL())
+	require.NoError(t, err)
+	config.ConnConfig.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
+		return &pgconn.CancelRequestContextWatcherHandler{Conn: c, DeadlineDelay: time.Minute}
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	require.NoError(t, err)
+	defer pool.Close()
+	d := NewDriver(pool, "")
+	defer func() { _ = d.Close() }()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err = d.asks.do(ctx, named("SELECT pg_sleep(60)"))
+	require.ErrorContains(t, err, "57014")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
 }

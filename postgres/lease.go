@@ -10,7 +10,12 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-func (c *claim) Token() uint64 { return uint64(c.token) }
+func (c *claim) Token() uint64 {
+	if g := c.hold.Load(); g != nil {
+		return uint64(g.token)
+	}
+	return 0
+}
 
 func (c *claim) Validity() time.Duration {
 	until := c.until.Load()
@@ -20,9 +25,8 @@ func (c *claim) Validity() time.Duration {
 	return time.Until(*until)
 }
 
-// lasts notes what a request that was sent at sent has brought. Of two Extends the one sent last may be answered first.
-func (c *claim) lasts(sent time.Time, ttl time.Duration) {
-	until := sent.Add(ttl)
+// lasts notes what a request has brought. Of two Extends the one sent last may be answered first.
+func (c *claim) lasts(until time.Time) {
 	for {
 		old := c.until.Load()
 		if old != nil && old.After(until) || c.until.CompareAndSwap(old, &until) {
@@ -31,14 +35,20 @@ func (c *claim) lasts(sent time.Time, ttl time.Duration) {
 	}
 }
 
+// Extend extends the hold, or reclaims it if the server has lost the table.
 func (c *claim) Extend(ctx context.Context, ttl time.Duration) error {
-	sent := time.Now()
-	n, err := c.of.affect(ctx, c.of.spare(), c.of.sql.extend, c.key, c.owner, ttl.Microseconds())
-	switch {
-	case noTable(err), err == nil && n == 0:
+	for tries := 1; ; tries++ {
+		err := c.of.ExtendAll(ctx, []driver.Lease{c}, ttl)[0]
+		if !errors.Is(err, errLocked) || !pause(ctx, tries) {
+			return err
+		}
+	}
+}
+
+// lostWithTable is the error of a renewal.
+func lostWithTable(err error) error {
+	if noTable(err) {
 		return driver.ErrLost
-	case err == nil:
-		c.lasts(sent, ttl)
 	}
 	return err
 }
@@ -47,13 +57,25 @@ var errLocked = errors.New("another transaction has locked the row of the lock")
 
 // ExtendAll extends what is due at once in one statement.
 func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.Duration) []error {
+	errs := make([]error, len(leases))
+	all := func(err error) []error {
+		for i := range errs {
+			errs[i] = lostWithTable(err)
+		}
+		return errs
+	}
+	sent := time.Now()
+	now, err := d.enter(ctx, ttl)
+	if err != nil {
+		return all(err)
+	}
 	keys, owners := make([][]byte, len(leases)), make([][]byte, len(leases))
 	for i, l := range leases {
 		c := l.(*claim)
 		keys[i], owners[i] = c.key, c.owner
 	}
-	sent, results := time.Now(), map[string]error{}
-	err := d.query(ctx, d.spare(), func(rows pgx.Rows) error {
+	results := map[string]error{}
+	err = d.query(ctx, d.spare(), func(rows pgx.Rows) error {
 		var owner []byte
 		var extended bool
 		_, err := pgx.ForEachRow(rows, []any{&owner, &extended}, func() error {
@@ -64,45 +86,190 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.
 			return nil
 		})
 		return err
-	}, d.sql.extendAll, []any{keys, owners, ttl.Microseconds()})
-	if noTable(err) {
-		err = nil
+	}, d.sql.extend.text, []any{keys, owners, ttl.Microseconds()})
+	if err != nil {
+		return all(err)
 	}
-	errs := make([]error, len(leases))
+	var missing []*claim
+	var at []int
 	for i, l := range leases {
 		c := l.(*claim)
 		result, held := results[string(c.owner)]
 		switch {
-		case err != nil:
-			errs[i] = err
 		case !held:
-			errs[i] = driver.ErrLost
+			missing, at = append(missing, c), append(at, i)
 		case result != nil:
 			errs[i] = result
 		default:
-			c.lasts(sent, ttl)
+			c.lasts(sent.Add(ttl))
+		}
+	}
+	for i, err := range d.reclaim(ctx, now, missing, ttl) {
+		errs[at[i]] = err
+	}
+	return errs
+}
+
+// reclaim has claims whose rows were not found have them again, if the server has lost the table
+// since they were granted. The others are lost. Before is the era that was thought to be the
+// present one.
+func (d *Driver) reclaim(ctx context.Context, before era, claims []*claim, ttl time.Duration) []error {
+	errs := make([]error, len(claims))
+	if len(claims) == 0 {
+		return errs
+	}
+	sent := time.Now() // before the TTL is registered
+	now, err := d.confirm(ctx, before, ttl)
+	var again []*claim
+	for i, c := range claims {
+		g := c.hold.Load()
+		switch {
+		case err != nil:
+			errs[i] = lostWithTable(err)
+		case g == nil || g.era == now.number || c.released.Load() || c.Validity() <= 0:
+			errs[i] = driver.ErrLost
+		default:
+			again = append(again, c)
+		}
+	}
+	if len(again) == 0 {
+		return errs
+	}
+	has, err := d.reclaimRows(ctx, now.number, again, ttl)
+	for i, c := range claims {
+		switch {
+		case errs[i] != nil:
+		case err != nil:
+			errs[i] = lostWithTable(err)
+		case !has[string(c.owner)]:
+			errs[i] = driver.ErrLost
+		default:
+			g := *c.hold.Load()
+			g.era = now.number
+			c.hold.Store(&g)
+			c.lasts(sent.Add(ttl))
 		}
 	}
 	return errs
 }
 
-// Release ends the hold, or the wait.
+// confirm returns the era as the server has it now.
+func (d *Driver) confirm(ctx context.Context, before era, ttl time.Duration) (era, error) {
+	d.eras.forget(before.number)
+	return d.enter(ctx, ttl)
+}
+
+// reclaimRows returns the owners that have their rows.
+func (d *Driver) reclaimRows(ctx context.Context, number int64, claims []*claim, ttl time.Duration) (has map[string]bool, err error) {
+	var keys, names, owners, metadata [][]byte
+	var tokens []int64
+	for _, c := range claims {
+		c.reclaims.Store(number)
+		keys, names, owners = append(keys, c.key), append(names, text(c.Name)), append(owners, c.owner)
+		metadata, tokens = append(metadata, text(c.Metadata)), append(tokens, c.hold.Load().token)
+	}
+	has = map[string]bool{}
+	err = d.query(ctx, d.spare(), func(rows pgx.Rows) error {
+		var owner []byte
+		_, err := pgx.ForEachRow(rows, []any{&owner}, func() error {
+			has[string(owner)] = true
+			return nil
+		})
+		return err
+	}, d.sql.reclaim.text, []any{keys, names, tokens, owners, metadata, ttl.Microseconds(), number})
+	return has, err
+}
+
+// Release ends the hold, or the wait. The lock is handed over to the first of those who wait.
 func (c *claim) Release(ctx context.Context) error {
-	c.of.listener.leave(c.owner)
-	if !c.known {
-		return nil
+	c.released.Store(true)
+	c.of.waiting.leave(c)
+	var err error
+	if c.known || c.handed.Load() != nil {
+		err = c.giveBack(ctx)
 	}
-	var ours, woken, safe bool
-	var version, sent int64
-	if c.doubtful {
-		sent = c.seen
-	}
-	err := c.of.rowOn(ctx, c.of.spare(), c.of.sql.release, c.key, c.owner, sent).Scan(&ours, &version, &woken, &safe)
-	switch {
-	case noTable(err), errors.Is(err, pgx.ErrNoRows), err == nil && !ours:
-		return driver.ErrLost
-	case err == nil:
-		c.of.seen.remember(c.key, remembered{version, c.waited})
+	if err == nil || errors.Is(err, driver.ErrLost) {
+		c.end()
 	}
 	return err
+}
+
+func (c *claim) giveBack(ctx context.Context) error {
+	d := c.of
+	ours, missing, err := c.release(ctx)
+	if err == nil && missing && c.hold.Load() != nil {
+		// The server may have lost the table. Then the hold lasts, and nobody else gets the name
+		// before the grace is over.
+		before, _ := d.eras.current(c.TTL)
+		now, err := d.confirm(ctx, before, c.TTL)
+		switch {
+		case err != nil:
+			return lostWithTable(err)
+		case now.number == c.reclaims.Load():
+			// A reclaim that was not answered must find a row when it arrives.
+		case now.number == c.hold.Load().era || c.Validity() <= 0:
+			return driver.ErrLost
+		case c.leaving:
+			// A release that was not answered may have given the lock to another, whose row it is
+			// to reclaim. If it has not, the name is free when the grace is over. It was held until
+			// the release, unless it had been ended by force.
+			row, err := d.gives.do(ctx, d.sql.forced, c.owner)
+			if err == nil && asTruth(row[0]) {
+				return driver.ErrLost
+			}
+			return lostWithTable(err)
+		}
+		has, err := d.reclaimRows(ctx, now.number, []*claim{c}, c.TTL)
+		if err != nil {
+			return lostWithTable(err)
+		}
+		if has[string(c.owner)] {
+			ours, _, err = c.release(ctx)
+		}
+		if err != nil {
+			return lostWithTable(err)
+		}
+	}
+	if err != nil {
+		return lostWithTable(err)
+	}
+	if !ours {
+		return driver.ErrLost
+	}
+	return nil
+}
+
+// release makes the request. The name is missing if it has no row.
+func (c *claim) release(ctx context.Context) (ours, missing bool, err error) {
+	defer func() { c.leaving = c.leaving || err != nil && !didNothing(err) }()
+	d, began := c.of, time.Now()
+	doubt := sent{0, -1}
+	if c.doubtful != nil {
+		doubt = *c.doubtful
+	}
+	now, _ := d.eras.current(c.TTL)
+	if last, _ := d.versions.recall(c.key, now); c.granted && c.doubtful == nil && !last.wanted {
+		row, err := d.gives.do(ctx, d.sql.free, c.key, c.owner)
+		if err != nil || row != nil {
+			return row != nil, false, err
+		}
+		began = time.Now()
+	}
+	// A request that was not answered may have it wait once more, after the lock was granted.
+	waits := !c.granted || c.doubtful != nil
+	row, err := d.gives.do(ctx, d.sql.release, c.key, c.owner, truth(waits), number(doubt.era), number(doubt.version), text(c.Name))
+	if err != nil {
+		return false, false, err
+	}
+	if row[1] != nil {
+		d.versions.remember(c.key, remembered{asNumber(row[4]), asNumber(row[1]), row[2] != nil})
+	}
+	switch next := row[2]; {
+	case next == nil:
+	case asTruth(row[0]): // the statement has told another Driver
+		d.handOverHere(began, next, asNumber(row[3]), asNumber(row[4]))
+	default: // a hold had expired
+		d.handOver(ctx, began, next, asNumber(row[3]), asNumber(row[4]))
+	}
+	return asTruth(row[0]), row[0] == nil, nil
 }

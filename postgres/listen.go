@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	mrand "math/rand/v2"
@@ -13,19 +12,22 @@ import (
 )
 
 const (
-	driverID    = 8 // bytes that a waiter's owner begins with: they name the channel on which it is told
-	heartbeat   = 10 * time.Second
+	silence     = 5 * time.Second
 	probeTime   = 2 * time.Second
 	poolerPause = time.Minute // after which to try again where a pooler stands between
 )
 
-// errPooler means that LISTEN would be in vain: a pooler in transaction mode takes it, for whichever connection the server has then.
+// errPooler means that LISTEN would be in vain: a pooler in transaction mode takes it, for
+// whichever connection the server has then.
 var errPooler = errors.New("a pooler stands between, through which no notification arrives")
 
-// listener wakes a Driver's waiters. It has one connection of its own, made when the first of them waits, and kept.
+// errUnused ends a connection on which nobody waits for anything.
+var errUnused = errors.New("nobody waits")
+
+// listener hears of locks that other Drivers hand over. It has one connection of its own while
+// somebody waits.
 type listener struct {
 	driver  *Driver
-	name    []byte // of the channel, and of its waiters
 	channel string
 
 	ctx    context.Context
@@ -33,29 +35,17 @@ type listener struct {
 	done   sync.WaitGroup
 
 	mu      sync.Mutex
-	waiters map[string]func() // by owner: what wakes it
 	started bool
 	heard   bool // what is sent now arrives
-	pooled  bool // it does not: a pooler stands between
 }
 
 func newListener(d *Driver) *listener {
-	l := &listener{driver: d, name: make([]byte, driverID), waiters: map[string]func(){}}
-	_, _ = rand.Read(l.name) // never fails
-	l.channel = "locker_" + hex.EncodeToString(l.name)
+	l := &listener{driver: d, channel: channelOf(d.waiting.id)}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	return l
 }
 
-// id is what owners begin with: eight zeros if they cannot be told anything.
-func (l *listener) id() []byte {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.pooled {
-		return make([]byte, driverID)
-	}
-	return l.name
-}
+func channelOf(client []byte) string { return "locker_" + hex.EncodeToString(client) }
 
 func (l *listener) hears() bool {
 	l.mu.Lock()
@@ -63,20 +53,7 @@ func (l *listener) hears() bool {
 	return l.heard
 }
 
-// enter has wake called when owner is told through the channel.
-func (l *listener) enter(owner []byte, wake func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.waiters[string(owner)] = wake
-}
-
-func (l *listener) leave(owner []byte) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.waiters, string(owner))
-}
-
-// need has the listener listen, from the first call on.
+// need has the listener listen, while somebody waits.
 func (l *listener) need() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -94,12 +71,12 @@ func (l *listener) close() {
 	l.done.Wait()
 }
 
-// run listens until the Driver is closed.
+// run listens until nobody waits, or the Driver is closed.
 func (l *listener) run() {
 	const shortest = 50 * time.Millisecond
-	for pause := shortest; l.ctx.Err() == nil; {
+	for pause := shortest; ; {
 		err := l.listen()
-		if l.set(false, errors.Is(err, errPooler)) {
+		if l.set(false) {
 			pause = shortest
 		}
 		wait := pause/2 + mrand.N(pause)
@@ -107,23 +84,37 @@ func (l *listener) run() {
 			wait = poolerPause
 		}
 		pause = min(2*pause, 5*time.Second)
-		select {
-		case <-time.After(wait):
-		case <-l.ctx.Done():
+		for over := time.Now().Add(wait); time.Now().Before(over) && !l.ends(); {
+			select {
+			case <-time.After(min(wait, time.Second)):
+			case <-l.ctx.Done():
+			}
+		}
+		if l.stops() {
+			return
 		}
 	}
 }
 
-// set notes whether the listener hears, has all look who wait, since what was sent before may be lost, and reports whether it did hear.
-func (l *listener) set(heard, pooled bool) (before bool) {
+func (l *listener) ends() bool { return l.ctx.Err() != nil || l.driver.waiting.unused() }
+
+// stops reports whether the listener is not needed any more. The next need starts it again.
+func (l *listener) stops() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.started = !l.ends()
+	return !l.started
+}
+
+// set notes whether the listener hears, has all ask who wait, since what was sent before may be
+// lost, and reports whether it did hear.
+func (l *listener) set(heard bool) (before bool) {
+	l.mu.Lock()
 	before = l.heard
-	l.heard, l.pooled = heard, pooled
+	l.heard = heard
+	l.mu.Unlock()
 	if before || heard {
-		for _, wake := range l.waiters {
-			wake()
-		}
+		l.driver.waiting.wakeOthers(nil)
 	}
 	return before
 }
@@ -135,37 +126,18 @@ func (l *listener) listen() error {
 		return err
 	}
 	defer closeConn(conn)
-	l.set(true, false)
+	l.set(true)
 	for {
-		payload, err := receive(l.ctx, conn, heartbeat)
+		_, err := l.hear(l.ctx, conn, silence)
 		if errors.Is(err, context.DeadlineExceeded) && l.ctx.Err() == nil {
-			ctx, cancel := context.WithTimeout(l.ctx, heartbeat)
-			err = checkPrimary(ctx, conn)
-			cancel()
+			if l.driver.waiting.unused() {
+				return errUnused
+			}
+			err = l.check(l.ctx, conn)
 		}
 		if err != nil {
 			return err
 		}
-		l.wake(payload)
-	}
-}
-
-// checkPrimary returns an error if the server does not answer, or is a standby by now: notifications are those of the primary.
-func checkPrimary(ctx context.Context, conn *pgx.Conn) error {
-	var standby bool
-	err := conn.QueryRow(ctx, "SELECT pg_is_in_recovery()", pgx.QueryExecModeSimpleProtocol).Scan(&standby)
-	if err == nil && standby {
-		err = errors.New("the server is a standby")
-	}
-	return err
-}
-
-func (l *listener) wake(payload string) {
-	owner, _ := hex.DecodeString(payload)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if wake := l.waiters[string(owner)]; wake != nil {
-		wake()
 	}
 }
 
@@ -173,7 +145,7 @@ func (l *listener) wake(payload string) {
 func (l *listener) connect(ctx context.Context) (*pgx.Conn, error) {
 	config := l.driver.pool.Config()
 	own := config.ConnConfig.Copy()
-	dialling, cancel := context.WithTimeout(ctx, heartbeat)
+	dialling, cancel := context.WithTimeout(ctx, silence)
 	defer cancel()
 	if config.BeforeConnect != nil {
 		if err := config.BeforeConnect(dialling, own); err != nil {
@@ -191,7 +163,8 @@ func (l *listener) connect(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// probe listens, and has another connection notify. It leaves poolers alone, which tell clients another process than the server's.
+// probe listens, and has another connection notify. It leaves poolers alone, which tell clients
+// another process than the server's.
 func (l *listener) probe(ctx context.Context, conn *pgx.Conn) error {
 	var pid uint32
 	if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeSimpleProtocol).Scan(&pid); err != nil {
@@ -203,23 +176,49 @@ func (l *listener) probe(ctx context.Context, conn *pgx.Conn) error {
 	if _, err := conn.Exec(ctx, "LISTEN "+l.channel, pgx.QueryExecModeSimpleProtocol); err != nil {
 		return err
 	}
-	if err := l.driver.exec(ctx, "SELECT pg_notify($1, '')", l.channel); err != nil {
-		return err
-	}
-	_, err := receive(ctx, conn, probeTime)
-	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+	err := l.check(ctx, conn)
+	if errors.Is(err, errDeaf) {
 		return errPooler
 	}
 	return err
 }
 
-// receive returns the payload of the next notification.
-func receive(ctx context.Context, conn *pgx.Conn, limit time.Duration) (payload string, err error) {
+var errDeaf = errors.New("what is sent to the server of the locks is not heard here")
+
+// check has another connection notify this one: it may lead to a server that is the primary no
+// more. What arrives meanwhile is for waiters.
+func (l *listener) check(ctx context.Context, conn *pgx.Conn) error {
+	asking, cancel := context.WithTimeout(ctx, probeTime)
+	err := l.driver.exec(asking, notify.text, l.channel, "")
+	cancel()
+	if err != nil {
+		return err
+	}
+	hearing, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	for {
+		payload, err := l.hear(hearing, conn, probeTime)
+		switch {
+		case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+			return errDeaf
+		case err != nil || payload == "":
+			return err
+		}
+	}
+}
+
+// hear wakes the waiter that the next notification names, if any.
+func (l *listener) hear(ctx context.Context, conn *pgx.Conn, limit time.Duration) (payload string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	n, err := conn.WaitForNotification(ctx)
 	if err != nil {
 		return "", err
+	}
+	if owner, err := hex.DecodeString(n.Payload); err == nil {
+		if c := l.driver.waiting.get(string(owner)); c != nil {
+			c.Wake()
+		}
 	}
 	return n.Payload, nil
 }

@@ -103,3 +103,13 @@ func value[T any](t testing.TB, url, query string, args ...any) (v T) {
 }
 
 func prefixOf(t testing.TB) string { t.Helper(); return harness.Space(t) }
+
+// script runs several statements.
+func script(t testing.TB, url, statements string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	_, err = conn.PgConn().Exec(t.Context(), statements).ReadAll()
+	require.NoError(t, err)
+}

@@ -2,16 +2,19 @@ package postgres
 
 import (
 	"hash/maphash"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
-// The model of a protocol that the driver does not have yet, grace and reclaim: two owners want one
-// name, whose row is lost when the server crashes, a standby takes over, or a backup is restored.
-// Requests and replies arrive late, or never. The explorer goes through every order of events. The
-// queue is not in it: a grant by hand-over is to its owner what a request is whose reply is late.
+// The model of grace and reclaim: two owners want one name, whose row is lost when the server
+// crashes, a standby takes over, or a backup is restored. Requests and replies arrive late, or
+// never. The explorer goes through every order of events. The queue is not in it: a grant by
+// hand-over is to its owner what a request is whose reply is late.
 
 const (
 	modelTTL    = 2
@@ -32,9 +35,11 @@ type rules struct {
 	sweepToken       bool // or a token that has been granted
 	sweepInGrace     bool // rows of free names are swept while the grace lasts
 	noTombstone      bool // a release after a reclaim of unknown outcome leaves no row
+	releaseAgain     bool // a release that was sent before reclaims, too, if the row was lost
 	noPlaceholder    bool // nor does one after a take of unknown outcome, if the name has none
 	fromReply        bool // the deadline counts from the reply
 	countTokens      bool // a new row's token does not go by the clock
+	forgetForced     bool // that a hold was ended by force is lost with the row
 
 	// These are no rules, but conditions: the world, and not the protocol, is worse.
 	clockForward, lostTTL, twoPrimaries bool
@@ -55,6 +60,7 @@ type modelServer struct {
 	base     int8  // the version of new rows
 	floor    int16 // the token of new rows
 	longest  int8  // written with a flush
+	forced   uint8 // claims that were ended by force; written with a flush
 	row      modelRow
 }
 
@@ -71,16 +77,19 @@ const (
 
 // message is a request, or its reply.
 type message struct {
-	kind            modelKind
-	client          int8
-	claim           int8
-	sent            int8
-	era, version    int8
-	token           int16
-	doubt, reclaims bool // see modelClient
-	answered        bool // it is the reply
-	ok, missing     bool
-	newEra, newVer  int8
+	kind           modelKind
+	client         int8
+	claim          int8
+	sent           int8
+	era, version   int8
+	token          int16
+	doubt          bool // see modelClient
+	reclaims       int8
+	answered       bool // it is the reply
+	ok, missing    bool
+	newEra, newVer int8
+	heldEra        int8 // of a release: see modelClient
+	leaving        bool
 }
 
 type phase int8
@@ -101,8 +110,9 @@ type modelClient struct {
 	token        int16
 	deadline     int8
 	doubt        bool // an ask has no answer
-	reclaims     bool // a reclaim was sent
+	reclaims     int8 // the era for which a reclaim was sent
 	missing      bool // the row was not there at the last renewal
+	leaving      bool // a release was sent
 }
 
 // over ends a claim. The next one of the client may know the version.
@@ -121,6 +131,7 @@ type world struct {
 	faults   int8
 	highest  int16 // token that was granted
 	released uint8 // claims whose release was answered
+	ended    uint8 // claims that were ended by force
 }
 
 var modelSeed = maphash.MakeSeed()
@@ -182,7 +193,16 @@ func TestModel(t *testing.T) {
 	t.Parallel()
 	lost := func(w *world) { // a crash, a restored backup: the longest TTL was on disk
 		s := &w.servers[0]
-		*s = modelServer{clock: s.clock, longest: s.longest}
+		*s = modelServer{clock: s.clock, longest: s.longest, forced: s.forced}
+	}
+	force := func(w *world) {
+		s := &w.servers[0]
+		if s.row.there && s.row.owner != 0 && s.row.expires > w.now+s.clock {
+			s.forced |= 1 << s.row.owner
+			w.ended |= 1 << s.row.owner
+			s.row.expires = 0
+			s.row.version++
+		}
 	}
 	// A standby takes over, whose clock is behind by less than the longest TTL.
 	promoted := func(w *world) { lost(w); w.servers[0].clock = 1 - modelTTL }
@@ -193,6 +213,8 @@ func TestModel(t *testing.T) {
 		faults int8   // that it takes, if not 1
 	}{
 		{name: "as it is"},
+		{name: "as it is, and a hold is ended by force", faults: 2},
+		{name: "what was ended by force is forgotten", rules: rules{forgetForced: true}, breaks: "was ended by force", faults: 2},
 		{name: "no grace", rules: rules{noGrace: true}},
 		{name: "the longest TTL is written too late", rules: rules{graceFromNothing: true}},
 		{name: "a reclaim after the deadline", rules: rules{lateReclaim: true}, breaks: "two hold"},
@@ -205,6 +227,7 @@ func TestModel(t *testing.T) {
 		{name: "a token that comes again", rules: rules{sweepToken: true}, breaks: "a token has not risen"},
 		{name: "a sweep in the grace", rules: rules{sweepInGrace: true}, breaks: "arrives after its release", faults: 2},
 		{name: "no row after a reclaim in doubt", rules: rules{noTombstone: true}, breaks: "arrives after its release"},
+		{name: "a release that is sent again reclaims", rules: rules{releaseAgain: true}, breaks: "a hold does not survive"},
 		{name: "no row after a take in doubt", rules: rules{noPlaceholder: true}, breaks: "arrives after its release"},
 		{name: "a deadline from the reply on", rules: rules{fromReply: true}, breaks: "two hold"},
 		{name: "tokens without a clock", rules: rules{countTokens: true}, breaks: "a token has not risen"},
@@ -215,7 +238,13 @@ func TestModel(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
+			if c.rules == (rules{}) && c.faults > 1 {
+				testwait.OnlyNightly(t, "it goes through millions of states")
+			}
 			e := &explorer{rules: c.rules, faults: []func(*world){lost, promoted}, seen: map[uint64]struct{}{}, horizon: 7}
+			if strings.Contains(c.name, "by force") {
+				e.faults = []func(*world){lost, force}
+			}
 			if c.rules.clockForward {
 				e.faults = append(e.faults, func(w *world) { w.servers[0].clock += modelTTL })
 			}
@@ -231,7 +260,7 @@ func TestModel(t *testing.T) {
 			w := world{now: 4, faults: max(c.faults, 1)}
 			w.clients[1].claim = 1
 			e.explore(w)
-			if c.name == "as it is" {
+			if c.rules == (rules{}) {
 				require.Empty(t, e.broken)
 				t.Logf("%d states", len(e.seen))
 				return

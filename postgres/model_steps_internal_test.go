@@ -1,8 +1,6 @@
 package postgres
 
-import (
-	"fmt"
-)
+import "fmt"
 
 // forget drops what makes no difference any more.
 func (w *world) forget() {
@@ -16,7 +14,7 @@ func (w *world) forget() {
 		if finished && (m.answered || m.kind != toAsk && m.kind != toReclaim) || m.answered && c.phase == releasing && m.kind != toRelease {
 			*m = message{}
 		} else if m.answered {
-			m.era, m.version, m.doubt, m.reclaims = 0, 0, false, false
+			m.era, m.version, m.doubt, m.reclaims, m.heldEra, m.leaving = 0, 0, false, 0, 0, false
 		}
 	}
 	if w.messages[0].kind < w.messages[1].kind {
@@ -28,7 +26,7 @@ func (e *explorer) fail(w *world, what string) { e.broken = fmt.Sprintf("%s: %+v
 
 func (*explorer) holds(w *world, i int8) bool {
 	c := &w.clients[i]
-	return c.phase == holding && w.now < c.deadline
+	return c.phase == holding && w.now < c.deadline && w.ended&(1<<c.claim) == 0
 }
 
 // messages has each arrive. One that is lost is one that arrives when nobody waits for it any more,
@@ -89,7 +87,7 @@ func (e *explorer) client(w world, i int8) {
 	}
 	switch c.phase {
 	case idle:
-		if c.claim < 2 { // one claim each // the first has one claim, the second two
+		if c.claim < 2 { // one claim each
 			do(func(_ *world, c *modelClient) bool { c.phase = asking; c.claim += 2; return true })
 		}
 	case asking:
@@ -110,7 +108,7 @@ func (e *explorer) client(w world, i int8) {
 		case c.era == 0:
 			do(request(toEnter))
 		case c.era != c.heldEra:
-			do(func(next *world, c *modelClient) bool { c.reclaims = true; return request(toReclaim)(next, c) })
+			do(func(next *world, c *modelClient) bool { c.reclaims = c.era; return request(toReclaim)(next, c) })
 		}
 		do(func(_ *world, c *modelClient) bool { c.phase = releasing; return true })
 	case releasing:
@@ -118,7 +116,14 @@ func (e *explorer) client(w world, i int8) {
 			do(func(_ *world, c *modelClient) bool { c.over(); return true })
 			return
 		}
-		do(request(toRelease))
+		do(func(next *world, c *modelClient) bool {
+			sent := send(next, message{
+				kind: toRelease, client: i, claim: c.claim, era: c.era, version: c.version, token: c.token,
+				doubt: c.doubt, reclaims: c.reclaims, heldEra: c.heldEra, leaving: c.leaving,
+			})
+			c.leaving = true
+			return sent
+		})
 	}
 }
 
@@ -131,6 +136,7 @@ func (e *explorer) serve(w *world, m message) message {
 	m.answered = true
 	m.newEra, m.newVer = s.era, row.version
 	gone := w.released&(1<<m.claim) != 0
+	forced := s.forced&(1<<m.claim) != 0 && !e.forgetForced
 	mint := func(least int16) int16 {
 		token := least + 1
 		if !e.countTokens {
@@ -178,9 +184,12 @@ func (e *explorer) serve(w *world, m message) message {
 		valid := e.holds(w, m.client) && w.clients[m.client].claim == m.claim
 		inGrace := clock < s.graceEnd && s.era == m.era
 		accept := (clock < s.graceEnd || e.reclaimAfter) && (s.era == m.era || e.reclaimOtherEra && s.era != 0)
-		if accept && (!row.there || row.owner == 0 || e.reclaimOverwrite) {
+		if accept && !forced && (!row.there || row.owner == 0 || e.reclaimOverwrite) {
 			if gone {
 				e.fail(w, "a reclaim that arrives after its release was answered takes")
+			}
+			if w.ended&(1<<m.claim) != 0 {
+				e.fail(w, "a hold that was ended by force is reclaimed")
 			}
 			version := s.base
 			if row.there {
@@ -204,7 +213,10 @@ func (e *explorer) serve(w *world, m message) message {
 		if m.doubt && !row.there && s.era == m.era && !e.noPlaceholder { // not free before the grace is over
 			*row = modelRow{there: true, era: s.era, version: s.base + 1, token: s.floor, expires: s.graceEnd}
 		}
-		if m.reclaims && (!row.there || row.owner == 0) && s.era == m.era && clock < s.graceEnd && !e.noTombstone {
+		// The row was lost. The client reclaims its hold, and releases it at once. It does not if
+		// an earlier release may have given the lock to another.
+		lost := m.heldEra != 0 && m.heldEra != s.era && w.clients[m.client].claim == m.claim && w.now < w.clients[m.client].deadline
+		if !forced && (m.reclaims == s.era || lost && (!m.leaving || e.releaseAgain)) && (!row.there || row.owner == 0) && s.era != 0 && (s.era == m.era || lost) && clock < s.graceEnd && !e.noTombstone {
 			*row = modelRow{there: true, era: s.era, version: max(s.base, row.version), token: m.token, owner: m.claim}
 		}
 		m.ok = true

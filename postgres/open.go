@@ -14,7 +14,7 @@ import (
 
 // parameters are those of pgx that a URL of ours may have, too.
 var parameters = []string{
-	"sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword", "connect_timeout", "application_name", "pool_max_conns",
+	"host", "port", "sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword", "connect_timeout", "application_name", "pool_max_conns",
 	"default_query_exec_mode",
 }
 
@@ -53,6 +53,9 @@ func poolConfig(u *driver.URL) (*pgxpool.Config, error) {
 	}
 	if err := u.Unknown(); err != nil { // before the pool starts its goroutines
 		return nil, err
+	}
+	if query.Has("host") && len(u.Hosts) > 0 {
+		return nil, errors.New("parameter host beside a host: it is for the folder of a Unix socket, as in postgres:///app?host=/run/postgresql")
 	}
 	if !query.Has("connect_timeout") { // of each host: one that hangs must not use up the time of the others
 		query.Set("connect_timeout", connectTimeout)

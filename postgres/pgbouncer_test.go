@@ -15,14 +15,15 @@ import (
 	"github.com/go-locker/locker/internal/test/testwait"
 )
 
-// throughPooler are scenarios of the suite, for a Locker whose requests go through any of a few connections.
+// throughPooler are scenarios of the suite, for a Locker whose requests go through any of a few
+// connections.
 var throughPooler = []string{
 	"everyone who waits is served", "a Lock cancelled at any moment leaves nothing behind", "tokens rise in the order of the holds, with many contending",
 	"a take whose reply was lost leaves nothing behind", "waiters are served in the order in which they came", "a random history is that of one lock",
 }
 
-// A pooler in transaction mode has each statement run on any of its connections. Statements that pgx has prepared on one are unknown to the
-// others, and nothing that is notified arrives.
+// A pooler in transaction mode has each statement run on any of its connections. Statements that
+// pgx has prepared on one are unknown to the others, and nothing that is notified arrives.
 func TestPgBouncer(t *testing.T) {
 	testwait.OnlyNightly(t, "it is a server more")
 	t.Parallel()

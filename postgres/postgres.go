@@ -1,13 +1,15 @@
 // Package postgres is locker on PostgreSQL: a lock is a row of a table.
 //
-// Importing it makes postgres:// and postgresql:// known to locker.Open. Host, user and database are as pgx has them, and
-// so are the parameters sslmode, sslrootcert, sslcert, sslkey, sslpassword, connect_timeout, application_name,
-// pool_max_conns and default_query_exec_mode. The parameter table is that of NewDriver.
+// Importing it makes postgres:// and postgresql:// known to locker.Open. Host, user and database
+// are as pgx has them, and so are the parameters sslmode, sslrootcert, sslcert, sslkey,
+// sslpassword, connect_timeout, application_name, pool_max_conns and default_query_exec_mode. The
+// parameter table is that of NewDriver.
 //
-// Waiters stand in a queue in the row, and a release wakes the first of them. For that a Driver with waiters keeps one
-// connection beside the pool, on which it listens. A request takes a connection of the pool for its own time alone:
-// neither a hold nor a waiter has one. A pooler such as PgBouncer may stand between, also in transaction mode. Through it nothing is
-// listened to, and waiters look: the first of them every 100 to 200 ms.
+// Waiters stand in a queue, and a release hands the lock over to the first of them. For that a
+// Driver with waiters keeps one connection beside the pool, on which it listens. A request takes a
+// connection of the pool for its own time alone: neither a hold nor a waiter has one. A pooler such
+// as PgBouncer may stand between, also in transaction mode. Through it nothing is listened to, and
+// waiters look: the first of them every 100 to 200 ms.
 //
 // docs/backends/postgres.md in the repository has what a deployment needs to know.
 package postgres
@@ -18,6 +20,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/go-locker/locker"
@@ -31,14 +34,21 @@ func New(pool *pgxpool.Pool, opts ...locker.Option) (*locker.Client, error) {
 	return locker.New(NewDriver(pool, ""), opts...)
 }
 
-// NewDriver makes a Driver on a pool of the caller's. The locks are in table, which may have a schema before a dot (default: public); ""
-// is locker_locks.
+// NewDriver makes a Driver on a pool of the caller's. The locks are in table, which may have a
+// schema before a dot (default: public); "" is locker_locks.
 func NewDriver(pool *pgxpool.Pool, table string) *Driver {
 	if table == "" {
 		table = defaultTable
 	}
-	d := &Driver{pool: pool, sql: statementsFor(table), close: func() {}, idle: time.Hour}
+	d := &Driver{pool: pool, table: table, sql: statementsFor(table), close: func() {}, idle: time.Hour}
+	d.eras.asking = make(chan struct{}, 1)
+	d.asks, d.gives = newPipeline(d, func() *pgxpool.Pool { return d.pool }), newPipeline(d, d.spare)
+	d.waiting = newWaiting(d)
 	d.listener = newListener(d)
+	switch pool.Config().ConnConfig.DefaultQueryExecMode {
+	case pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol, pgx.QueryExecModeDescribeExec:
+		d.unnamed.Store(true)
+	}
 	d.sweeper.begin()
 	return d
 }
@@ -47,21 +57,31 @@ func NewDriver(pool *pgxpool.Pool, table string) *Driver {
 // driver.ForceReleaser, driver.Warner and driver.TTLChecker.
 type Driver struct {
 	pool     *pgxpool.Pool
+	table    string
 	sql      statements
 	close    func()
+	asks     *pipeline
+	gives    *pipeline // of renewals and releases
+	waiting  *waiting
 	listener *listener
 	unnamed  atomic.Bool // statements are not prepared
+	strict   atomic.Bool // the sessions' isolation level is another than READ COMMITTED
 	reserve  reserve
 
-	seen    versions
-	sweeper sweeper
-	idle    time.Duration // how long a row of a free lock stays
+	eras     eras
+	versions versions
+	sweeper  sweeper
+	idle     time.Duration // how long a row of a free lock stays
 }
 
 // Close ends the connection that listens, and closes the pool if open made it.
 func (d *Driver) Close() error {
+	d.exit()
+	d.waiting.close()
 	d.listener.close()
 	d.sweeper.close()
+	d.asks.end()
+	d.gives.end()
 	d.reserve.close()
 	d.close()
 	return nil
@@ -70,12 +90,13 @@ func (d *Driver) Close() error {
 // Guarantees returns what one PostgreSQL promises.
 func (d *Driver) Guarantees() driver.Guarantees {
 	const clock = "while the server's clock is sane"
+	const failover = clock + ", nobody reaches a primary that was replaced, the one that takes over knows the TTLs in use and the holds ended by force, of which it hears within milliseconds, and it is no copy of a server that was shut down"
 	return driver.Guarantees{
 		driver.Exclusive:      {Level: driver.LevelConditional, Condition: clock},
-		driver.Failover:       {Level: driver.LevelConditional, Condition: "if the standby that takes over is a synchronous one, with synchronous_commit=on; by default replication is asynchronous, and a failover can lose the lock"},
+		driver.Failover:       {Level: driver.LevelConditional, Condition: failover},
 		driver.Fencing:        {Level: driver.LevelYes},
-		driver.FencingDurable: {Level: driver.LevelConditional, Condition: "while the server's clock is not set back"},
-		driver.Ordered:        {Level: driver.LevelConditional, Condition: "while no server crashes, and every waiter reaches it within 5 s, or its TTL if that is shorter"},
+		driver.FencingDurable: {Level: driver.LevelConditional, Condition: "while the clock of the server, or of the one that takes over, is not behind by more than the longest TTL in use"},
+		driver.Ordered:        {Level: driver.LevelConditional, Condition: "while no server crashes, and every process that waits reaches it within 5 s, or the TTL if that is shorter"},
 		driver.Woken:          {Level: driver.LevelConditional, Condition: "if clients can LISTEN: through a pooler waiters look"},
 	}
 }

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	mrand "math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,23 +18,62 @@ import (
 
 // query runs a statement on a connection of the pool, and gives its rows to collect.
 //
-// pgx prepares a statement on a connection and then runs it by its name. A pooler in transaction mode may have another connection to
-// the server run it, which does not know the name, or has it from another client. Nothing has run then, and from there on this
-// Driver prepares nothing.
+// pgx prepares a statement on a connection and then runs it by its name. A pooler in transaction
+// mode may have another connection to the server run it, which does not know the name, or has it
+// from another client. Nothing has run then, and from there on this Driver prepares nothing.
 //
-// What failed because of another's transaction has not run either. Neither has what was refused because the server takes no
-// writes: it was the primary once, and the other connections of the pool may be just as old.
+// What failed because of another's transaction has not run either. Neither has what was refused
+// because the server takes no writes: it was the primary once, and the other connections of the
+// pool may be just as old.
 func (d *Driver) query(ctx context.Context, pool *pgxpool.Pool, collect func(pgx.Rows) error, sql string, args []any) error {
-	for tries := int32(1); ; tries++ {
+	for tries := 1; ; tries++ {
 		err := d.queryOnce(ctx, pool, collect, sql, args)
-		again := isCode(err, "40001", "40P01") || isCode(err, readOnly) && tries <= pool.Stat().MaxConns()
-		if !again || ctx.Err() != nil {
+		if !d.again(ctx, err, tries) {
 			return err
 		}
 	}
 }
 
-// readOnly is the code of a server that takes no writes: a standby, or what was the primary before a failover.
+// again reports whether a request has done nothing, and may do better at once.
+func (d *Driver) again(ctx context.Context, err error, tries int) bool {
+	if err == nil || ctx.Err() != nil {
+		return false
+	}
+	if isCode(err, "40001", "23505") { // which READ COMMITTED does not have
+		d.strict.Store(true)
+	}
+	if isCode(err, "26000", "42P05") {
+		d.unnamed.Store(true)
+		return tries <= 2 // one more that was prepared may be on its way
+	}
+	if errors.Is(err, errNotSent) && broken(err) && tries <= int(d.pool.Stat().MaxConns()) {
+		return true
+	}
+	if isCode(err, "40001", "40P01", "23505", rowLocked) {
+		return tries <= mostRetries && pause(ctx, tries)
+	}
+	return isCode(err, readOnly) && tries <= int(d.pool.Stat().MaxConns())
+}
+
+// pause waits for some milliseconds, the more the more tries there were, and reports whether there
+// is time for another.
+func pause(ctx context.Context, tries int) bool {
+	d := time.Duration(min(tries, 50)) * time.Millisecond
+	select {
+	case <-time.After(d/2 + mrand.N(d)):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+const (
+	rowLocked   = "55P03" // by another transaction, for longer than a function waits
+	mostRetries = 100     // of what another transaction stood in the way of
+)
+
+// readOnly is the code of a server that takes no writes: a standby, or what was the primary before
+// a failover.
 const readOnly = "25006"
 
 // queryOnce closes a connection that turns out to lead to a server which takes no writes.
@@ -59,8 +99,9 @@ func (d *Driver) queryOnce(ctx context.Context, pool *pgxpool.Pool, collect func
 	return err
 }
 
-// spare returns the pool for renewals and releases, which must not wait until the application, or many Locks, give back a
-// connection: the Driver's pool, or one more connection if all of the pool's are in use.
+// spare returns the pool for renewals and releases, which must not wait until the application, or
+// many Locks, give back a connection: the Driver's pool, or one more connection if all of the
+// pool's are in use.
 func (d *Driver) spare() *pgxpool.Pool {
 	if s := d.pool.Stat(); s.AcquiredConns() < s.MaxConns() {
 		return d.pool
@@ -97,8 +138,8 @@ func (r *reserve) close() {
 	}
 }
 
-// read makes a request that changes nothing again while all that is wrong with it is its connection, which the pool has had since before the
-// server was restarted, or shut it.
+// read makes a request that changes nothing again while all that is wrong with it is its
+// connection, which the pool has had since before the server was restarted, or shut it.
 func (d *Driver) read(ctx context.Context, f func() error) error {
 	for left := d.pool.Stat().TotalConns(); ; left-- {
 		err := f()
@@ -115,7 +156,8 @@ func broken(err error) bool {
 	return !refused && !errors.Is(err, pgx.ErrNoRows) && (!answered || isCode(err, "57P01"))
 }
 
-// later returns err as an outage if the server serves nobody for a while: it starts, it shuts down, or all connections are in use.
+// later returns err as an outage if the server serves nobody for a while: it starts, it shuts down,
+// or all connections are in use.
 func later(err error) error {
 	if isCode(err, "57P01", "57P02", "57P03", "53300") {
 		return &noanswer.Later{Err: err}
@@ -123,20 +165,12 @@ func later(err error) error {
 	return err
 }
 
-// exec runs a statement without a result.
+// exec runs a statement whose result does not matter.
 func (d *Driver) exec(ctx context.Context, sql string, args ...any) error {
-	_, err := d.affect(ctx, d.pool, sql, args...)
-	return err
-}
-
-// affect returns how many rows a statement has written.
-func (d *Driver) affect(ctx context.Context, pool *pgxpool.Pool, sql string, args ...any) (n int64, err error) {
-	err = d.query(ctx, pool, func(rows pgx.Rows) error {
+	return d.query(ctx, d.pool, func(rows pgx.Rows) error {
 		rows.Close()
-		n = rows.CommandTag().RowsAffected()
 		return rows.Err()
 	}, sql, args)
-	return n, err
 }
 
 // row runs a statement whose result is one row. Its Scan returns pgx.ErrNoRows if there is none.
@@ -167,14 +201,16 @@ type row func(dest ...any) error
 
 func (r row) Scan(dest ...any) error { return r(dest...) }
 
-// didNothing reports whether a statement has changed nothing for certain: it was not sent, has found no row, or was undone by the server. A server that
-// shuts down may have a connection end after the statement's commit.
+// didNothing reports whether a statement has changed nothing for certain: it was not sent, has
+// found no row, or was undone by the server. A server that shuts down may have a connection end
+// after the statement's commit.
 func didNothing(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && e.SeverityUnlocalized == "ERROR" || errors.Is(err, pgx.ErrNoRows) || pgconn.SafeToRetry(err)
+	return ok && e.SeverityUnlocalized == "ERROR" || errors.Is(err, pgx.ErrNoRows) || errors.Is(err, errNotSent) || pgconn.SafeToRetry(err)
 }
 
-func noTable(err error) bool { return isCode(err, "42P01") }
+// noTable reports whether a table or a function of the locks is missing.
+func noTable(err error) bool { return isCode(err, "42P01", "42883") }
 
 func isCode(err error, codes ...string) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)

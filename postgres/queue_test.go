@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -45,7 +46,7 @@ func TestQueue_aTryLockDoesNotOvertake(t *testing.T) {
 	require.NoError(t, m.Lock(t.Context()))
 	locked := waits(t, t.Context(), c, next, 1)
 	// The lock is free, and the one who waits has not been woken.
-	execute(t, url, "UPDATE locker_locks SET released = true WHERE name = $1", []byte(prefixOf(t)+":x"))
+	execute(t, url, "UPDATE locker_locks SET owner = '' WHERE name = $1", []byte(prefixOf(t)+":x"))
 	_, err := claims.Take(t.Context(), d, driver.Request{Name: prefixOf(t) + ":x", TTL: time.Minute})
 	require.ErrorIs(t, err, driver.ErrHeld)
 	require.NoError(t, await(t, locked), "it looks by itself")
@@ -59,8 +60,8 @@ func TestQueue_theDeadArePassedOver(t *testing.T) {
 	c := newClient(t, url)
 	m, next := c.Mutex("x"), newClient(t, url).Mutex("x")
 	require.NoError(t, m.Lock(t.Context()))
-	execute(t, url, `UPDATE locker_locks SET waiters = ARRAY[$2::bytea], alive = ARRAY[clock_timestamp() + interval '2 s'], waiting = ARRAY[''::bytea]
-		WHERE name = $1`, []byte(prefixOf(t)+":x"), []byte("somebody who has died"))
+	execute(t, url, "INSERT INTO locker_locks_clients VALUES ('somebody', clock_timestamp() + interval '5 s')")
+	execute(t, url, "INSERT INTO locker_locks_waiters SELECT 'somebody who has died...', key, 0, 60000000, '' FROM locker_locks WHERE name = $1", []byte(prefixOf(t)+":x"))
 	locked := waits(t, t.Context(), c, next, 2)
 	require.NoError(t, m.Unlock(t.Context()))
 	require.ErrorIs(t, m.TryLock(t.Context()), locker.ErrHeld)
@@ -119,19 +120,20 @@ func TestQueue_manyWaitOnOneConnection(t *testing.T) {
 	}
 }
 
-// Statements of others may make ours fail under the stricter isolation levels, and are run again then.
+// Statements of others may make ours fail under the stricter isolation levels, and are run again
+// then.
 func TestQueue_isolationLevels(t *testing.T) {
 	t.Parallel()
 	for _, level := range []string{"repeatable read", "serializable"} {
 		s := testserver.Postgres(t)
 		execute(t, s.URL(), "ALTER ROLE postgres SET default_transaction_isolation = '"+level+"'")
 		var all []<-chan error
-		counted := 0
+		counted, ctx := 0, withTimeout(t, 2*time.Minute)
 		for range 8 {
 			m := newClient(t, s.URL()).Mutex("x")
 			all = append(all, async(func() error {
 				for range 10 {
-					if err := m.Lock(t.Context()); err != nil {
+					if err := m.Lock(ctx); err != nil {
 						return err
 					}
 					counted++
@@ -143,8 +145,41 @@ func TestQueue_isolationLevels(t *testing.T) {
 			}))
 		}
 		for _, done := range all {
-			require.NoError(t, await(t, done), level)
+			require.NoError(t, <-done, level)
 		}
 		assert.Equal(t, 80, counted, level)
+	}
+}
+
+// A program unlocks, and ends. Whoever waits has been told, also if the next thing that the Client
+// does is to close.
+func TestQueue_theHolderClosesAfterItsUnlock(t *testing.T) {
+	t.Parallel()
+	url := testserver.SharedPostgres(t).URL()
+	next := newClient(t, url).Mutex("x")
+	for range 10 {
+		c := newClient(t, url)
+		m := c.Mutex("x")
+		require.NoError(t, m.Lock(t.Context()))
+		locked := waits(t, t.Context(), c, next, 1)
+		state, err := c.Inspect(t.Context(), "x")
+		require.NoError(t, err)
+		waiter := state.Waiters[0].ID
+		conn, err := pgx.Connect(t.Context(), url)
+		require.NoError(t, err)
+		_, err = conn.Exec(t.Context(), "LISTEN locker_"+waiter[:16])
+		require.NoError(t, err)
+		require.NoError(t, m.Unlock(t.Context()))
+		require.NoError(t, c.Close())
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		for told := ""; told != waiter; { // else the listener has asked whether it hears
+			n, err := conn.WaitForNotification(ctx)
+			require.NoError(t, err)
+			told = n.Payload
+		}
+		cancel()
+		require.NoError(t, conn.Close(t.Context()))
+		require.NoError(t, await(t, locked))
+		require.NoError(t, next.Unlock(t.Context()))
 	}
 }

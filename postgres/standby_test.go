@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/conformance"
-	"github.com/go-locker/locker/internal/knownbreaks"
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
@@ -25,17 +24,10 @@ func replicated(t *testing.T, isSynchronous bool) conformance.Harness {
 	r := &replication{primary, primary.Standby(), isSynchronous}
 	r.follows(t)
 	c := newClient(t, primary.URL())
-	if said := warningsOf(t, c); isSynchronous {
-		assert.NotContains(t, said, "standby")
-	} else {
-		assert.Contains(t, said, "replication is asynchronous")
-	}
+	assert.NotContains(t, warningsOf(t, c), "standby")
 	require.NoError(t, c.Close())
 	h := harness.ForURL(2*time.Second, "postgres://postgres@%s/postgres?sslmode=disable&connect_timeout=5", []string{r.primary.Addr(), r.standby.Addr()})
-	h.RW = nil // there are no shares
-	if !isSynchronous {
-		h.Deviations = knownbreaks.PostgresFailover()
-	}
+	h.RW, h.Grace = nil, true // there are no shares
 	h.Faults = conformance.Faults{Through: h.Faults.Through, FailOver: r.failOver}
 	return h
 }
@@ -44,6 +36,9 @@ type replication struct {
 	primary, standby *testserver.PostgresServer
 	synchronous      bool
 }
+
+// replayed asks a primary whether its standby has all that it has.
+const replayed = "SELECT coalesce(bool_and(replay_lsn >= pg_current_wal_flush_lsn()), false) FROM pg_stat_replication"
 
 // follows returns when the standby follows.
 func (r *replication) follows(t conformance.TB) {
@@ -55,10 +50,11 @@ func (r *replication) follows(t conformance.TB) {
 	}
 }
 
-// failOver is Faults.FailOver. A standby that is not synchronous gets nothing from the primary any more before it takes over.
+// failOver is Faults.FailOver. A standby that is not synchronous gets nothing from the primary any
+// more before it takes over.
 func (r *replication) failOver(t conformance.TB) (fail func()) {
 	if !r.synchronous {
-		until(t, r.primary, "SELECT coalesce(bool_and(replay_lsn >= pg_current_wal_flush_lsn()), false) FROM pg_stat_replication")
+		until(t, r.primary, replayed)
 		ask(t, r.standby, "ALTER SYSTEM SET primary_conninfo = ''")
 		ask(t, r.standby, "SELECT pg_reload_conf()")
 		until(t, r.primary, "SELECT count(*) = 0 FROM pg_stat_replication")

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A sweep looks at sweepRows rows, and the next one goes on from there. It is due a minute after the last, and sooner where this
-// Driver has made many rows: it makes one for ten that it looks at.
+// A sweep looks at sweepRows rows, and the next one goes on from there. It is due a minute after
+// the last, and sooner where this Driver has made many rows: it makes one for ten that it looks at.
 const (
 	sweepEvery = time.Minute
 	sweepRows  = 1000
@@ -69,7 +69,7 @@ func (d *Driver) sweepIfDue() {
 
 // sweep returns how many rows it has deleted.
 func (d *Driver) sweep(ctx context.Context) (deleted int64, err error) {
-	err = d.row(ctx, d.sql.sweep, d.sweeper.from, int64(sweepRows), d.idle.Microseconds()).Scan(&d.sweeper.from, &deleted)
+	err = d.row(ctx, d.sql.sweep.text, d.sweeper.from, int64(sweepRows), d.idle.Microseconds()).Scan(&d.sweeper.from, &deleted)
 	return deleted, err
 }
 

@@ -31,7 +31,8 @@ func rowsOf(t *testing.T, d *Driver) (n int) {
 	return n
 }
 
-// Names that come and go leave no rows behind for longer than an hour, and their tokens go on rising.
+// Names that come and go leave no rows behind for longer than an hour, and their tokens go on
+// rising.
 func TestSweep_deletesWhatNobodyUses(t *testing.T) {
 	t.Parallel()
 	d := newTestDriver(t)
@@ -49,11 +50,13 @@ func TestSweep_deletesWhatNobodyUses(t *testing.T) {
 	}
 	kept := take("held")
 	require.NoError(t, kept.Extend(t.Context(), time.Hour))
-	assert.Equal(t, names+1, rowsOf(t, d), "an hour is not over")
+	assert.Equal(t, names+2, rowsOf(t, d), "an hour is not over")
 
-	// A lock for which somebody waits, and one whose token is ahead of the clock, which was set back.
+	// A lock for which somebody waits, and one whose token is ahead of the clock, which was set
+	// back.
 	exec := func(sql string) { require.NoError(t, d.exec(t.Context(), sql)) }
-	exec("UPDATE locker_locks SET waiters = ARRAY['w'::bytea], alive = ARRAY[clock_timestamp() + interval '1 hour'], waiting = ARRAY[''::bytea] WHERE name = 'name7'")
+	exec("INSERT INTO locker_locks_clients VALUES ('somebody', clock_timestamp() + interval '1 hour')")
+	exec("INSERT INTO locker_locks_waiters SELECT 'somebody who waits', key, 1, 1, '' FROM locker_locks WHERE name = 'name7'")
 	exec("UPDATE locker_locks SET token = token + 3600 * 1000000::bigint WHERE name = 'name8'")
 	d.idle, d.sweeper.from = 100*time.Millisecond, []byte{}
 	time.Sleep(1500 * time.Millisecond)
@@ -65,7 +68,7 @@ func TestSweep_deletesWhatNobodyUses(t *testing.T) {
 		deleted += n
 	}
 	assert.EqualValues(t, names-1, deleted)
-	assert.Equal(t, 3, rowsOf(t, d), "what is held or waited for, and the mark")
+	assert.Equal(t, 3, rowsOf(t, d), "what is held or waited for, and that of the era")
 	require.NoError(t, kept.Extend(t.Context(), time.Minute))
 	assert.Greater(t, take("name9").Token(), last)
 	assert.Greater(t, take("name8").Token(), last+3600*1000000-uint64(time.Minute.Microseconds()))
@@ -75,11 +78,13 @@ func TestSweep_deletesWhatNobodyUses(t *testing.T) {
 func TestSweep_goesOnBehindRowsThatStay(t *testing.T) {
 	t.Parallel()
 	d := newTestDriver(t)
-	require.NoError(t, d.exec(t.Context(), d.sql.schema))
+	require.NoError(t, d.makeTables(t.Context()))
+	_, err := d.enter(t.Context(), time.Second)
+	require.NoError(t, err)
 	d.sweeper.from = []byte{}
 	for begin, expires := range map[string]string{"a": "infinity", "b": "-infinity"} {
-		require.NoError(t, d.exec(t.Context(), `INSERT INTO locker_locks (key, name, token, version, owner, metadata, expires_at, released)
-			SELECT ($1 || lpad(i::text, 5, '0'))::bytea, '', i, 1, '', '', $2::timestamptz, false FROM generate_series(1, $3::int) AS i`,
+		require.NoError(t, d.exec(t.Context(), `INSERT INTO locker_locks (key, name, era, version, token, owner, metadata, expires_at, former, waited, served)
+			SELECT ($1 || lpad(i::text, 5, '0'))::bytea, '', 1, 1, i, '', '', $2::timestamptz, '', false, 0 FROM generate_series(1, $3::int) AS i`,
 			begin, expires, sweepRows+10))
 	}
 	deleted := int64(0)

@@ -2,15 +2,16 @@ package postgres
 
 import "sync"
 
-// versions remembers what this Driver's last release of a lock left, by key. Who remembers the version need not look before it takes.
+// versions remembers what this Driver has seen last of a lock's row, by key: its version, so that
+// who takes the lock need not look before, and whether others want it.
 type versions struct {
 	mu sync.Mutex
 	of map[string]remembered
 }
 
 type remembered struct {
-	version int64
-	waited  bool // others may wait, too
+	era, version int64
+	wanted       bool
 }
 
 const mostVersions = 4096
@@ -21,7 +22,7 @@ func (v *versions) remember(key []byte, r remembered) {
 	if v.of == nil {
 		v.of = map[string]remembered{}
 	}
-	if len(v.of) >= mostVersions {
+	if _, ok := v.of[string(key)]; !ok && len(v.of) >= mostVersions {
 		for other := range v.of { // any
 			delete(v.of, other)
 			break
@@ -30,8 +31,12 @@ func (v *versions) remember(key []byte, r remembered) {
 	v.of[string(key)] = r
 }
 
-func (v *versions) recall(key []byte) remembered {
+// recall returns what was seen in this era, or else that new rows have this version.
+func (v *versions) recall(key []byte, now era) (r remembered, seen bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.of[string(key)]
+	if r := v.of[string(key)]; r.era == now.number {
+		return r, true
+	}
+	return remembered{era: now.number, version: now.version}, false
 }

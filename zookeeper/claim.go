@@ -10,7 +10,8 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// claim implements [driver.Claim], [driver.Downgrader], [driver.LossNotifier] and [driver.Leaver].
+// claim implements [driver.Claim], [driver.Downgrader], [driver.LossNotifier],
+// [driver.WaitNotifier] and [driver.Leaver].
 type claim struct {
 	driver.Request
 
@@ -21,6 +22,7 @@ type claim struct {
 var (
 	_ driver.Downgrader   = (*claim)(nil)
 	_ driver.LossNotifier = (*claim)(nil)
+	_ driver.WaitNotifier = (*claim)(nil)
 	_ driver.Leaver       = (*claim)(nil)
 )
 

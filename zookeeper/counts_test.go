@@ -8,6 +8,7 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -229,4 +230,33 @@ func TestCounts_ofShares(t *testing.T) {
 	assert.Less(t, ops[opList], herd, "they read the queue together")
 	assert.Less(t, ops[opMulti], 2*herd)
 	t.Log(ops)
+}
+
+// A holder that asks whether somebody waits reads the queue once, and once more when one comes.
+func TestCounts_ofWanted(t *testing.T) {
+	t.Parallel()
+	s := testserver.SharedZooKeeper(t)
+	w := newWire(t, s.Addr())
+	m := openURL(t, w.url(), "ttl=1m", locker.WithoutRenewal()).Mutex("x")
+	waiter := openURL(t, "zookeeper://"+s.Addr(), "ttl=1m", locker.WithoutRenewal()).Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	lists := func() int {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.ops[opList]
+	}
+	before := lists()
+	wanted := m.Wanted()
+	eventually(t, "it has read the queue", func() bool { return lists() == before+1 })
+	select {
+	case <-wanted:
+		t.Fatal("nobody waits")
+	case <-time.After(50 * time.Millisecond):
+	}
+	waiting := async(func() error { return waiter.Lock(t.Context()) })
+	require.NoError(t, await(t, async(func() error { <-wanted; return nil })))
+	assert.Equal(t, before+2, lists())
+	require.NoError(t, m.Unlock(t.Context()))
+	require.NoError(t, await(t, waiting))
+	require.NoError(t, waiter.Unlock(t.Context()))
 }

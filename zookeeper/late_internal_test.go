@@ -144,7 +144,7 @@ func TestAsk_doesNotRelyOnEvents(t *testing.T) {
 	require.NoError(t, conn.Delete(l.state().path, -1))
 	require.ErrorIs(t, ask(), driver.ErrHeld)
 	assert.NotSame(t, l, second.lease, "it has begun again")
-	watches, node := &l.session.watches, second.lease.awaits
+	watches, node := &l.session.watches, second.lease.awaits.node
 	set := func(w *watch) (was *watch) {
 		watches.mu.Lock()
 		defer watches.mu.Unlock()

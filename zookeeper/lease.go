@@ -20,7 +20,7 @@ type lease struct {
 	data   []byte
 	shared bool        // a share is wanted
 	left   atomic.Bool // see claim.Leave
-	awaits string      // the node whose end it hears of; guarded by the mutex of watches
+	awaits awaiter     // of the node whose end it hears of
 
 	mu sync.Mutex
 	leaseState
@@ -107,7 +107,7 @@ func (l *lease) finish(released bool) error {
 	now := l.leaseState
 	l.mu.Unlock()
 	if !again {
-		l.session.watches.forget(l)
+		l.session.watches.forget(&l.awaits)
 		l.session.Leave(l)
 	}
 	if now.released {

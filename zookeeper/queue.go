@@ -135,7 +135,7 @@ func (l *lease) removed() error {
 // confirm has the session of one that is granted the lock last long enough to begin a hold.
 func (l *lease) confirm(ctx context.Context) error {
 	s := l.session
-	s.watches.forget(l)
+	s.watches.forget(&l.awaits)
 	err := s.refresh(ctx, l.state().path, time.Time{})
 	if errors.Is(err, zk.ErrNoNode) {
 		return l.removed()

@@ -125,7 +125,7 @@ func TestWatch_followsAMove(t *testing.T) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		at := l.lease.state().path
-		return l.lease.awaits == at && w.nodes[at] != nil && w.nodes[at].set
+		return l.lease.awaits.node == at && w.nodes[at] != nil && w.nodes[at].set
 	}
 	waitFor(t, "it is watched", watched)
 	require.NoError(t, l.Downgrade(t.Context()))

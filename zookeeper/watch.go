@@ -6,29 +6,34 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/go-zookeeper/zk"
 )
 
-// watches are those of a session for the end of nodes, which the server sends. The library cannot
-// take a watch back (go-zookeeper/zk#76), and adds one at each call. So there is one a node, for
-// all who come to wait for it, one after the other, until it has fired.
+// watches are those of a session for the end of nodes, and for who comes to a queue, which the
+// server sends. The library cannot take a watch back (go-zookeeper/zk#76), and adds one at each
+// call. So there is one a node, for all who come to wait for it, one after the other, until it has
+// fired.
 type watches struct {
 	mu    sync.Mutex
 	nodes map[string]*watch
 }
 
-// watch is for the end of one node.
+// watch is of one node.
 type watch struct {
 	set   bool
-	wakes map[*lease]func() // those who wait for that
+	wakes map[*awaiter]func() // those who wait for it to fire
 }
+
+// awaiter waits for a watch to fire, and for no other.
+type awaiter struct{ node string } // guarded by the mutex of watches; empty: it was woken
 
 // await has wake called when the node changes or is gone, or the session ends. It returns true if
 // the node is gone already.
 func (l *lease) await(ctx context.Context, node string, wake func()) (gone bool, err error) {
 	s := l.session
-	w := s.watches.join(l, node, wake) // before it is set: an event may come as soon as it is
+	w := s.watches.join(&l.awaits, node, wake) // before it is set: an event may come as soon as it is
 	if w != nil {
 		gone, err = call(ctx, s, reads, func(conn *zk.Conn) (gone bool, err error) {
 			_, _, _, err = conn.GetW(node) // ExistsW would watch for a node to come that never does
@@ -44,7 +49,7 @@ func (l *lease) await(ctx context.Context, node string, wake func()) (gone bool,
 		})
 	}
 	if gone {
-		s.watches.forget(l)
+		s.watches.forget(&l.awaits)
 	}
 	if err == nil && s.Ended() { // nobody else wakes it then
 		err = errSessionEnded
@@ -52,20 +57,45 @@ func (l *lease) await(ctx context.Context, node string, wake func()) (gone bool,
 	return gone, err
 }
 
-// join makes l one who waits for the end of a node, and of no other. It returns the watch, or nil
-// if that is set.
-func (w *watches) join(l *lease, node string, wake func()) *watch {
+// NotifyWait implements driver.WaitNotifier, by one read of the queue, which leaves a watch.
+func (c *claim) NotifyWait(ctx context.Context, wake func()) (waits bool, next time.Duration, err error) {
+	l := c.lease
+	s, a := l.session, &awaiter{}
+	context.AfterFunc(ctx, func() { s.watches.forget(a) })
+	w := s.watches.join(a, l.parent, wake)
+	children, err := call(ctx, s, reads, func(conn *zk.Conn) (children []string, err error) {
+		if w == nil {
+			children, _, err = conn.Children(l.parent)
+			return children, err
+		}
+		if children, _, _, err = conn.ChildrenW(l.parent); err == nil {
+			s.watches.mu.Lock()
+			w.set = true
+			s.watches.mu.Unlock()
+		}
+		return children, err
+	})
+	if err != nil {
+		return false, 0, err
+	}
+	queue := inQueue(children)
+	slices.SortFunc(queue, compare)
+	return len(queue) > len(holders(queue)), c.TTL, nil
+}
+
+// join has a wait for a node's watch to fire. It returns the watch, or nil if that is set.
+func (w *watches) join(a *awaiter, node string, wake func()) *watch {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if l.awaits != node {
-		w.end(l)
+	if a.node != node {
+		w.end(a)
 	}
 	one := w.nodes[node]
 	if one == nil {
-		one = &watch{wakes: map[*lease]func(){}}
+		one = &watch{wakes: map[*awaiter]func(){}}
 		w.nodes[node] = one
 	}
-	one.wakes[l], l.awaits = wake, node
+	one.wakes[a], a.node = wake, node
 	if one.set {
 		return nil
 	}
@@ -76,37 +106,37 @@ func (w *watches) join(l *lease, node string, wake func()) *watch {
 func (w *watches) awaited(l *lease) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return l.awaits
+	return l.awaits.node
 }
 
-// forget has nobody wake l.
-func (w *watches) forget(l *lease) {
+// forget has nobody wake a.
+func (w *watches) forget(a *awaiter) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.end(l)
+	w.end(a)
 }
 
 // end is forget. The caller holds w.mu.
-func (w *watches) end(l *lease) {
-	if one := w.nodes[l.awaits]; one != nil {
-		delete(one.wakes, l)
+func (w *watches) end(a *awaiter) {
+	if one := w.nodes[a.node]; one != nil {
+		delete(one.wakes, a)
 		if len(one.wakes) == 0 && !one.set {
-			delete(w.nodes, l.awaits)
+			delete(w.nodes, a.node)
 		}
 	}
-	l.awaits = ""
+	a.node = ""
 }
 
-// fire wakes those who wait for the end of a node.
+// fire wakes those who wait for a change of a node.
 func (w *watches) fire(node string) {
 	w.mu.Lock()
-	var wakes map[*lease]func()
+	var wakes map[*awaiter]func()
 	if one := w.nodes[node]; one != nil {
 		wakes = one.wakes
 	}
 	delete(w.nodes, node)
-	for l := range wakes {
-		l.awaits = ""
+	for a := range wakes {
+		a.node = ""
 	}
 	w.mu.Unlock()
 	for _, wake := range wakes {

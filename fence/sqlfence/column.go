@@ -39,7 +39,7 @@ var ErrNoRow = errors.New("no row was written, and the token is not the reason")
 // (go-sql-driver: clientFoundRows=true). [Column.Exec] tells these apart. More than one row is an error, but they
 // are written: where that can happen, have a transaction to roll back. After any other error the statement may
 // have been applied.
-func Exec(ctx context.Context, db Querier, resource string, token uint64, query string, args ...any) error {
+func Exec(ctx context.Context, db Execer, resource string, token uint64, query string, args ...any) error {
 	if err := checkStatement(resource, token, query, args); err != nil {
 		return err
 	}

@@ -68,8 +68,13 @@ import (
 
 // Querier is what this package needs of a [*sql.DB], a [*sql.Conn] or a [*sql.Tx].
 type Querier interface {
-	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	Execer
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// Execer is what [Exec] needs of them. For pgx, postgres.Execer makes one of a pgx.Tx.
+type Execer interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
 // Dialect is whose SQL it is.

@@ -47,14 +47,6 @@ func ZooKeeper() map[string]string {
 	}
 }
 
-// PostgresFailover returns what a standby of PostgreSQL that is not synchronous cannot keep.
-func PostgresFailover() map[string]string {
-	return map[string]string{
-		"a hold lasts though the server that knows least takes over":            "replication is asynchronous: the standby that is promoted has not heard of the lock",
-		"a random history is that of one lock though another server takes over": "replication is asynchronous",
-	}
-}
-
 // Postgres returns what one server of PostgreSQL cannot keep.
 func Postgres() map[string]string {
 	return map[string]string{

@@ -128,16 +128,11 @@ func (h *hub) leave(w *claim) {
 	if list == nil {
 		return
 	}
-	list.present--
 	list.remove(w)
 	w.list = nil
 	list.tellOfSilence()
-	switch {
-	case list.present == 0:
-		list.idle = clock.Now()
-		list.timer.Stop()
-		list.armed = false
-	case !list.armed: // w has been woken to look
+	list.leave()
+	if list.present > 0 && !list.armed { // w has been woken to look
 		list.arm(time.Millisecond)
 	}
 }

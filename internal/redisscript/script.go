@@ -68,6 +68,10 @@ var (
 		"owners", // IDs, a line feed between two; '': any
 		"token",  // 0: any
 	}})
+	notify = newScript("notify", Script{Queue: true, args: []string{
+		"owner",
+		"process", // which is to be told: what the owners of its waiters begin with; '': it is not subscribed
+	}})
 	info = newScript("info", Script{args: []string{
 		"section", // of INFO
 	}})

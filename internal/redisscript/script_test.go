@@ -12,7 +12,7 @@ import (
 )
 
 var scripts = []*Script{
-	take, takeShared, propose, extend, extendShared, release, releaseShared, downgrade, raise, inspect, force, info,
+	take, takeShared, propose, extend, extendShared, release, releaseShared, downgrade, raise, inspect, force, notify, info,
 }
 
 // releaseOf returns the script that releases what owner has.

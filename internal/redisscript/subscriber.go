@@ -99,6 +99,10 @@ func (h *hub) received(s *subscriber, event Event) {
 	switch event.Kind {
 	case Message:
 		list.news = clock.Now()
+		if event.Message == h.prefixes[subscribes] || event.Message == h.prefixes[subscribesSharded] {
+			list.wakeHolders()
+			return
+		}
 		if w := h.waiters[event.Message]; w != nil {
 			w.wakeUp(true)
 			return
@@ -109,6 +113,7 @@ func (h *hub) received(s *subscriber, event Event) {
 		list.subscribed = list.sub == s
 		h.failures, s.confirmed = 0, true
 		list.wakeFirst()
+		list.wakeHolders()
 	case Unsubscribed:
 		if list.sub == s {
 			list.unsubscribed()

@@ -13,11 +13,13 @@ import (
 type waitList struct {
 	keys    [3]any
 	channel string
-	present int       // how many waiters there are
+	present int       // how many waiters and holders there are
 	queue   []*claim  // those that were told to wait, in the order of their places
 	idle    time.Time // since when there is none
 	news    time.Time // when the server last answered or told any of them
 	failing time.Time // the first request after that which has failed
+
+	holders map[*holder]bool // who ask whether somebody waits
 
 	sub         *subscriber // nil: none yet, or no more
 	subscribing bool
@@ -31,6 +33,15 @@ type waitList struct {
 func (list *waitList) add(w *claim) {
 	w.list = list
 	list.present++
+}
+
+// leave undoes add, or that of a holder.
+func (list *waitList) leave() {
+	if list.present--; list.present == 0 {
+		list.idle = clock.Now()
+		list.timer.Stop()
+		list.armed = false
+	}
 }
 
 // insert gives w its place in the queue, once: a server that does not know it, because the slot
@@ -93,6 +104,7 @@ func soon() time.Duration { return 100*time.Millisecond + rand.N(100*time.Millis
 // unsubscribed leaves list without a subscriber, so that its first waiter looks more often.
 func (list *waitList) unsubscribed() {
 	list.sub, list.subscribed = nil, false
+	list.wakeHolders()
 	if len(list.queue) > 0 {
 		list.arm(list.interval())
 	}

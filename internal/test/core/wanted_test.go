@@ -20,7 +20,16 @@ import (
 type untold struct {
 	*memory.Driver
 
-	looks atomic.Int64
+	looks    atomic.Int64
+	hasOrder bool // of waiters
+}
+
+func (d *untold) Guarantees() locker.Guarantees {
+	g := d.Driver.Guarantees()
+	if !d.hasOrder {
+		delete(g, locker.Ordered)
+	}
+	return g
 }
 
 func (d *untold) Claim(req driver.Request) driver.Claim {
@@ -36,7 +45,7 @@ func (d *untold) Inspect(ctx context.Context, name string) (driver.State, error)
 func ofWaiters(t *testing.T, test func(t *testing.T, c, other *locker.Client, d *untold), tells bool) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		own := &untold{Driver: memory.NewDriver(memory.InSpace(t.Name()))}
+		own := &untold{Driver: memory.NewDriver(memory.InSpace(t.Name())), hasOrder: true}
 		drivers := []driver.Driver{own, memory.NewDriver(memory.InSpace(t.Name()))}
 		if tells {
 			drivers[0] = own.Driver
@@ -57,6 +66,7 @@ func TestWanted_isToldAtOnceWhereTheBackendTells(t *testing.T) {
 		h, err := c.Mutex("x").Acquire(t.Context())
 		require.NoError(t, err)
 		wanted := h.Wanted()
+		synctest.Wait()
 		require.ErrorIs(t, other.Mutex("x").TryLock(t.Context()), locker.ErrHeld)
 		synctest.Wait()
 		assert.False(t, fired(wanted), "of a TryLock nothing is heard")
@@ -70,10 +80,14 @@ func TestWanted_isToldAtOnceWhereTheBackendTells(t *testing.T) {
 		assert.True(t, fired(h.Wanted()), "it is the same channel")
 		require.NoError(t, h.Unlock(t.Context()))
 		require.NoError(t, <-locked[0])
-		assert.True(t, fired(next.Wanted()), "somebody waited already")
+		wanted = next.Wanted()
+		synctest.Wait()
+		assert.True(t, fired(wanted), "somebody waited already")
 		require.NoError(t, next.Unlock(t.Context()))
 		require.NoError(t, <-locked[1])
-		assert.False(t, fired(last.Wanted()))
+		wanted = last.Wanted()
+		synctest.Wait()
+		assert.False(t, fired(wanted))
 		require.NoError(t, last.Unlock(t.Context()))
 		assert.Nil(t, last.Wanted(), "nothing is held")
 	}, true)
@@ -124,6 +138,19 @@ func TestWanted_looksWhereTheBackendDoesNotTell(t *testing.T) {
 		assert.Equal(t, int64(12), d.looks.Load(), "it knows")
 		require.NoError(t, h.Unlock(t.Context()))
 		require.NoError(t, <-locked)
+	}, false)
+}
+
+func TestWanted_looksInNoQueueThatIsNotThere(t *testing.T) {
+	ofWaiters(t, func(t *testing.T, c, _ *locker.Client, d *untold) {
+		d.hasOrder = false
+		h, err := c.Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		wanted := h.Wanted()
+		time.Sleep(5 * ttl)
+		assert.Zero(t, d.looks.Load())
+		assert.False(t, fired(wanted))
+		require.NoError(t, h.Unlock(t.Context()))
 	}, false)
 }
 

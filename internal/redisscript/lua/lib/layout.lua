@@ -7,7 +7,8 @@
 --   token   the latest token, so that the next is larger
 --   before  the one before it
 --   lapsed  the largest token whose hold is known to have ended without a release
---   queue   there if somebody may wait
+--   queue   there if somebody may wait: 1, or whom the first that comes has to tell, the holders' processes
+--           as in front of an owner, one behind the other
 -- While there are shares, and claims of shares, it also has:
 --   shared  the latest token of shares
 --   reader  the owner of the last of them that was released

@@ -37,8 +37,8 @@ local function next_waiter(asks)
   end
 end
 
--- enqueue gives a waiter the place that it had, or the last if that is 0. flagged: the lock's hash
--- says that somebody may wait. It returns the place, and 1 if the waiter had lost it; or else why
+-- enqueue gives a waiter the place that it had, or the last if that is 0. flagged: what the lock's
+-- hash says of the queue. It returns the place, and 1 if the waiter had lost it; or else why
 -- there is none. While the slot moves the queue may be where it comes from, and a second one would
 -- stop the move: then the place is 0, and the waiter is to ask again.
 local function enqueue(waiter, place, now, flagged)
@@ -54,7 +54,10 @@ local function enqueue(waiter, place, now, flagged)
     end
     return 0, 0
   end
-  if not flagged then
+  if flagged ~= '1' then
+    for process in string.gmatch(flagged or '', '[ps].-/') do
+      tell(process)
+    end
     redis.call('HSET', KEYS[1], 'queue', 1)
   end
   if place > 0 or not latest then

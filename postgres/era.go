@@ -1,0 +1,113 @@
+package postgres
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// registerAgain is how often a Client says which TTLs it uses: each counts for twice as long, and
+// the TTL itself.
+const registerAgain = 30 * time.Second
+
+// exitLimit is how long Close may wait for a server that does not answer.
+const exitLimit = 2 * time.Second
+
+// era is what a Driver knows of the table: since when it is whole, and which version new rows have.
+type era struct {
+	number, version int64
+}
+
+// eras has the era, and the TTLs that are registered in it. Nothing is granted or extended for a
+// TTL that is not: the server has to know the longest, should it lose the table.
+type eras struct {
+	mu         sync.Mutex
+	now        era
+	registered map[time.Duration]time.Time // until when
+	claims     map[time.Duration]int       // that may have a lock
+	asking     chan struct{}               // one asks for all
+}
+
+// current returns the era, if the TTL is registered in it.
+func (e *eras) current(ttl time.Duration) (era, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.now, time.Now().Before(e.registered[ttl])
+}
+
+// use counts a claim in, or out: it has nothing, and nothing of it can arrive any more.
+func (e *eras) use(ttl time.Duration, n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.claims == nil {
+		e.claims = map[time.Duration]int{}
+	}
+	e.claims[ttl] += n
+}
+
+// unused returns the TTLs, in microseconds, that are registered and have no claims.
+func (e *eras) unused() (ttls []int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for ttl := range e.registered {
+		if e.claims[ttl] == 0 {
+			ttls = append(ttls, ttl.Microseconds())
+		}
+	}
+	return ttls
+}
+
+// exit says which TTLs are not used any more, so that nobody has to wait for them if the server
+// loses the table.
+func (d *Driver) exit() {
+	ttls := d.eras.unused()
+	if len(ttls) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), exitLimit)
+	defer cancel()
+	_ = d.exec(ctx, d.sql.unused.text, d.waiting.id, ttls) // else they count for a while
+}
+
+// forget has the era asked for again, if it is still this one.
+func (e *eras) forget(number int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.now.number == number {
+		e.now, e.registered = era{}, nil
+	}
+}
+
+// enter returns the era, and sees to it that the TTL is registered.
+func (d *Driver) enter(ctx context.Context, ttl time.Duration) (era, error) {
+	e := &d.eras
+	if now, ok := e.current(ttl); ok {
+		return now, nil
+	}
+	select {
+	case e.asking <- struct{}{}:
+		defer func() { <-e.asking }()
+	case <-ctx.Done():
+		return era{}, ctx.Err()
+	}
+	if now, ok := e.current(ttl); ok {
+		return now, nil
+	}
+	sent := time.Now()
+	var row [][]byte
+	err := d.read(ctx, func() (err error) { // it may be made again
+		row, err = d.gives.do(ctx, d.sql.enter, d.waiting.id, number(ttl.Microseconds()), number(registerAgain.Microseconds()))
+		return err
+	})
+	if err != nil {
+		return era{}, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if now := asNumber(row[0]); now != e.now.number {
+		e.now, e.registered = era{number: now}, map[time.Duration]time.Time{}
+	}
+	e.now.version = max(e.now.version, asNumber(row[1]))
+	e.registered[ttl] = sent.Add(registerAgain)
+	return e.now, nil
+}

@@ -1,0 +1,41 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/go-locker/locker/fence/sqlfence"
+)
+
+// Execer makes a pgx.Tx, or a pool or connection of pgx, one for [sqlfence.Exec]:
+//
+//	err := sqlfence.Exec(ctx, postgres.Execer(tx), "orders/42", token,
+//		`UPDATE orders SET state = $1, token = $2 WHERE id = $3 AND token <= $2`, "paid", token, 42)
+//
+// Programs that have a *sql.DB have one pool for both, if they make that of a pool of pgx, by
+// OpenDBFromPool of its package stdlib.
+func Execer(on interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+},
+) sqlfence.Execer {
+	return execer{on.Exec}
+}
+
+type execer struct {
+	exec func(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+func (e execer) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	tag, err := e.exec(ctx, query, args...)
+	return affected(tag.RowsAffected()), err
+}
+
+// affected is a sql.Result: how many rows were written.
+type affected int64
+
+func (a affected) RowsAffected() (int64, error) { return int64(a), nil }
+
+func (affected) LastInsertId() (int64, error) { return 0, errors.ErrUnsupported }

@@ -1,0 +1,356 @@
+package postgres
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const (
+	mostLanes    = 2  // round trips under way at once
+	mostRequests = 64 // in one
+	patience     = 10 * time.Second
+)
+
+// pipeline sends the requests of many goroutines in few round trips: what comes while all lanes are
+// on their way goes with the next. Each request is a transaction of its own.
+type pipeline struct {
+	driver *Driver
+	pool   func() *pgxpool.Pool
+
+	mu      sync.Mutex
+	queue   []*request
+	lanes   int // that run
+	running sync.WaitGroup
+	closed  context.Context
+	close   context.CancelFunc
+}
+
+// request is one statement, whose result is one row or none.
+type request struct {
+	statement
+
+	args  [][]byte
+	until time.Time
+	row   [][]byte
+	err   error
+	done  chan struct{}
+}
+
+// errNotSent is matched by the error of a request that has not been sent.
+var errNotSent = errors.New("not sent")
+
+func newPipeline(d *Driver, pool func() *pgxpool.Pool) *pipeline {
+	p := &pipeline{driver: d, pool: pool}
+	p.closed, p.close = context.WithCancel(context.Background())
+	return p
+}
+
+// do makes a request, and makes it again if it is certain to have done nothing, and may do better:
+// see Driver.again.
+func (p *pipeline) do(ctx context.Context, s statement, args ...[]byte) ([][]byte, error) {
+	for tries := 1; ; tries++ {
+		r, alone := p.add(ctx, s, args)
+		if r == nil {
+			return nil, errNotSent
+		}
+		if alone {
+			p.roundTrip(ctx, []*request{r})
+			p.mu.Lock()
+			p.leave()
+			p.mu.Unlock()
+		}
+		select {
+		case <-r.done:
+		default:
+			select {
+			case <-r.done:
+			case <-ctx.Done():
+				if p.withdraw(r) {
+					return nil, errors.Join(errNotSent, ctx.Err())
+				}
+				return nil, ctx.Err()
+			}
+		}
+		switch {
+		case r.err == nil:
+			return r.row, nil
+		case ctx.Err() != nil: // which is why it has failed, whatever the error says
+			return nil, errors.Join(ctx.Err(), r.err)
+		case !p.driver.again(ctx, r.err, tries):
+			return nil, r.err
+		}
+	}
+}
+
+// leave has a goroutine go on with what is in the queue. The caller holds p.mu, and has a lane.
+func (p *pipeline) leave() {
+	switch {
+	case p.closed.Err() != nil:
+		for _, r := range p.queue {
+			r.err = errNotSent
+			close(r.done)
+		}
+		p.queue = nil
+		fallthrough
+	case len(p.queue) == 0:
+		p.lanes--
+	default:
+		p.running.Go(p.lane)
+	}
+}
+
+// add adds a request to the queue, unless the pipeline is closed. If a lane is free the caller has
+// it instead, for this request alone, which saves the time that another goroutine would take.
+func (p *pipeline) add(ctx context.Context, s statement, args [][]byte) (r *request, alone bool) {
+	r = &request{statement: s, args: args, done: make(chan struct{})}
+	var ok bool
+	if r.until, ok = ctx.Deadline(); !ok {
+		r.until = time.Now().Add(patience)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed.Err() != nil {
+		return nil, false
+	}
+	if p.lanes < mostLanes {
+		p.lanes++
+		return r, true
+	}
+	p.queue = append(p.queue, r)
+	return r, false
+}
+
+// withdraw reports whether the request has not been sent, and will not be.
+func (p *pipeline) withdraw(r *request) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i := slices.Index(p.queue, r)
+	if i >= 0 {
+		p.queue = slices.Delete(p.queue, i, i+1)
+	}
+	return i >= 0
+}
+
+// end waits until no lane runs.
+func (p *pipeline) end() {
+	p.mu.Lock()
+	p.close()
+	p.mu.Unlock()
+	p.running.Wait()
+}
+
+// lane makes round trips while there are requests.
+func (p *pipeline) lane() {
+	for {
+		p.mu.Lock()
+		n := min(len(p.queue), mostRequests)
+		batch := slices.Clone(p.queue[:n])
+		p.queue = slices.Delete(p.queue, 0, n)
+		if n == 0 {
+			p.lanes--
+			p.mu.Unlock()
+			return
+		}
+		p.mu.Unlock()
+		var until time.Time
+		for _, r := range batch {
+			if r.until.After(until) {
+				until = r.until
+			}
+		}
+		ctx, cancel := context.WithDeadline(p.closed, until)
+		p.roundTrip(ctx, batch)
+		cancel()
+	}
+}
+
+// roundTrip answers all of the batch.
+func (p *pipeline) roundTrip(ctx context.Context, requests []*request) {
+	batch := make([]*request, 0, 2*len(requests))
+	for _, r := range requests {
+		batch = append(batch, r)
+		if r.then != nil {
+			batch = append(batch, &request{statement: *r.then, args: r.args[:2], done: make(chan struct{})})
+		}
+	}
+	answered := 0
+	fail := func(err error) {
+		for _, r := range batch[answered:] {
+			r.err = err
+			close(r.done)
+		}
+	}
+	conn, err := p.pool().Acquire(ctx)
+	if err != nil {
+		fail(errors.Join(errNotSent, err))
+		return
+	}
+	defer conn.Release()
+	described, prepare := p.descriptions(conn.Conn(), batch)
+	tracer := conn.Conn().Config().Tracer
+	out := conn.Conn().PgConn().StartPipeline(ctx)
+	defer func() { _ = out.Close() }()
+	strict := p.driver.strict.Load()
+	extra := func(text string) {
+		if strict {
+			out.SendQueryParams(text, nil, nil, nil, nil)
+		}
+	}
+	for i, r := range batch {
+		extra("BEGIN ISOLATION LEVEL READ COMMITTED")
+		if prepare[i] {
+			out.SendPrepare(r.name, r.text, nil)
+		}
+		if tracer != nil {
+			tracer.TraceQueryEnd(tracer.TraceQueryStart(ctx, conn.Conn(), pgx.TraceQueryStartData{SQL: r.text}), conn.Conn(), pgx.TraceQueryEndData{})
+		}
+		formats := slices.Repeat([]int16{pgx.BinaryFormatCode}, len(r.args))
+		if d := described[r.name]; d != nil {
+			out.SendQueryStatement(d, r.args, formats, binaryResult)
+		} else if prepare[i] {
+			out.SendQueryPrepared(r.name, r.args, formats, binaryResult)
+		} else {
+			out.SendQueryParams(r.text, r.args, nil, formats, binaryResult)
+		}
+		extra("COMMIT")
+		out.SendPipelineSync()
+		if strict {
+			extra("ROLLBACK") // of one that has failed
+			out.SendPipelineSync()
+		}
+	}
+	if err := out.Flush(); err != nil {
+		fail(err)
+		return
+	}
+	stale := false
+	for i, r := range batch {
+		var prepared func(*pgconn.StatementDescription)
+		if prepare[i] {
+			prepared = func(d *pgconn.StatementDescription) { described[r.name] = d }
+		}
+		r.row, r.err = receive(out, r.name, strict, prepared)
+		if r.err != nil && !answeredBy(r.err) {
+			fail(r.err)
+			return
+		}
+		stale = stale || isCode(r.err, readOnly)
+		answered++
+		close(r.done)
+	}
+	if stale {
+		_ = out.Close()
+		closeConn(conn.Conn())
+	}
+}
+
+var binaryResult = []int16{pgx.BinaryFormatCode}
+
+// descriptions returns the statements that the connection has prepared, and which of the batch are
+// to be prepared with their first use. None are where statements are not prepared.
+func (p *pipeline) descriptions(conn *pgx.Conn, batch []*request) (described map[string]*pgconn.StatementDescription, prepare []bool) {
+	prepare = make([]bool, len(batch))
+	if p.driver.unnamed.Load() {
+		return nil, prepare
+	}
+	const ours = "github.com/go-locker/locker/postgres"
+	data := conn.PgConn().CustomData()
+	described, _ = data[ours].(map[string]*pgconn.StatementDescription)
+	if described == nil {
+		described = map[string]*pgconn.StatementDescription{}
+		data[ours] = described
+	}
+	for i, r := range batch {
+		prepare[i] = described[r.name] == nil && !slices.ContainsFunc(batch[:i], func(other *request) bool { return other.name == r.name })
+	}
+	return described, prepare
+}
+
+// receive reads the answer to one request, and to what goes with it. Where that prepares a
+// statement, prepared is told of it.
+func receive(out *pgconn.Pipeline, name string, strict bool, prepared func(*pgconn.StatementDescription)) (row [][]byte, err error) {
+	if strict {
+		_, err = result(out) // BEGIN
+	}
+	if err == nil && prepared != nil {
+		var answer any
+		answer, err = out.GetResults()
+		if d, ok := answer.(*pgconn.StatementDescription); ok && err == nil {
+			d.Name = name
+			prepared(d)
+		}
+	}
+	if err == nil {
+		row, err = result(out)
+	}
+	if err == nil && strict {
+		_, err = result(out) // COMMIT
+	}
+	if err != nil && !answeredBy(err) {
+		return nil, err
+	}
+	_, otherErr := out.GetResults() // Sync
+	if strict && otherErr == nil {
+		if _, otherErr = result(out); otherErr == nil { // ROLLBACK
+			_, otherErr = out.GetResults()
+		}
+	}
+	if otherErr != nil {
+		return nil, otherErr
+	}
+	return row, err
+}
+
+// result reads the answer to one statement.
+func result(out *pgconn.Pipeline) (row [][]byte, err error) {
+	answer, err := out.GetResults()
+	rows, ok := answer.(*pgconn.ResultReader)
+	if err != nil || !ok {
+		return nil, err
+	}
+	for rows.NextRow() {
+		row = nil
+		for _, value := range rows.Values() {
+			row = append(row, slices.Clone(value))
+		}
+	}
+	_, err = rows.Close()
+	return row, err
+}
+
+// answeredBy reports whether err is what the server has answered to a statement, after which the
+// connection goes on.
+func answeredBy(err error) bool {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && e.SeverityUnlocalized == "ERROR"
+}
+
+func number(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
+
+func truth(b bool) []byte {
+	if b {
+		return []byte{1}
+	}
+	return []byte{0}
+}
+
+// text is never nil, which would be NULL.
+func text(s string) []byte { return append([]byte{}, s...) }
+
+// asNumber is 0 of NULL.
+func asNumber(value []byte) int64 {
+	if len(value) != 8 {
+		return 0
+	}
+	return int64(binary.BigEndian.Uint64(value))
+}
+
+func asTruth(value []byte) bool { return len(value) == 1 && value[0] == 1 }

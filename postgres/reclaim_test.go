@@ -1,0 +1,308 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/netfault"
+	"github.com/go-locker/locker/internal/test/claims"
+	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/postgres"
+)
+
+// The server loses its unlogged tables. Holds go on with their tokens, nobody else gets in, and a
+// name that was free is granted after the grace.
+func TestHolds_surviveTheLossOfTheTable(t *testing.T) {
+	t.Parallel()
+	const ttl = 20 * time.Second
+	for name, start := range map[string]func(t *testing.T) (url string, lose func()){
+		"kill -9": func(t *testing.T) (string, func()) {
+			t.Helper()
+			s := testserver.Postgres(t)
+			return s.URL(), func() {
+				s.Kill()
+				s.Restart()
+			}
+		},
+		"promotion of an asynchronous standby": func(t *testing.T) (string, func()) {
+			t.Helper()
+			primary := testserver.Postgres(t)
+			r := &replication{primary, primary.Standby(), false}
+			r.follows(t)
+			url := strings.Replace(primary.URL(), primary.Addr(), primary.Addr()+","+r.standby.Addr(), 1)
+			return url, func() {
+				until(t, r.primary, replayed) // the standby has the TTL
+				r.primary.Kill()
+				ask(t, r.standby, "SELECT pg_promote()")
+			}
+		},
+		"restore from a backup": func(t *testing.T) (string, func()) {
+			t.Helper()
+			s := testserver.Postgres(t)
+			unlock(t, held(t, openURL(t, s.URL(), locker.WithTTL(ttl)), 1)...) // the TTL is in the backup
+			return s.URL(), s.Backup()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url, lose := start(t)
+			c, other := openURL(t, url, locker.WithTTL(ttl)), openURL(t, url, locker.WithTTL(ttl))
+			ms := held(t, c, 3)
+			var tokens []uint64
+			for _, m := range ms {
+				tokens = append(tokens, m.FencingToken())
+			}
+			lose()
+			lost, early := time.Now(), time.Time{}
+			fresh := async(func() error {
+				for {
+					err := other.Mutex("fresh").Lock(t.Context())
+					if err == nil || t.Context().Err() != nil {
+						early = time.Now()
+						return err
+					}
+				}
+			})
+			for time.Since(lost) < ttl*3/2 {
+				for i, m := range ms {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					require.Error(t, other.Mutex("hold"+string(rune('0'+i))).TryLock(ctx))
+					cancel()
+					require.Equal(t, tokens[i], m.FencingToken(), "the hold goes on")
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+			require.NoError(t, await(t, fresh))
+			assert.Greater(t, early.Sub(lost), ttl/2, "it might have been held")
+			unlock(t, ms...)
+			for i := range ms {
+				next := other.Mutex("hold" + string(rune('0'+i)))
+				require.NoError(t, next.Lock(t.Context()))
+				assert.Greater(t, next.FencingToken(), tokens[i])
+			}
+		})
+	}
+}
+
+// A hold that is given back in the grace, before it was renewed, is given back: Unlock succeeds,
+// and the name is free.
+func TestUnlock_inTheGrace(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t)
+	pool, _ := poolOf(t, s.URL())
+	c, err := postgres.New(pool, locker.WithTTL(time.Hour))
+	require.NoError(t, err)
+	m := held(t, c, 1)[0]
+	first := m.FencingToken()
+	s.Kill()
+	s.Restart()
+	pool.Reset() // a release on a connection of before would not be answered
+	other := openURL(t, s.URL(), locker.WithTTL(time.Minute))
+	require.ErrorIs(t, other.Mutex("hold0").TryLock(t.Context()), locker.ErrHeld)
+	eventually(t, "it is released", func() bool {
+		err := m.Unlock(t.Context())
+		require.NotErrorIs(t, err, locker.ErrLost)
+		require.NotErrorIs(t, err, locker.ErrNotHeld)
+		return err == nil
+	})
+	next := other.Mutex("hold0")
+	require.NoError(t, next.TryLock(t.Context()), "its row is known")
+	assert.Greater(t, next.FencingToken(), first)
+	require.ErrorIs(t, other.Mutex("another").TryLock(t.Context()), locker.ErrHeld, "it may be held for an hour")
+	unlock(t, next)
+	require.NoError(t, c.Close())
+	require.NoError(t, other.Close())
+	last := openURL(t, s.URL(), locker.WithTTL(5*time.Second)).Mutex("another")
+	eventually(t, "nobody is left who may hold it for an hour", func() bool { return last.TryLock(t.Context()) == nil })
+	unlock(t, last)
+}
+
+// A release was not answered, and another has been granted the lock since. Then the server loses
+// the table. The release that is tried again takes nothing from the one who holds.
+func TestRelease_notAnsweredBeforeTheLoss(t *testing.T) {
+	t.Parallel()
+	t.Run("of a hold", func(t *testing.T) { t.Parallel(); releaseBeforeTheLoss(t, false) })
+	t.Run("of a hold that it has reclaimed", func(t *testing.T) { t.Parallel(); releaseBeforeTheLoss(t, true) })
+}
+
+// beforeQuery calls a function, if there is one, before a statement is sent.
+type beforeQuery struct {
+	f atomic.Pointer[func(text string)]
+}
+
+func (b *beforeQuery) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	if f := b.f.Load(); f != nil {
+		(*f)(data.SQL)
+	}
+	return ctx
+}
+
+func (*beforeQuery) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func releaseBeforeTheLoss(t *testing.T, reclaims bool) {
+	t.Helper()
+	s := testserver.Postgres(t)
+	var queries beforeQuery
+	proxy, err := netfault.Start("127.0.0.1:0", s.Addr())
+	require.NoError(t, err)
+	t.Cleanup(proxy.Close)
+	driverAt := func(addr string) *postgres.Driver {
+		config, err := pgxpool.ParseConfig(strings.Replace(s.URL(), s.Addr(), addr, 1))
+		require.NoError(t, err)
+		config.MaxConns = 1
+		config.ConnConfig.Tracer = &queries
+		config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // it would not be answered
+		pool, err := pgxpool.NewWithConfig(t.Context(), config)
+		require.NoError(t, err)
+		t.Cleanup(pool.Close)
+		d := postgres.NewDriver(pool, "")
+		t.Cleanup(func() { _ = d.Close() })
+		return d
+	}
+	req := driver.Request{Name: "x", TTL: 2 * time.Minute}
+	direct := driverAt(s.Addr())
+	behind := driverAt(proxy.Addr())
+	prepared, err := claims.Take(t.Context(), behind, req)
+	require.NoError(t, err)
+	require.NoError(t, prepared.Release(t.Context()))
+	first, err := claims.Take(t.Context(), behind, req)
+	require.NoError(t, err)
+	if reclaims { // the release finds no row, and the one that follows the reclaim is not answered
+		execute(t, s.URL(), "TRUNCATE locker_locks")
+		var reclaimed atomic.Bool
+		drop := func(text string) {
+			if reclaimed.Load() {
+				proxy.DropReplies(true)
+			}
+			reclaimed.Store(strings.Contains(text, "INSERT INTO")) // no other statement of the driver does
+		}
+		queries.f.Store(&drop)
+	} else {
+		proxy.DropReplies(true)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	released := async(func() error { return first.Release(ctx) })
+	eventually(t, "it is released", func() bool {
+		return value[bool](t, s.URL(), "SELECT count(*) > 0 FROM locker_locks WHERE key = sha256('x') AND owner = ''")
+	})
+	queries.f.Store(nil)
+	cancel()
+	require.Error(t, await(t, released))
+	second, err := claims.Take(t.Context(), direct, req)
+	require.NoError(t, err)
+	s.Kill()
+	s.Restart()
+	proxy.DropReplies(false)
+	eventually(t, "the release is answered", func() bool {
+		err := first.Release(t.Context())
+		return err == nil || errors.Is(err, locker.ErrLost)
+	})
+	eventually(t, "the second still holds", func() bool {
+		err := second.Extend(t.Context(), req.TTL)
+		require.NotErrorIs(t, err, locker.ErrLost)
+		return err == nil
+	})
+	_, err = claims.Take(t.Context(), direct, req)
+	require.ErrorIs(t, err, driver.ErrHeld)
+}
+
+// A hold was ended by force, another was granted the lock, and then the server loses its tables,
+// before the first has heard of it. The first reclaims nothing.
+func TestForceRelease_beforeTheLoss(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t)
+	c, other := openURL(t, s.URL(), locker.WithTTL(time.Minute)), openURL(t, s.URL(), locker.WithTTL(time.Minute))
+	ms := held(t, c, 2)
+	var next []*locker.Mutex
+	for i := range ms {
+		name := "hold" + string(rune('0'+i))
+		state, err := other.Inspect(t.Context(), name)
+		require.NoError(t, err)
+		require.NoError(t, other.ForceRelease(t.Context(), name, state))
+		next = append(next, other.Mutex(name))
+		require.NoError(t, next[i].TryLock(t.Context()))
+	}
+	s.Kill()
+	s.Restart()
+	eventually(t, "it is lost", func() bool { return errors.Is(ms[0].Extend(t.Context()), locker.ErrLost) })
+	eventually(t, "so is the other", func() bool { return errors.Is(ms[1].Unlock(t.Context()), locker.ErrLost) })
+	for _, m := range next {
+		token := m.FencingToken()
+		eventually(t, "the other has it again", func() bool { return m.Extend(t.Context()) == nil })
+		assert.Equal(t, token, m.FencingToken())
+	}
+	unlock(t, next...)
+}
+
+// Many who wait for one name do not keep each other, or a hold of another name, from what is
+// theirs.
+func TestQueue_ofAThousand(t *testing.T) {
+	t.Parallel()
+	c := newClient(t, testserver.SharedPostgres(t).URL(), locker.WithTTL(20*time.Second))
+	idle := c.Mutex("idle")
+	require.NoError(t, idle.Lock(t.Context()))
+	token := idle.FencingToken()
+	ctx := withTimeout(t, 3*time.Minute)
+	var all []<-chan error
+	for range 1000 {
+		m := c.Mutex("x")
+		all = append(all, async(func() error {
+			if err := m.Lock(ctx); err != nil {
+				return err
+			}
+			return m.Unlock(ctx)
+		}))
+	}
+	for _, done := range all {
+		require.NoError(t, <-done)
+	}
+	require.Equal(t, token, idle.FencingToken())
+	require.NoError(t, idle.Unlock(t.Context()))
+}
+
+// An Unlock succeeds where notifications fail, and those who wait ask by themselves.
+func TestUnlock_whereNotifyFails(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t)
+	script(t, s.URL(), postgres.Schema(""))
+	execute(t, s.URL(), "CREATE ROLE app LOGIN")
+	execute(t, s.URL(), strings.ReplaceAll(pageLine(t, "GRANT SELECT"), "jobs.", "locker_"))
+	execute(t, s.URL(), "REVOKE EXECUTE ON FUNCTION pg_notify(text, text) FROM PUBLIC")
+	url := strings.Replace(s.URL(), "postgres@", "app@", 1)
+	c := openURL(t, url)
+	m, next := c.Mutex("x"), openURL(t, url).Mutex("x")
+	for range 2 {
+		require.NoError(t, m.Lock(t.Context()))
+		locked := waits(t, t.Context(), c, next, 1)
+		unlock(t, m)
+		require.NoError(t, await(t, locked))
+		unlock(t, next)
+	}
+}
+
+// A Driver listens while somebody waits, and not for ever.
+func TestListener_endsWhenNobodyWaits(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t)
+	c := openURL(t, s.URL())
+	m := c.Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	next := openURL(t, s.URL()).Mutex("x")
+	locked := waits(t, t.Context(), c, next, 1)
+	eventually(t, "it listens", func() bool { return value[bool](t, s.URL(), notified) })
+	unlock(t, m)
+	require.NoError(t, await(t, locked))
+	eventually(t, "it listens no more", func() bool { return !value[bool](t, s.URL(), notified) })
+	unlock(t, next)
+}
