@@ -114,6 +114,33 @@ func TestCounts_waiting(t *testing.T) {
 	assert.Zero(t, cost["GET"])
 }
 
+// Where many Clients wait, most of them do not ask when the lock is free, once they know how many
+// they are.
+func TestCounts_manyClientsWait(t *testing.T) {
+	f := newFake(t)
+	const clients, rounds = 50, 10
+	holds := make(chan *locker.Hold, clients)
+	for range clients {
+		client, err := locker.New(f.driver(t), locker.WithTTL(10*time.Minute))
+		require.NoError(t, err)
+		defer func() { _ = client.Close() }()
+		go func() {
+			if hold, err := client.Mutex("x").Acquire(t.Context()); err == nil {
+				holds <- hold
+			}
+		}()
+	}
+	handOver := func() {
+		for range rounds {
+			hold := <-holds
+			time.Sleep(100 * time.Millisecond) // the others have heard of it
+			require.NoError(t, hold.Unlock(t.Context()))
+		}
+	}
+	handOver()
+	assert.Less(t, f.sent(handOver)["PUT"], rounds*clients/2)
+}
+
 // The API server has applied a take, and its answer was lost.
 func TestAsk_afterATakeWhoseReplyWasLost(t *testing.T) {
 	f := newFake(t)
