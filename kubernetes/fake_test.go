@@ -37,6 +37,7 @@ type fake struct {
 	events   []event
 	requests map[string]int // by method, or WATCH
 
+	slow   time.Duration                                 // before a request is applied that is no watch
 	ahead  atomic.Int64                                  // nanoseconds, by which its clock is
 	refuse int                                           // a status with which it answers, as a proxy does, if that is not 0
 	lose   func(method string, applied bool) (lost bool) // breaks the connection, before the request is applied or after
@@ -62,6 +63,9 @@ func newFake(t testing.TB) *fake {
 func (f *fake) now() time.Time { return time.Now().Add(time.Duration(f.ahead.Load())) }
 
 func (f *fake) serve(w http.ResponseWriter, r *http.Request) {
+	if !r.URL.Query().Has("watch") {
+		time.Sleep(f.slow)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	_, name, _ := strings.Cut(r.URL.Path, "/leases")
