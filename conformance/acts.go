@@ -129,7 +129,7 @@ func (s *silence) idle(d time.Duration) error {
 // hush causes a fault of the servers, and returns when the backend is silent. From then on it is asked until undo is called, or the trial ends.
 func (e *env) hush(field string, fault func(TB) (undo func())) (s *silence, undo func(), err error) {
 	p := e.probe()
-	ctx, cancel := context.WithCancel(e.ctx)
+	ctx, cancel := context.WithCancel(e.Context())
 	s = &silence{field: field, broken: make(chan struct{})}
 	undo = e.harm(func(t TB) func() {
 		mend := fault(t)

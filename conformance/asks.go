@@ -164,7 +164,7 @@ func (e *env) passes() error {
 	if len(w.addresses()) == 0 {
 		return idle("Through", "a Locker was locked, and nobody had called via")
 	}
-	ctx, cancel := context.WithCancel(e.ctx)
+	ctx, cancel := context.WithCancel(e.Context())
 	defer cancel()
 	defer w.mend()
 	w.hold()

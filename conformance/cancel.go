@@ -54,7 +54,7 @@ func cancelledWaitLeavesNothing(e *env) {
 	name := e.name()
 	a, b, c := e.party("A", name, e.long), e.party("B", name, e.long), e.party("C", name, e.long)
 	a.take()
-	ctx, cancel := context.WithCancel(e.ctx)
+	ctx, cancel := context.WithCancel(e.Context())
 	done := b.start(ctx)
 	time.Sleep(settle)
 	cancel()
@@ -70,11 +70,11 @@ func gaveUpInTheQueue(e *env) {
 	name := e.name()
 	a, b, c := e.party("A", name, e.long), e.party("B", name, e.long), e.party("C", name, e.long)
 	a.take()
-	ctx, cancel := context.WithCancel(e.ctx)
+	ctx, cancel := context.WithCancel(e.Context())
 	defer cancel()
 	first := b.start(ctx)
 	time.Sleep(settle)
-	second := c.start(e.ctx)
+	second := c.start(e.Context())
 	time.Sleep(settle)
 	cancel()
 	e.gone(b, first)
@@ -103,7 +103,7 @@ func cancelledAnytime(e *env) {
 	}
 	looks := 1
 	byLook := func() error {
-		ctx := cancelledAtLook(e.ctx, looks)
+		ctx := cancelledAtLook(e.Context(), looks)
 		defer ctx.cancel()
 		err := a.lock(ctx)
 		if err == nil {

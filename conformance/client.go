@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/go-locker/locker/internal/tb"
 )
 
 var clientRows = []row{{
@@ -63,7 +65,7 @@ func renewalEnds(e *env) {
 func leaksNothing(e *env) {
 	others := goleak.IgnoreCurrent()
 	inner := *e
-	inner.scope = newScope(e.scope, e.fatalf)
+	inner.Scope = tb.Within(e, e.Fatalf)
 	name := e.name()
 	a, b := inner.party("A", name, e.long), inner.party("B", name, e.long)
 	for range 5 {
@@ -80,12 +82,12 @@ func leaksNothing(e *env) {
 	}
 	a.take()
 	waiter := make(chan error, 1)
-	ctx, cancel := context.WithCancel(e.ctx)
+	ctx, cancel := context.WithCancel(e.Context())
 	e.spawn(func() { waiter <- b.lock(ctx) })
 	time.Sleep(settle / 3)
 	cancel()
 	e.gone(b, waiter)
-	inner.cleanUp()
+	inner.End()
 	if err := goleak.Find(others); err != nil {
 		e.doubtf("after the Cleanups of New and Client: %v", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/tb"
 )
 
 // TB has the methods of a test that scenarios need. *testing.T implements it, and a command line can. Fatalf does not
@@ -254,8 +255,8 @@ func (h Harness) promising(t TB) Harness {
 	}
 	leave := enter(false)
 	defer leave()
-	s := newScope(t, t.Fatalf)
-	defer within(time.Minute, s.cleanUp)
+	s := tb.Within(t, t.Fatalf)
+	defer within(time.Minute, s.End)
 	if l, ok := h.New(s, freshName(), h.TTL).(guarantor); ok {
 		h.Promises = l.Guarantees()
 	}

@@ -50,7 +50,7 @@ type contest struct {
 // contend has each party lock and unlock again and again, in a goroutine of its own, and returns
 // the intervals in their order. Parties may share a Locker.
 func (e *env) contend(parties []*party, work func()) []interval {
-	ctx, cancel := context.WithTimeout(e.ctx, longest)
+	ctx, cancel := context.WithTimeout(e.Context(), longest)
 	defer cancel()
 	c := &contest{env: e, ctx: ctx, work: work, enough: time.Now().Add(contentionTime)}
 	c.left.Store(manyHolds)

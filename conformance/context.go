@@ -46,12 +46,12 @@ var contextRows = []row{{
 
 func endedContext(e *env) {
 	a, b := e.rivals(e.long, e.long)
-	ctx, cancel := context.WithCancelCause(e.ctx)
+	ctx, cancel := context.WithCancelCause(e.Context())
 	cancel(errStop)
 	err := a.lock(ctx)
 	a.want("Lock with a cancelled ctx", err, context.Canceled)
 	a.want("Lock with a cancelled ctx", err, errStop)
-	past, cancelPast := context.WithDeadline(e.ctx, time.Now().Add(-time.Second))
+	past, cancelPast := context.WithDeadline(e.Context(), time.Now().Add(-time.Second))
 	defer cancelPast()
 	a.want("Lock with a ctx whose deadline has passed", a.lock(past), context.DeadlineExceeded)
 	a.wantNoToken("after a Lock that failed")
@@ -98,13 +98,13 @@ func (e *env) early(a, b *party, err error) {
 }
 
 func cancelledWait(e *env) {
-	ctx, cancel := context.WithCancel(e.ctx)
+	ctx, cancel := context.WithCancel(e.Context())
 	defer cancel()
 	_ = e.interrupted(ctx, cancel)
 }
 
 func expiredWait(e *env) {
-	ctx, cancel := context.WithTimeout(e.ctx, 3*settle)
+	ctx, cancel := context.WithTimeout(e.Context(), 3*settle)
 	defer cancel()
 	err := e.interrupted(ctx, func() {})
 	if !errors.Is(err, context.DeadlineExceeded) {
@@ -113,7 +113,7 @@ func expiredWait(e *env) {
 }
 
 func interruptedMatchesCause(e *env) {
-	ctx, cancel := context.WithCancelCause(e.ctx)
+	ctx, cancel := context.WithCancelCause(e.Context())
 	defer cancel(nil)
 	err := e.interrupted(ctx, func() { cancel(errStop) })
 	for _, want := range []error{context.Canceled, errStop} {
@@ -124,7 +124,7 @@ func interruptedMatchesCause(e *env) {
 }
 
 func interruptedMatchesHeld(e *env) {
-	ctx, cancel := context.WithCancel(e.ctx)
+	ctx, cancel := context.WithCancel(e.Context())
 	defer cancel()
 	if err := e.interrupted(ctx, cancel); !errors.Is(err, locker.ErrHeld) {
 		e.doubtf("B's Lock, when ctx was cancelled while A held: %v; want an error that matches %q", says(err), locker.ErrHeld)
@@ -133,7 +133,7 @@ func interruptedMatchesHeld(e *env) {
 
 func holdOutlivesContext(e *env) {
 	a, b := e.rivals(e.long, e.long)
-	ctx, cancel := context.WithCancel(e.ctx)
+	ctx, cancel := context.WithCancel(e.Context())
 	defer cancel()
 	if err := a.lock(ctx); err != nil {
 		e.doubtf("A's Lock of a free lock: %v", err)

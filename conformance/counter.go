@@ -153,7 +153,7 @@ func fencedTime(h Harness) time.Duration { return max(someSeconds, 3*h.TTL) }
 // fencedCounter has many clients change two values, one of which is guarded. One of them pauses past its TTL, between
 // reading and writing, in each of its holds.
 func fencedCounter(e *env) {
-	ctx, cancel := context.WithTimeout(e.ctx, fencedTime(e.h))
+	ctx, cancel := context.WithTimeout(e.Context(), fencedTime(e.h))
 	defer cancel()
 	c := &count{env: e, ctx: ctx, bare: &register{}, guarded: &register{guarded: true}}
 	name := e.name()

@@ -83,9 +83,9 @@ func (e *env) waiterFails(fail func(*process)) {
 	ttl := e.lifetime(time.Second)
 	a, b, c := e.party("A", name, e.long), e.process("B", name, ttl), e.party("C", name, ttl)
 	a.take()
-	b.start(e.ctx)
+	b.start(e.Context())
 	time.Sleep(3 * settle) // it waits
-	served := c.start(e.ctx)
+	served := c.start(e.Context())
 	time.Sleep(settle)
 	fail(b)
 	a.release()

@@ -126,7 +126,7 @@ func extendKeeps(e *env) {
 	name, ttl := e.name(), e.lifetime(400*time.Millisecond) // a pause of the machine is not to end it
 	a, b := e.party("A", name, ttl), e.party("B", name, ttl)
 	a.take()
-	done := b.start(e.ctx)
+	done := b.start(e.Context())
 	for end := time.Now().Add(2 * ttl); time.Now().Before(end); {
 		a.prolong()
 		select {

@@ -44,7 +44,7 @@ func (h *handover) first() {
 	start := time.Now()
 	h.a.take()
 	h.queued = 2*time.Since(start) + time.Millisecond
-	done := h.b.start(h.ctx)
+	done := h.b.start(h.Context())
 	time.Sleep(h.queued)
 	start = time.Now()
 	h.a.drop()
@@ -56,9 +56,9 @@ func (h *handover) first() {
 }
 
 func (h *handover) round(moment int, queue bool) {
-	ctx, cancel := context.WithCancel(h.ctx)
+	ctx, cancel := context.WithCancel(h.Context())
 	if moment == byLook {
-		watched := cancelledAtLook(h.ctx, h.looks)
+		watched := cancelledAtLook(h.Context(), h.looks)
 		ctx, cancel = watched, watched.cancel
 	}
 	defer cancel()
@@ -111,7 +111,7 @@ func (h *handover) adapt(moment int, granted bool) {
 func (h *handover) pass() <-chan error {
 	done := make(chan error, 1)
 	h.spawn(func() {
-		err := h.c.lock(h.ctx)
+		err := h.c.lock(h.Context())
 		if err == nil {
 			err = h.c.unlock()
 		}

@@ -247,26 +247,3 @@ func TestRun_sideBySide(t *testing.T) {
 		t.Error("no three were under way at once")
 	}
 }
-
-// A trial that has failed is cleaned up by its body and by who waits for its verdict, at the same time: neither goes on before
-// servers run again.
-func TestScope_cleanUpTwice(t *testing.T) {
-	s := newScope(t, t.Fatalf)
-	began, proceed := make(chan struct{}), make(chan struct{})
-	var done atomic.Bool
-	s.Cleanup(func() {
-		close(began)
-		<-proceed
-		done.Store(true)
-	})
-	var wg sync.WaitGroup
-	wg.Go(s.cleanUp)
-	<-began
-	wg.Go(func() {
-		s.cleanUp()
-		assert.True(t, done.Load(), "it is still under way")
-	})
-	time.Sleep(20 * time.Millisecond)
-	close(proceed)
-	wg.Wait()
-}

@@ -137,7 +137,7 @@ func (e *env) lateTake(name string, ttl time.Duration, last, sent int) *wire {
 
 // lockUntil is Lock whose ctx ends when until returns.
 func (p *party) lockUntil(until func()) error {
-	ctx, cancel := context.WithCancelCause(p.env.ctx)
+	ctx, cancel := context.WithCancelCause(p.env.Context())
 	defer cancel(nil)
 	p.env.spawn(func() {
 		until()
@@ -148,7 +148,7 @@ func (p *party) lockUntil(until func()) error {
 
 // stranded waits until something is kept back. What follows on the same connection is lost then, and new connections pass.
 func (w *wire) stranded() {
-	for end := time.Now().Add(w.env.prompt); !w.held() && time.Now().Before(end) && w.env.ctx.Err() == nil; {
+	for end := time.Now().Add(w.env.prompt); !w.held() && time.Now().Before(end) && w.env.Context().Err() == nil; {
 		time.Sleep(time.Millisecond)
 	}
 	time.Sleep(settle / 2) // all of it is
@@ -212,7 +212,7 @@ func takeBreaksOff(e *env) {
 			a.release()
 			defer w.mend()
 			w.holdLast(sent-passed, sent)
-			ctx, cancel := context.WithCancel(e.ctx)
+			ctx, cancel := context.WithCancel(e.Context())
 			defer cancel()
 			done := a.start(ctx)
 			for end := time.Now().Add(e.prompt); !w.held() && time.Now().Before(end); {

@@ -169,7 +169,7 @@ func (w *wire) mend() {
 
 // attempt calls Lock and ends its ctx after a while, which is bound to fail it.
 func (p *party) attempt(what string) {
-	ctx, cancel := context.WithCancelCause(p.env.ctx)
+	ctx, cancel := context.WithCancelCause(p.env.Context())
 	defer cancel(nil)
 	stop := time.AfterFunc(settle, func() { cancel(errStop) })
 	defer stop.Stop()

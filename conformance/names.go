@@ -151,7 +151,7 @@ func namesAtOnce(e *env) {
 		names[i] = fmt.Sprint(stem, "-", i)
 		held[names[i]] = of("A", names[i])
 	}
-	ctx, cancel := context.WithTimeout(e.ctx, e.patience)
+	ctx, cancel := context.WithTimeout(e.Context(), e.patience)
 	defer cancel()
 	for i, name := range names {
 		done[i] = held[name].start(ctx)

@@ -143,7 +143,7 @@ func (s *simulation) revoke(rng *rand.Rand) *injection {
 	done, found := make(chan struct{}), false
 	s.spawn(func() {
 		defer close(done)
-		s.h.Faults.Revoke(&refusing{scope: s.scope}, b.player.name)
+		s.h.Faults.Revoke(&refusing{TB: s}, b.player.name)
 		found = true
 	})
 	<-done

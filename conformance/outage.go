@@ -131,7 +131,7 @@ func outage(e *env) {
 	a.take() // there is a connection
 	a.release()
 	restart := e.kill()
-	ctx, cancel := context.WithTimeoutCause(e.ctx, down, errStop)
+	ctx, cancel := context.WithTimeoutCause(e.Context(), down, errStop)
 	defer cancel()
 	start := time.Now()
 	err := a.lock(ctx)
@@ -145,7 +145,7 @@ func outage(e *env) {
 	case took > down+e.prompt:
 		e.doubtf("A's Lock took %v, with a ctx of %v", took, down)
 	}
-	if err := a.tryLock(e.ctx); !IsSkip(err) && (err == nil || errors.Is(err, locker.ErrHeld)) {
+	if err := a.tryLock(e.Context()); !IsSkip(err) && (err == nil || errors.Is(err, locker.ErrHeld)) {
 		e.failf("A's TryLock, when nobody had the lock and no server ran: %v; want an error, and not ErrHeld", says(err))
 	}
 	restart()
@@ -156,7 +156,7 @@ func outage(e *env) {
 // afterOutage takes the lock, whatever the outage has left behind. Clients may need a while, and errors, to see that it is over.
 func (p *party) afterOutage(what string) {
 	limit := p.env.long + p.env.patience + p.env.grace
-	ctx, cancel := context.WithTimeout(p.env.ctx, limit)
+	ctx, cancel := context.WithTimeout(p.env.Context(), limit)
 	defer cancel()
 	if err := p.lockAtLast(ctx); err != nil {
 		p.env.doubtf("%s, but for %v %s did not get the lock: %v", what, limit, p.who, err)
@@ -206,7 +206,7 @@ func lockAfterRestart(e *env) {
 	ttl := e.lifetime(time.Second)
 	a, b, c := e.party("A", name, ttl), e.party("B", name, ttl), e.party("C", name, ttl)
 	a.take()
-	waiting := b.start(e.ctx)
+	waiting := b.start(e.Context())
 	time.Sleep(settle)
 	restart := e.kill()
 	time.Sleep(down)
@@ -238,7 +238,7 @@ func (e *env) survives(befalls func()) {
 	if !time.Now().Before(until) {
 		e.doubtf("what befell the backend took longer than A's hold, %v", ttl)
 	}
-	ctx, cancel := context.WithDeadline(e.ctx, until.Add(-pause))
+	ctx, cancel := context.WithDeadline(e.Context(), until.Add(-pause))
 	defer cancel()
 	e.spawn(func() {
 		if c.lockAtLast(ctx) == nil {
@@ -333,7 +333,7 @@ func revokedUnderWaiter(e *env) {
 	a, b := e.rivals(e.long, e.long)
 	a.take()
 	token := a.token()
-	waiting := b.start(e.ctx)
+	waiting := b.start(e.Context())
 	time.Sleep(settle)
 	e.revoke(a.name)
 	b.granted(waiting, e.long+e.patience, "A's hold, with a TTL of %v, was ended at the server", e.long)

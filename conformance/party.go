@@ -134,13 +134,13 @@ func (p *party) tryLock(ctx context.Context) error {
 	}))
 }
 
-func (p *party) unlock() error { return p.unlockWith(p.env.ctx) }
+func (p *party) unlock() error { return p.unlockWith(p.env.Context()) }
 
 func (p *party) unlockWith(ctx context.Context) error {
 	return p.call("Unlock", p.env.patience+p.ttl, func() error { return p.l.Unlock(ctx) })
 }
 
-func (p *party) extend() error { return p.extendWith(p.env.ctx) }
+func (p *party) extend() error { return p.extendWith(p.env.Context()) }
 
 func (p *party) extendWith(ctx context.Context) error {
 	return p.noted(func() error {
@@ -188,7 +188,7 @@ func (p *party) deadline() time.Time {
 
 // lockWithin is Lock that gives up after d.
 func (p *party) lockWithin(d time.Duration) error {
-	ctx, cancel := context.WithTimeout(p.env.ctx, d)
+	ctx, cancel := context.WithTimeout(p.env.Context(), d)
 	defer cancel()
 	return p.lock(ctx)
 }

@@ -196,7 +196,7 @@ func (p *player) renew() error {
 	if p.chance(0.1) {
 		limit = p.upTo(5 * time.Millisecond)
 	}
-	return p.record(p.env.ctx, limit, history.OpExtend, p.l.Extend)
+	return p.record(p.env.Context(), limit, history.OpExtend, p.l.Extend)
 }
 
 // giveBack unlocks. Where holds are long, and it may take a TTL until the lock is free, it often does not wait for
@@ -219,7 +219,7 @@ func (p *player) holdless(err error) {
 	}
 	switch p.rng.IntN(40) {
 	case 0:
-		_ = p.giveBack(p.env.ctx)
+		_ = p.giveBack(p.env.Context())
 	case 1:
 		_ = p.renew()
 	case 2, 3, 4, 5:

@@ -88,7 +88,7 @@ func TestExec_ofAProgramWhoseAnswersAreBroken(t *testing.T) {
 	} {
 		err := fatalOf(t, func(e *env) {
 			h := Exec(e, shellProgram(inTurn(plainHello, opened, answer)+"exec cat >/dev/null"))
-			e.failf("Lock returned %v", h.New(e, "x", time.Second).Lock(e.ctx))
+			e.failf("Lock returned %v", h.New(e, "x", time.Second).Lock(e.Context()))
 		})
 		var bad *fatalError
 		require.ErrorAs(t, err, &bad, "%s: it is not the lock's fault", answer)
@@ -153,7 +153,7 @@ func TestRemote_answersInAnyOrder(t *testing.T) {
 		`read a; read b; echo '{"id":3,"result":"not-held"}'; echo '{"id":2,"result":"ok"}'; exec cat >/dev/null`
 	err := fatalOf(t, func(e *env) {
 		p := e.using(Exec(e, shellProgram(lines)).New(e, "x", time.Second), "A", "x", time.Second)
-		locked := p.start(e.ctx)
+		locked := p.start(e.Context())
 		time.Sleep(settle)
 		p.want("Unlock", p.unlock(), resultOf(stdio.Answer{Result: stdio.NotHeld}))
 		if err := <-locked; err != nil {

@@ -149,7 +149,7 @@ func readersKeepWriterOut(e *env) {
 	a, b, w := e.rwTrio()
 	a.share()
 	b.share()
-	done := w.startLock(e.ctx)
+	done := w.startLock(e.Context())
 	a.keepsOut(w, "Lock", done)
 	a.release()
 	b.keepsOut(w, "Lock", done)
@@ -163,7 +163,7 @@ func writerKeepsReadersOut(e *env) {
 	w, a, b := e.rwTrio()
 	w.take()
 	w.excludesShare(a)
-	first, second := a.startShare(e.ctx), b.startShare(e.ctx)
+	first, second := a.startShare(e.Context()), b.startShare(e.Context())
 	w.keepsOut(a, "RLock", first)
 	w.keepsOut(b, "RLock", second)
 	w.release()
@@ -231,7 +231,7 @@ func upgradeRefused(e *env) {
 	if took := time.Since(start); err == nil || took > e.prompt {
 		e.doubtf("the Lock of A, whose own hold is a share, returned after %v: %s; want an error at once", took, says(err))
 	}
-	if err := a.tryLock(e.ctx); err == nil {
+	if err := a.tryLock(e.Context()); err == nil {
 		e.doubtf("the TryLock of A, whose own hold is a share, succeeded")
 	}
 	a.prolong()
@@ -291,16 +291,16 @@ func downgradeAdmitsReaders(e *env) {
 	a, b, c, w := all[0], all[1], all[2], all[3]
 	a.mayDowngrade()
 	a.take()
-	first, second := b.startShare(e.ctx), c.startShare(e.ctx)
+	first, second := b.startShare(e.Context()), c.startShare(e.Context())
 	var writer <-chan error
 	if e.ordered() {
-		writer = w.startLock(e.ctx)
+		writer = w.startLock(e.Context())
 	}
 	a.weaken()
 	b.granted(first, e.prompt, "A has made its hold a share")
 	c.granted(second, e.prompt, "A has made its hold a share")
 	if writer == nil {
-		writer = w.startLock(e.ctx)
+		writer = w.startLock(e.Context())
 	}
 	a.keepsOut(w, "Lock", writer)
 	a.release()
@@ -315,10 +315,10 @@ func downgradeAdmitsNoWriter(e *env) {
 	a, b, w := e.rwTrio()
 	a.mayDowngrade()
 	a.take()
-	writer := w.startLock(e.ctx)
+	writer := w.startLock(e.Context())
 	var reader <-chan error
 	if e.ordered() {
-		reader = b.startShare(e.ctx)
+		reader = b.startShare(e.Context())
 	}
 	a.weaken()
 	a.keepsOut(w, "Lock", writer)

@@ -76,7 +76,7 @@ func takeAnsweredLate(e *env) {
 	a.take()
 	a.release()
 	w.loseReplies()
-	done := a.start(e.ctx)
+	done := a.start(e.Context())
 	time.Sleep(settle)
 	w.mend()
 	limit := ttl + slack(ttl) + e.prompt
@@ -103,7 +103,7 @@ func takeMeetsItself(e *env) {
 	a.release()
 	w.loseReplies()
 	start := time.Now()
-	done := a.start(e.ctx)
+	done := a.start(e.Context())
 	time.Sleep(settle)
 	w.mend()
 	select {
@@ -188,7 +188,7 @@ func extendUnanswered(e *env) {
 	a.take()
 	token, deadline := a.token(), a.deadline()
 	w.loseReplies()
-	ctx, cancel := context.WithTimeout(e.ctx, settle)
+	ctx, cancel := context.WithTimeout(e.Context(), settle)
 	defer cancel()
 	start := time.Now()
 	err := a.call("Extend", e.patience+ttl, func() error { return a.l.Extend(ctx) })

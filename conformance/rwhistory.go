@@ -58,7 +58,7 @@ func (e *env) readWriteHistory(seed uint64) {
 	defer tidy()
 	h := &history.History{Seed: seed, Demand: history.Undisturbed}
 	players, holds := e.rwPlayers(h), new(atomic.Int64)
-	ctx, cancel := context.WithTimeout(e.ctx, contentionTime)
+	ctx, cancel := context.WithTimeout(e.Context(), contentionTime)
 	defer cancel()
 	h.Begin()
 	var wg sync.WaitGroup

@@ -81,14 +81,14 @@ func (p *rwParty) rlock(ctx context.Context) error {
 }
 
 func (p *rwParty) rlockWithin(d time.Duration) error {
-	ctx, cancel := context.WithTimeout(p.env.ctx, d)
+	ctx, cancel := context.WithTimeout(p.env.Context(), d)
 	defer cancel()
 	return p.rlock(ctx)
 }
 
 func (p *rwParty) tryRLock() error {
 	return p.noted(func() error {
-		return p.call("TryRLock", p.env.patience, func() error { return p.rw.TryRLock(p.env.ctx) })
+		return p.call("TryRLock", p.env.patience, func() error { return p.rw.TryRLock(p.env.Context()) })
 	})
 }
 
@@ -179,7 +179,7 @@ func (p *rwParty) mayDowngrade() {
 }
 
 func (p *rwParty) downgrade() error {
-	return p.call("Downgrade", p.env.patience+p.ttl, func() error { return p.l.(Downgrader).Downgrade(p.env.ctx) })
+	return p.call("Downgrade", p.env.patience+p.ttl, func() error { return p.l.(Downgrader).Downgrade(p.env.Context()) })
 }
 
 // weaken downgrades what is held alone.

@@ -80,13 +80,13 @@ var readWriteQueueRows = []row{{
 func readersWaitForWriter(e *env) {
 	a, b, w := e.rwTrio()
 	a.share()
-	writer := w.startLock(e.ctx)
+	writer := w.startLock(e.Context())
 	err := b.tryRLock()
 	if err == nil {
 		e.doubtf("B's TryRLock succeeded while C waits for the lock")
 	}
 	b.want("TryRLock while C waits for the lock", err, locker.ErrHeld)
-	reader := b.startShare(e.ctx)
+	reader := b.startShare(e.Context())
 	b.queued(reader, "C, who waits for A")
 	a.release()
 	w.granted(writer, e.prompt, "A, the only one with a share, has unlocked")
@@ -103,10 +103,10 @@ func runIsLetIn(e *env) {
 	first.take()
 	var readers []<-chan error
 	for _, p := range run {
-		readers = append(readers, p.startShare(e.ctx))
+		readers = append(readers, p.startShare(e.Context()))
 	}
-	writer := second.startLock(e.ctx)
-	reader := last.startShare(e.ctx)
+	writer := second.startLock(e.Context())
+	reader := last.startShare(e.Context())
 	first.release()
 	if newcomer.tryRLock() == nil {
 		e.doubtf("%s's TryRLock succeeded while %s waits for the lock", newcomer.who, second.who)
@@ -141,7 +141,7 @@ func (p *rwParty) stream(ctx context.Context, lock func(context.Context) error, 
 func readersStarveNobody(e *env) {
 	all := e.rwParties(6)
 	w, readers := all[0], all[1:]
-	ctx, cancel := context.WithCancel(e.ctx)
+	ctx, cancel := context.WithCancel(e.Context())
 	defer cancel()
 	for _, p := range readers {
 		e.spawn(func() { p.stream(ctx, p.rlock, settle/2) })
@@ -156,7 +156,7 @@ func readersStarveNobody(e *env) {
 func writersStarveNobody(e *env) {
 	all := e.rwParties(5)
 	r, writers := all[0], all[1:]
-	ctx, cancel := context.WithCancel(e.ctx)
+	ctx, cancel := context.WithCancel(e.Context())
 	defer cancel()
 	for _, p := range writers {
 		e.spawn(func() { p.stream(ctx, p.lock, settle/10) })
@@ -171,10 +171,10 @@ func writersStarveNobody(e *env) {
 func writerGivesUp(e *env) {
 	a, b, w := e.rwTrio()
 	a.share()
-	ctx, cancel := context.WithCancel(e.ctx)
+	ctx, cancel := context.WithCancel(e.Context())
 	defer cancel()
 	writer := w.startLock(ctx)
-	reader := b.startShare(e.ctx)
+	reader := b.startShare(e.Context())
 	cancel()
 	e.gone(w.party, writer)
 	b.granted(reader, e.prompt, "A has a share, and C, who waited for the lock before B, gave up")
@@ -187,10 +187,10 @@ func writerGivesUpBeforeAnother(e *env) {
 	all := e.rwParties(5)
 	a, first, b, second, last := all[0], all[1], all[2], all[3], all[4]
 	a.share()
-	ctx, cancel := context.WithCancel(e.ctx)
+	ctx, cancel := context.WithCancel(e.Context())
 	defer cancel()
-	writer, reader := first.startLock(ctx), b.startShare(e.ctx)
-	next, behind := second.startLock(e.ctx), last.startShare(e.ctx)
+	writer, reader := first.startLock(ctx), b.startShare(e.Context())
+	next, behind := second.startLock(e.Context()), last.startShare(e.Context())
 	cancel()
 	e.gone(first.party, writer)
 	b.granted(reader, e.prompt, "A has a share, and B, who waited for the lock before C, gave up")
@@ -213,7 +213,7 @@ func expiryLetsIn(e *env) {
 	w.take()
 	for i := range run {
 		run[i] = e.rwParty(fmt.Sprintf("reader %d", i+1), name, e.long)
-		readers[i] = run[i].startShare(e.ctx)
+		readers[i] = run[i].startShare(e.Context())
 	}
 	for i, p := range run {
 		p.granted(readers[i], ttl+slack(ttl), "W took the lock for %v and was heard of no more", ttl)
@@ -229,9 +229,9 @@ func killedWriter(e *env) {
 	name, ttl := e.name(), e.lifetime(time.Second)
 	a, w, c := e.rwParty("A", name, 2*e.long), e.process("B", name, ttl), e.rwParty("C", name, ttl)
 	a.share()
-	w.start(e.ctx)
+	w.start(e.Context())
 	time.Sleep(3 * settle) // it waits
-	reader := c.startShare(e.ctx)
+	reader := c.startShare(e.Context())
 	w.kill()
 	c.granted(reader, ttl+slack(ttl)+2*time.Second, "A has a share, and B, which waited for the lock before it with a TTL of %v, is killed", ttl)
 	c.release()
@@ -244,11 +244,11 @@ func readerGivesUp(e *env) {
 	all := e.rwParties(5)
 	a, b, w, neighbours := all[0], all[1], all[2], all[3:]
 	a.take()
-	ctx, cancel := context.WithCancel(e.ctx)
+	ctx, cancel := context.WithCancel(e.Context())
 	defer cancel()
-	before := neighbours[0].startShare(e.ctx)
+	before := neighbours[0].startShare(e.Context())
 	reader := b.startShare(ctx)
-	behind := neighbours[1].startShare(e.ctx)
+	behind := neighbours[1].startShare(e.Context())
 	cancel()
 	e.gone(b.party, reader)
 	a.release()

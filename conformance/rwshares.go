@@ -59,7 +59,7 @@ func (e *env) expiresBeside() {
 	a, b, w := e.rwParty("A", name, ttl), e.rwParty("B", name, e.long), e.rwParty("C", name, e.long)
 	a.share()
 	b.share()
-	done := w.startLock(e.ctx)
+	done := w.startLock(e.Context())
 	b.prolong()
 	b.release()
 	w.granted(done, ttl+slack(ttl), "A took a share for %v and was heard of no more, B has unlocked", ttl)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/stdio"
+	"github.com/go-locker/locker/internal/tb"
 )
 
 // servedEnv is set in the processes that the suite starts.
@@ -56,8 +57,8 @@ func Serve(newLocker func(t TB, name string, ttl time.Duration) locker.Locker) {
 func ServeLocks(in io.Reader, out io.Writer, name string, h Harness) error {
 	s := newServer(out, h)
 	hello := stdio.Hello{Name: name, Capabilities: []string{stdio.CanLock, stdio.CanUnlock, stdio.CanExtend, stdio.CanToken, stdio.CanCancel, stdio.CanExpire}}
-	err := s.tb.run(func(t TB) {
-		l := h.New(t, freshName(), h.TTL)
+	err := s.tb.Run(func() {
+		l := h.New(s.tb, freshName(), h.TTL)
 		if _, ok := l.(tryLocker); ok {
 			hello.Capabilities = append(hello.Capabilities, stdio.CanTry)
 		}
@@ -74,7 +75,7 @@ func ServeLocks(in io.Reader, out io.Writer, name string, h Harness) error {
 		hello.Promises = promisesInWords(promises)
 	})
 	if err != nil {
-		s.tb.end()
+		s.tb.End()
 		return err
 	}
 	if h.Client != nil {
@@ -85,8 +86,9 @@ func ServeLocks(in io.Reader, out io.Writer, name string, h Harness) error {
 
 // server answers the suite.
 type server struct {
-	h  Harness
-	tb *servedTB
+	h    Harness
+	tb   *tb.Scope
+	stop context.CancelFunc // ends the context of tb
 
 	writing sync.Mutex
 	out     io.Writer
@@ -103,7 +105,7 @@ type server struct {
 // served is a Locker, and what ends with it.
 type served struct {
 	locker.Locker
-	tb *servedTB
+	tb *tb.Scope
 }
 
 // clientKey is what Lockers of one client have in common.
@@ -113,8 +115,9 @@ type clientKey struct {
 }
 
 func newServer(out io.Writer, h Harness) *server {
+	ctx, stop := context.WithCancel(context.Background())
 	return &server{
-		h: h, tb: newServedTB(context.Background()), out: out, lockers: map[string]*served{},
+		h: h, tb: servedScope(ctx), stop: stop, out: out, lockers: map[string]*served{},
 		calls: map[uint64]context.CancelFunc{}, clients: map[clientKey]func(string) locker.Locker{},
 	}
 }
@@ -134,9 +137,9 @@ func (s *server) serve(in io.Reader, hello stdio.Hello) error {
 			err = fmt.Errorf("a line that is no request: %s: %w", stdio.Shown(lines.Bytes()), err)
 		}
 	}
-	s.tb.cancel()
+	s.stop()
 	s.under.Wait()
-	s.tb.end()
+	s.tb.End()
 	why := lines.Err()
 	if errors.Is(why, bufio.ErrTooLong) {
 		why = fmt.Errorf("a request is a line of more than %d bytes", stdio.LongestLine)
@@ -165,9 +168,9 @@ func (s *server) take(r stdio.Request) {
 		s.write(stdio.Answer{ID: r.ID, Result: stdio.OK})
 		return
 	}
-	ctx, cancel := context.WithCancel(s.tb.ctx)
+	ctx, cancel := context.WithCancel(s.tb.Context())
 	if r.Limit != nil {
-		ctx, cancel = context.WithTimeout(s.tb.ctx, time.Duration(*r.Limit)*time.Millisecond)
+		ctx, cancel = context.WithTimeout(s.tb.Context(), time.Duration(*r.Limit)*time.Millisecond)
 	}
 	s.mu.Lock()
 	s.calls[r.ID] = cancel

@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/stdio"
+	"github.com/go-locker/locker/internal/tb"
 )
 
 // answer does what a request asks for.
@@ -38,7 +36,7 @@ func (s *server) answer(ctx context.Context, r stdio.Request) stdio.Answer {
 		s.mu.Lock()
 		delete(s.lockers, r.Locker)
 		s.mu.Unlock()
-		l.tb.end()
+		l.tb.End()
 		return answerOf(nil)
 	default:
 		return l.more(ctx, r.Op)
@@ -93,8 +91,8 @@ func (s *server) open(r stdio.Request) error {
 	if r.Name == nil {
 		return errors.New("no name of a lock")
 	}
-	l := &served{tb: newServedTB(s.tb.ctx)}
-	err := l.tb.run(func(t TB) { l.Locker = s.make(t, *r.Name, time.Duration(r.TTL)*time.Millisecond, r.Renew) })
+	l := &served{tb: servedScope(s.tb.Context())}
+	err := l.tb.Run(func() { l.Locker = s.make(l.tb, *r.Name, time.Duration(r.TTL)*time.Millisecond, r.Renew) })
 	switch rw, ok := l.Locker.(RWLocker); {
 	case err != nil:
 	case l.Locker == nil:
@@ -105,7 +103,7 @@ func (s *server) open(r stdio.Request) error {
 		l.Locker = sharing{rw}
 	}
 	if err != nil {
-		l.tb.end()
+		l.tb.End()
 		return err
 	}
 	s.mu.Lock()
@@ -114,7 +112,7 @@ func (s *server) open(r stdio.Request) error {
 		return fmt.Errorf("the Locker %q is open already", r.Locker)
 	}
 	s.lockers[r.Locker] = l
-	s.tb.Cleanup(l.tb.end)
+	s.tb.Cleanup(l.tb.End)
 	return nil
 }
 
@@ -130,7 +128,7 @@ func (s *server) make(t TB, name string, ttl time.Duration, renew bool) locker.L
 	key := clientKey{ttl, renew}
 	of := s.clients[key]
 	if of == nil {
-		err := s.tb.run(func(t TB) { of = s.h.Client(t, ttl, renew) })
+		err := s.tb.Run(func() { of = s.h.Client(s.tb, ttl, renew) })
 		if err != nil {
 			t.Fatalf("%v", err)
 		}
@@ -166,69 +164,7 @@ func promisesOf(words map[string]string) locker.Guarantees {
 	return promises
 }
 
-// servedTB is the TB of a process's Lockers.
-type servedTB struct {
-	ctx    context.Context
-	cancel context.CancelFunc
-
-	mu       sync.Mutex
-	fatal    error
-	cleanups []func()
-}
-
-func newServedTB(parent context.Context) *servedTB {
-	t := &servedTB{}
-	t.ctx, t.cancel = context.WithCancel(parent)
-	return t
-}
-
-// Helper does nothing: there are no lines of test code to show.
-func (t *servedTB) Helper() {}
-
-// Logf is for people.
-func (t *servedTB) Logf(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
-
-// Context ends before the Cleanup functions run.
-func (t *servedTB) Context() context.Context { return t.ctx }
-
-// Fatalf ends the calling goroutine.
-func (t *servedTB) Fatalf(format string, args ...any) {
-	t.mu.Lock()
-	t.fatal = fmt.Errorf(format, args...)
-	t.mu.Unlock()
-	runtime.Goexit()
-}
-
-// run runs f, and returns what it called Fatalf with.
-func (t *servedTB) run(f func(TB)) error {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f(t)
-	}()
-	<-done
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	err := t.fatal
-	t.fatal = nil
-	return err
-}
-
-// Cleanup has f called at the end, last in, first out.
-func (t *servedTB) Cleanup(f func()) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.cleanups = append(t.cleanups, f)
-}
-
-// end may be called again.
-func (t *servedTB) end() {
-	t.cancel()
-	t.mu.Lock()
-	cleanups := t.cleanups
-	t.cleanups = nil
-	t.mu.Unlock()
-	for _, f := range slices.Backward(cleanups) {
-		f()
-	}
+// servedScope returns the TB of a process's Lockers.
+func servedScope(parent context.Context) *tb.Scope {
+	return tb.New(parent, func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) })
 }

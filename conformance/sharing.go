@@ -39,7 +39,7 @@ func waitDoesNotDisturb(e *env) {
 	a.take()
 	token := a.token()
 	other := sharers(a)[1]
-	ctx, cancel := context.WithCancel(e.ctx)
+	ctx, cancel := context.WithCancel(e.Context())
 	defer cancel()
 	done := other.start(ctx)
 	select {

@@ -62,7 +62,7 @@ var silenceRows = []row{{
 // interrupt makes a call while the server is silent and cancels its ctx, with a cause, after a moment. It returns the
 // error of the call, and whether the ctx had ended by then: a client's own time-out may be short.
 func (e *env) interrupt(op string, call func(context.Context) error) (err error, cancelled bool) {
-	ctx, cancel := context.WithCancelCause(e.ctx)
+	ctx, cancel := context.WithCancelCause(e.Context())
 	defer cancel(nil)
 	done := make(chan error, 1)
 	e.spawn(func() { done <- call(ctx) })

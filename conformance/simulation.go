@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/internal/history"
+	"github.com/go-locker/locker/internal/tb"
 
 	"github.com/go-locker/locker"
 )
@@ -229,9 +230,8 @@ func (s *simulation) over() bool { return s.going.Err() != nil }
 // scoped returns an env for one history of several. What is made for it ends with tidy.
 func (e *env) scoped() (_ *env, tidy func()) {
 	inner := *e
-	inner.scope = newScope(e.scope, e.fatalf)
-	scope := inner.scope
-	tidy = func() { within(time.Minute, scope.cleanUp) }
+	inner.Scope = tb.Within(e, e.Fatalf)
+	tidy = func() { within(time.Minute, inner.End) }
 	e.Cleanup(tidy)
 	return &inner, tidy
 }
@@ -268,7 +268,7 @@ func (s *simulation) serves() {
 
 // runClients has all clients, and the faults, go on until the time is up.
 func (s *simulation) runClients() {
-	ctx, cancel := context.WithTimeout(s.ctx, extra*s.lasts)
+	ctx, cancel := context.WithTimeout(s.Context(), extra*s.lasts)
 	defer cancel()
 	s.going = ctx
 	s.Begin()
@@ -292,7 +292,7 @@ func (s *simulation) runClients() {
 	}
 	cancel()
 	wg.Wait()
-	if s.ctx.Err() != nil {
+	if s.Context().Err() != nil {
 		s.failf("the scenario was ended") // by one who has said why
 	}
 }

@@ -98,7 +98,7 @@ func tokensRiseOnRetake(e *env) {
 	a := e.party("A", e.name(), e.long)
 	var tokens sequence
 	for i := range 10 {
-		if i%2 == 0 || a.tryLock(e.ctx) != nil {
+		if i%2 == 0 || a.tryLock(e.Context()) != nil {
 			a.take()
 		}
 		tokens.next(a, fmt.Sprintf("hold %d", i+1))

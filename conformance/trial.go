@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/tb"
 )
 
 // row is a line of the suite's table.
@@ -176,7 +176,7 @@ func (e *fatalError) Error() string { return e.message }
 // env is one trial of a scenario: what its body works with. It is the TB of what the harness makes for
 // it, which ends with the trial.
 type env struct {
-	*scope
+	*tb.Scope
 	h       Harness
 	row     row
 	verdict chan error // holds the first
@@ -204,7 +204,7 @@ func newEnv(t TB, h Harness) *env {
 	if h.Grace {
 		e.grace = 2 * e.long
 	}
-	e.scope = newScope(t, func(format string, args ...any) {
+	e.Scope = tb.Within(t, func(format string, args ...any) {
 		e.end(&fatalError{fmt.Sprintf(format, args...)})
 		runtime.Goexit()
 	})
@@ -230,9 +230,9 @@ func (e *env) end(verdict error) {
 
 // close ends what the trial has begun. Each step is bounded: the Locker may hang.
 func (e *env) close() {
-	e.cancel()
+	e.Cancel()
 	within(2*time.Second, e.others.Wait)
-	within(time.Minute, e.cleanUp) // servers may have to be started again
+	within(time.Minute, e.End) // servers may have to be started again
 }
 
 func within(limit time.Duration, f func()) {
@@ -270,77 +270,9 @@ func (e *env) skip(reason string) {
 // spawn runs f in a goroutine that the trial's end waits for.
 func (e *env) spawn(f func()) { e.others.Go(f) }
 
-// scope is a TB whose life ends before that of the TB it is made of.
-type scope struct {
-	TB
-	ctx    context.Context
-	cancel context.CancelFunc
-	fatalf func(format string, args ...any)
-
-	cleaning sync.Mutex
-	mu       sync.Mutex
-	ended    bool
-	cleanups []func()
-}
-
-func newScope(t TB, fatalf func(string, ...any)) *scope {
-	s := &scope{TB: t, fatalf: fatalf}
-	s.ctx, s.cancel = context.WithCancel(t.Context())
-	return s
-}
-
-// Context ends before the cleanups run, as that of package testing does.
-func (s *scope) Context() context.Context { return s.ctx }
-
-// Fatalf ends the calling goroutine, and the trial.
-func (s *scope) Fatalf(format string, args ...any) { s.fatalf(format, args...) }
-
-// Logf is dropped after the end: package testing would panic, and a goroutine may have been left behind.
-func (s *scope) Logf(format string, args ...any) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.ended {
-		s.TB.Helper()
-		s.TB.Logf(format, args...)
-	}
-}
-
-// Cleanup has f called at the end of the scope, last in, first out.
-func (s *scope) Cleanup(f func()) {
-	s.mu.Lock()
-	ended := s.ended
-	if !ended {
-		s.cleanups = append(s.cleanups, f)
-	}
-	s.mu.Unlock()
-	if ended { // a goroutine was left behind
-		f()
-	}
-}
-
-// cleanUp returns when all is done, also what another call of it has begun.
-func (s *scope) cleanUp() {
-	s.cancel()
-	s.cleaning.Lock()
-	defer s.cleaning.Unlock()
-	for {
-		s.mu.Lock()
-		last := len(s.cleanups) - 1
-		if last < 0 {
-			s.ended = true
-			s.mu.Unlock()
-			return
-		}
-		f := s.cleanups[last]
-		s.cleanups = s.cleanups[:last]
-		s.mu.Unlock()
-		f()
-	}
-}
-
 // refusing is a scope whose Fatalf is an answer, and ends the calling goroutine alone.
 type refusing struct {
-	*scope
+	TB
 	why string
 }
 
@@ -352,7 +284,7 @@ func (r *refusing) Fatalf(format string, args ...any) {
 
 // offer makes a party of a name or a TTL that the harness may refuse. It returns nil and the reason then.
 func (e *env) offer(who, name string, ttl time.Duration) (p *party, refusal string) {
-	t := &refusing{scope: e.scope}
+	t := &refusing{TB: e}
 	made := make(chan locker.Locker, 1)
 	go func() {
 		defer close(made)

@@ -33,7 +33,7 @@ var tryRows = []row{{
 
 // try is TryLock, without which the scenario is skipped.
 func (p *party) try() error {
-	err := p.tryLock(p.env.ctx)
+	err := p.tryLock(p.env.Context())
 	if skip, ok := errors.AsType[*skipError](err); ok {
 		p.env.skip(skip.reason)
 	}
@@ -92,7 +92,7 @@ func tryTakes(e *env) {
 
 func tryEndedContext(e *env) {
 	a := e.party("A", e.name(), e.long)
-	ctx, cancel := context.WithCancelCause(e.ctx)
+	ctx, cancel := context.WithCancelCause(e.Context())
 	cancel(errStop)
 	err := a.tryLock(ctx)
 	if IsSkip(err) {

@@ -82,7 +82,7 @@ func unlockOvertaken(e *env) {
 		if d := a.deadline(); !d.IsZero() {
 			expiry = d
 		}
-		took := b.start(e.ctx)
+		took := b.start(e.Context())
 		time.Sleep(time.Until(expiry.Add(-left)))
 		unlocked := make(chan error, 1)
 		e.spawn(func() { unlocked <- a.unlock() })
@@ -131,7 +131,7 @@ func foreignUnlock(e *env) {
 func unlockEndedContext(e *env) {
 	a, b := e.rivals(e.ttl, e.ttl)
 	a.take()
-	ctx, cancel := context.WithCancel(e.ctx)
+	ctx, cancel := context.WithCancel(e.Context())
 	cancel()
 	err := a.unlockWith(ctx)
 	a.wantNoToken("after Unlock, which returned " + says(err))

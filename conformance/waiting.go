@@ -83,7 +83,7 @@ func passesOn(e *env) {
 func wakesOnUnlock(e *env) {
 	a, b := e.rivals(e.long, e.long)
 	a.take()
-	done := b.start(e.ctx)
+	done := b.start(e.Context())
 	select {
 	case err := <-done:
 		e.early(a, b, err)
@@ -110,7 +110,7 @@ func (e *env) takeTurns(holder, waiter *party) {
 	const rounds = 300
 	end := time.Now().Add(contentionTime)
 	for i := 1; i <= rounds && time.Now().Before(end); i++ {
-		done := waiter.start(e.ctx)
+		done := waiter.start(e.Context())
 		time.Sleep(rand.N(2 * time.Millisecond)) // now and then the Unlock comes first, or just then
 		holder.drop()
 		waiter.granted(done, e.prompt, "Unlock %d has returned", i)
@@ -138,7 +138,7 @@ func everyoneServed(e *env) {
 // serve has each of the waiters lock once. In which order is not asked for.
 func (e *env) serve(a *party, waiters []*party) {
 	a.take()
-	ctx, cancel := context.WithTimeout(e.ctx, e.long+e.patience)
+	ctx, cancel := context.WithTimeout(e.Context(), e.long+e.patience)
 	defer cancel()
 	served := make(chan error, len(waiters))
 	for _, p := range waiters {
@@ -169,7 +169,7 @@ func inOrder(e *env) {
 	a.take()
 	served := make(chan int, len(waiters))
 	for i, p := range waiters {
-		done := p.start(e.ctx)
+		done := p.start(e.Context())
 		e.spawn(func() {
 			if <-done == nil {
 				served <- i
@@ -204,7 +204,7 @@ func woken(e *env) {
 	}
 	for range rounds {
 		a.take()
-		done := b.start(e.ctx)
+		done := b.start(e.Context())
 		time.Sleep(settle + rand.N(settle)) // not in step with one that polls
 		a.release()
 		start := time.Now()
@@ -228,7 +228,7 @@ func waitsQuietly(e *env) {
 	a := e.party("A", name, e.long)
 	b, w := e.linked("B", name, e.long)
 	a.take()
-	done := b.start(e.ctx)
+	done := b.start(e.Context())
 	time.Sleep(3 * settle) // it waits
 	before := w.requests()
 	select {

@@ -45,7 +45,7 @@ func hearsOfWaiter(e *env) {
 		e.failf("A's Wanted has fired, and nobody has called Lock but A")
 	case <-time.After(3 * settle):
 	}
-	done := b.start(e.ctx)
+	done := b.start(e.Context())
 	select {
 	case <-wanted:
 	case err := <-done:
@@ -71,7 +71,7 @@ func hearsOfWaiterWhenBack(e *env) {
 	wanted := a.wanted()
 	time.Sleep(3 * settle) // what it has asked for stands
 	w.hold()
-	done := b.start(e.ctx)
+	done := b.start(e.Context())
 	time.Sleep(2 * settle) // it waits
 	w.mend()
 	for end := time.Now().Add(a.ttl + e.prompt); ; {

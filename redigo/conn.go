@@ -11,6 +11,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/go-locker/locker/internal/clock"
+	"github.com/go-locker/locker/internal/interrupt"
 	"github.com/go-locker/locker/internal/redisscript"
 )
 
@@ -81,6 +82,9 @@ func ended(ctx context.Context) error {
 
 // exchange sends all in one go, and returns the answers.
 func (p *pipeline) exchange(ctx context.Context, c redis.Conn) ([]any, error) {
+	if w := redisscript.Watch(ctx); w != nil {
+		return p.exchangeWatched(ctx, w, c)
+	}
 	// Send of redigo knows no context, and blocks if there is much to say to a server that does not
 	// read.
 	aborted := make(chan struct{})
@@ -97,6 +101,32 @@ func (p *pipeline) exchange(ctx context.Context, c redis.Conn) ([]any, error) {
 		return nil, err
 	}
 	return redis.Values(redis.DoContext(c, ctx, ""))
+}
+
+// exchangeWatched does without the goroutine that redigo has for a context: w is interrupted when
+// ctx ends. It cannot be where redigo writes the owner in two pieces, behind the source of a
+// script, or encrypted.
+func (p *pipeline) exchangeWatched(ctx context.Context, w *interrupt.Watch, c redis.Conn) (answers []any, err error) {
+	if err := p.send(ctx, c); err != nil {
+		return nil, err
+	}
+	if err := c.Flush(); err != nil {
+		return nil, err
+	}
+	if !w.Asked() {
+		return redis.Values(redis.DoContext(c, ctx, ""))
+	}
+	answers = p.space[:0]
+	for range p.commands() {
+		answer, err := c.Receive()
+		if refusal, ok := err.(redis.Error); ok { //nolint:errorlint // as redigo has it in a pipeline
+			answer = refusal
+		} else if err != nil {
+			return nil, err
+		}
+		answers = append(answers, answer)
+	}
+	return answers, nil
 }
 
 // abort breaks a pooled connection, so that what is under way on it fails, and the pool drops it.

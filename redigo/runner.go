@@ -3,20 +3,23 @@ package redigo
 import (
 	"cmp"
 	"context"
-	"encoding"
 	"slices"
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/go-locker/locker/internal/interrupt"
 	"github.com/go-locker/locker/internal/redisscript"
 )
 
-// runner runs scripts on the connections of a pool. None of its requests is made by the goroutine
-// that asks, as those of package redis are: redigo's own DoContext has a goroutine for each.
+// runner runs scripts on the connections of a pool.
 type runner struct {
 	pool     *redis.Pool
 	replicas redisscript.Replicas // N is 0 if nobody waits for any
+	conns    *interrupt.Conns     // nil if its requests cannot be interrupted
 }
+
+// Conns implements redisscript.Interruptible.
+func (r *runner) Conns() *interrupt.Conns { return r.conns }
 
 // Together returns true: it is of one server at a time.
 func (r *runner) Together() bool { return true }
@@ -61,27 +64,20 @@ type pipeline struct {
 	calls    []redisscript.Call
 	replicas redisscript.Replicas // N is 0 if nobody waits for any
 	waits    redisscript.Replicas // what was asked of them last
+
+	args  [10]any // of a command, as most calls are
+	space [2]any  // for answers
 }
 
 // send writes the commands for c to send.
 func (p *pipeline) send(ctx context.Context, c redis.Conn) error {
 	for _, call := range p.calls {
-		name, args := "EVALSHA", make([]any, 0, 2+len(call.Keys)+len(call.Args))
-		args = append(args, call.Script.SHA, len(call.Keys))
+		name, args := "EVALSHA", append(p.args[:0], call.Script.SHA, len(call.Keys))
 		if call.Load {
 			name, args[0] = "EVAL", call.Script.Source
 		}
 		args = append(args, call.Keys...)
-		for _, arg := range call.Args {
-			if m, ok := arg.(encoding.BinaryMarshaler); ok {
-				data, err := m.MarshalBinary()
-				if err != nil {
-					return err
-				}
-				arg = data
-			}
-			args = append(args, arg)
-		}
+		args = append(args, call.Args...)
 		if err := c.Send(name, args...); err != nil {
 			return err
 		}
@@ -92,6 +88,9 @@ func (p *pipeline) send(ctx context.Context, c redis.Conn) error {
 	p.waits = p.replicas.Within(ctx)
 	return c.Send("WAIT", p.waits.N, p.waits.Timeout.Milliseconds())
 }
+
+// commands returns how many there are.
+func (p *pipeline) commands() int { return len(p.calls) + min(p.replicas.N, 1) }
 
 // answered tells the Counters which calls have been refused.
 func (p *pipeline) answered(answers []any) {

@@ -3,95 +3,32 @@
 package redis_test
 
 import (
-	"bytes"
-	"context"
-	"net"
-	"strconv"
 	"testing"
-	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/interrupt"
+	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/redis"
 )
 
-// prompt is a connection to a server that grants at once, and allocates nothing.
-type prompt struct {
-	net.Conn // nil
-
-	takes   int
-	took    bool
-	replies []byte
-}
-
-func (c *prompt) Write(b []byte) (int, error) {
-	switch now := time.Now().UnixMicro(); {
-	case !bytes.Contains(b, []byte("evalsha")):
-		c.replies = append(c.replies, "-ERR unknown command\r\n"...)
-	case c.took:
-		c.took = false
-		c.replies = append(c.replies, ":1\r\n"...)
-	case c.takes == 0: // the server's clock is not known
-		c.takes++
-		c.replies = append(c.replies, "*2\r\n:-1\r\n:"...)
-		c.replies = append(strconv.AppendInt(c.replies, now, 10), "\r\n"...)
-	default:
-		c.takes++
-		c.took = true
-		c.replies = append(c.replies, "$16\r\n"...)
-		c.replies = append(strconv.AppendInt(c.replies, now, 10), "\r\n"...)
-	}
-	return len(b), nil
-}
-
-func (c *prompt) Read(b []byte) (int, error) {
-	n := copy(b, c.replies)
-	c.replies = append(c.replies[:0], c.replies[n:]...)
-	return n, nil
-}
-
-func (*prompt) Close() error                     { return nil }
-func (*prompt) SetDeadline(time.Time) error      { return nil }
-func (*prompt) SetReadDeadline(time.Time) error  { return nil }
-func (*prompt) SetWriteDeadline(time.Time) error { return nil }
-func (*prompt) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
-func (*prompt) LocalAddr() net.Addr              { return &net.TCPAddr{} }
-
-// What is not used is not paid for: a capability that adds to a plain, free lock shows here. A
-// request that takes longer than a millisecond allocates more, as it can be interrupted: the least
-// of many is meant.
+// There are four more on a real socket: go-redis sees by them whether a connection that was idle is
+// still open.
 func TestAllocations_ofAPair(t *testing.T) {
-	server := &prompt{}
-	o := &goredis.Options{
-		Protocol: 2, DisableIdentity: true, PoolSize: 1,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-		Dialer:                   func(context.Context, string, string) (net.Conn, error) { return server, nil },
-	}
-	interruptible := redis.Interruptible(o)
-	rdb := goredis.NewClient(o)
-	defer func() { _ = rdb.Close() }()
-	c, err := locker.New(driverOf(t, rdb, interruptible))
-	require.NoError(t, err)
-	defer func() { _ = c.Close() }()
-	m, ctx := c.Mutex("x"), t.Context()
-	require.NoError(t, m.Lock(ctx))
-	require.NoError(t, m.Unlock(ctx))
-	least := 1000.0
-	for range 200 {
-		least = min(least, testing.AllocsPerRun(5, func() {
-			if m.Lock(ctx) != nil || m.Unlock(ctx) != nil {
-				t.Error("not granted")
-			}
-		}))
-	}
-	assert.Greater(t, server.takes, 1000)
-	assert.LessOrEqual(t, least, mostAllocations, "a pair of Lock and Unlock")
+	harness.RedisAllocations(t, 20, func(dial interrupt.Dialer) *locker.Client {
+		o := &goredis.Options{
+			Protocol: 2, DisableIdentity: true, PoolSize: 1, Dialer: dial,
+			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		}
+		interruptible := redis.Interruptible(o)
+		rdb := goredis.NewClient(o)
+		t.Cleanup(func() { _ = rdb.Close() })
+		c, err := locker.New(driverOf(t, rdb, interruptible))
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	})
 }
-
-// mostAllocations is without the four of go-redis on a real socket, by which it sees whether a
-// connection that was idle is still open.
-const mostAllocations = 23.0

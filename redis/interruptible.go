@@ -21,26 +21,44 @@ import (
 // to another goroutine, because go-redis waits for a reply whatever the context does. With it, the
 // end of the context ends the wait. The connection is closed when the reply has come, or at its
 // ReadTimeout. A hook of the client that heeds no context keeps Lock and Unlock from returning when
-// theirs ends. Open does so for a URL that names one server.
+// theirs ends. Open does so for one server, and behind Sentinel.
 //
 // Nothing is gained, and nothing lost, with an OnConnect, a function for credentials, a Limiter, a
 // PushNotificationProcessor, or a WriteBufferSize below the default: go-redis calls those on the
 // way to a request, and they may heed no context, or take one that has ended for a failure of the
 // server.
 func Interruptible(o *goredis.Options) DriverOption {
-	conns, dial := new(interrupt.Conns), o.Dialer
-	if dial == nil {
-		defaults := *o
-		if defaults.DialTimeout == 0 {
-			defaults.DialTimeout = 5 * time.Second
-		}
-		dial = goredis.NewDialer(&defaults)
-	}
+	conns := new(interrupt.Conns)
 	if callsBack(o) || o.WriteBufferSize != 0 && o.WriteBufferSize < writeBufferSize {
 		conns = nil
 	} else {
-		o.Dialer = conns.Dialer(dial)
+		o.Dialer = conns.Dialer(dialerOf(o))
 	}
+	return over(conns)
+}
+
+// interruptibleFailover is Interruptible for Open, whose options call nothing back. go-redis asks
+// sentinels when it dials, in a goroutine of its own.
+func interruptibleFailover(o *goredis.FailoverOptions) DriverOption {
+	conns := new(interrupt.Conns)
+	o.Dialer = conns.Dialer(dialerOf(&goredis.Options{Dialer: o.Dialer, DialTimeout: o.DialTimeout}))
+	return over(conns)
+}
+
+// dialerOf returns what go-redis dials by.
+func dialerOf(o *goredis.Options) interrupt.Dialer {
+	if o.Dialer != nil {
+		return o.Dialer
+	}
+	defaults := *o
+	if defaults.DialTimeout == 0 {
+		defaults.DialTimeout = 5 * time.Second
+	}
+	return goredis.NewDialer(&defaults)
+}
+
+// over returns the option of a Driver whose client has these connections.
+func over(conns *interrupt.Conns) DriverOption {
 	return func(r *runner) error {
 		if _, ok := r.rdb.(*goredis.Client); !ok {
 			return fmt.Errorf("%w: Interruptible with a %T: it has to be a Client", driver.ErrUnsupported, r.rdb)

@@ -60,15 +60,15 @@ func client(ctx context.Context, u *driver.URL, replicaTimeout time.Duration) (g
 	}
 	switch {
 	case o.MasterName != "":
-		return goredis.NewFailoverClient(o.Failover()), nil, nil
+		f := o.Failover()
+		opts := []DriverOption{interruptibleFailover(f)}
+		return goredis.NewFailoverClient(f), opts, nil
 	case o.IsClusterMode:
 		c := o.Cluster()
 		c.ClusterStateReloadInterval = 5 * time.Second
 		c.DisableRoutingPolicies = true // which ask for COMMAND, for a user without that right each time
 		return goredis.NewClusterClient(c), nil, nil
 	default:
-		// Not those above: on the way to a request they ask sentinels, or nodes for the slots, and
-		// nothing tells that from what others ask.
 		c := o.Simple()
 		opts := []DriverOption{Interruptible(c)}
 		return goredis.NewClient(c), opts, nil

@@ -76,7 +76,7 @@ func counts(c redisscript.Call) bool {
 // sent is a call that was put into a pipeline, or sent. Those of a pipeline are one piece of
 // memory, with all that most of them need but the command.
 type sent struct {
-	cmd     *goredis.Cmd
+	cmd     goredis.Cmd
 	counter counting // of a call that has a Counter
 	taken   written  // of one that Takes
 	takes   bool
@@ -101,13 +101,13 @@ func (s *sent) command(ctx context.Context, c redisscript.Call) goredis.Cmder {
 		}
 		args = append(args, arg)
 	}
-	s.cmd = goredis.NewCmd(ctx, args...)
+	s.cmd = *goredis.NewCmd(ctx, args...)
 	s.cmd.SetFirstKeyPos(3)
 	if s.counter.Counter == nil {
-		return s.cmd
+		return &s.cmd
 	}
-	s.counter.cmd = s.cmd
-	return once{s.cmd}
+	s.counter.cmd = &s.cmd
+	return once{&s.cmd}
 }
 
 // reply returns what has become of it. A script that Takes tells how often it was written: the last

@@ -56,7 +56,8 @@ func (c *counter) MarshalBinary() ([]byte, error) {
 	c.n++
 	return strconv.AppendInt(nil, int64(c.n), 10), nil
 }
-func (c *counter) NotRun() { c.n-- }
+func (*counter) RedisArg() any { panic("it is for redigo") }
+func (c *counter) NotRun()     { c.n-- }
 
 // When the connection of a batch breaks go-redis sends nothing of it again, for there is a Counter in it. A take is.
 func TestRun_whatABatchHasLostIsSentAgainUnlessItCounts(t *testing.T) {

@@ -26,11 +26,15 @@ prefix. It cuts, delays and stops only its own connections and processes, never
 the server. Scenarios that need servers to be stopped, crashed or wiped are
 skipped; the tests of locker run them on servers of their own.
 
+It is a small load: --clients bounds how many clients there are at once, and
+the report says how many connections each has.
+
 It warns of server settings that can break a promise, such as a
-maxmemory-policy of Redis that evicts locks, if the user may ask for them
-(INFO). A warning does not make the check fail, unless --strict is given: then
-the exit code is 1 for a warning, and for a promise that was kept in some
-trials alone.
+maxmemory-policy of Redis that evicts locks, a Redis that forgets them when it
+restarts, or sentinels that begin a failover later than a TTL allows, if the
+user may ask for them (INFO, SENTINEL MASTER). A warning does not make the
+check fail, unless --strict is given: then the exit code is 1 for a warning,
+and for a promise that was kept in some trials alone.
 
 If the user may only use keys with a certain prefix, set it with --prefix: each
 name then has a random part, and other locks are neither taken nor deleted.
@@ -67,6 +71,7 @@ type checkOptions struct {
 	run     string
 	ttl     time.Duration
 	prefix  string
+	clients int
 	output  string
 	seed    uint64
 	replay  string
@@ -171,7 +176,7 @@ func (o *checkOptions) examine(ctx context.Context, begin func() (*examiner, err
 		ctx, cancel = context.WithTimeoutCause(ctx, o.limit, &statusError{code: exitUnreachable, err: fmt.Errorf("the check was ended after %v, see --limit", o.limit)})
 		defer cancel()
 	}
-	report := &checkReport{Backend: e.title, TTL: e.ttl.String(), Prefix: e.prefix, Began: time.Now(), Guarantees: e.harness.Promises, Warnings: e.warnings, reasons: o.program.exec != "", strict: o.strict}
+	report := &checkReport{Backend: e.title, TTL: e.ttl.String(), Prefix: e.prefix, Began: time.Now(), Guarantees: e.harness.Promises, Warnings: e.warnings, Bounds: e.bounds, reasons: o.program.exec != "", strict: o.strict}
 	err = e.examineAll(ctx, scenarios, report)
 	report.NotRun = len(scenarios) - len(report.Results)
 	report.Seconds = time.Since(report.Began).Seconds()
@@ -196,7 +201,7 @@ func (e *examiner) examineAll(ctx context.Context, scenarios []conformance.Scena
 			}
 		}
 		report.Results = append(report.Results, v)
-		bar.step(v.line())
+		bar.step(fold(v.line()))
 		if probeErr != nil {
 			return probeErr
 		}

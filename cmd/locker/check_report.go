@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -38,6 +39,37 @@ func (v verdict) line() string {
 	return line
 }
 
+// width is that of a terminal, which reports do not exceed but for words that are longer.
+const width = 80
+
+// fold breaks lines between words, and indents what comes after a break.
+func fold(text string) string {
+	const by = "          "
+	var b strings.Builder
+	column := 0
+	for n, line := range strings.Split(text, "\n") {
+		if n > 0 {
+			b.WriteByte('\n')
+			column = 0
+		}
+		for i, word := range strings.Split(line, " ") {
+			length := utf8.RuneCountInString(word)
+			switch {
+			case i == 0:
+			case column+1+length > width && column > len(by):
+				b.WriteString("\n" + by)
+				column = len(by)
+			default:
+				b.WriteByte(' ')
+				column++
+			}
+			b.WriteString(word)
+			column += length
+		}
+	}
+	return b.String()
+}
+
 // doubtful reports whether the promise was kept, but not in each trial.
 func (v verdict) doubtful() bool { return v.Outcome == conformance.Kept && v.Doubts > 0 }
 
@@ -62,6 +94,7 @@ type checkReport struct {
 	Seconds    float64           `json:"seconds"`
 	Guarantees locker.Guarantees `json:"-"`
 	Warnings   []string          `json:"warnings,omitempty"` // of settings of the servers
+	Bounds     string            `json:"bounds,omitempty"`   // of the load on the servers
 	Results    []verdict         `json:"results"`
 	Left       string            `json:"left,omitempty"`    // what could not be cleaned up
 	NotRun     int               `json:"not_run,omitempty"` // scenarios, because the check was ended
@@ -173,7 +206,7 @@ func (r *checkReport) guaranteeTable() table.Writer {
 	for _, g := range r.guarantees() {
 		t.AppendRow(table.Row{g.Guarantee, g.Promised, g.Seen + g.doubts(), g.Scenarios})
 	}
-	t.SetColumnConfigs([]table.ColumnConfig{{Number: 2, WidthMax: 60}, {Number: 4, Align: text.AlignRight}})
+	t.SetColumnConfigs([]table.ColumnConfig{{Number: 2, WidthMax: 27, WidthMaxEnforcer: text.WrapSoft}, {Number: 3, WidthMax: 16, WidthMaxEnforcer: text.WrapSoft}, {Number: 4, Align: text.AlignRight}})
 	style := table.StyleRounded
 	style.Format.Header = text.FormatDefault
 	t.SetStyle(style)
@@ -233,24 +266,29 @@ func (r *checkReport) skipped() []string {
 }
 
 func (r *checkReport) writeText(w io.Writer) error {
-	fmt.Fprintf(w, "%s, TTL %s, %.0f s\n%s\n", r.Backend, r.TTL, r.Seconds, r.guaranteeTable().Render())
+	lines := []string{fmt.Sprintf("%s, TTL %s, %.0f s", r.Backend, r.TTL, r.Seconds)}
+	if r.Bounds != "" {
+		lines = append(lines, r.Bounds)
+	}
+	lines = append(lines, r.guaranteeTable().Render())
 	for _, warning := range r.Warnings {
-		fmt.Fprintln(w, "warning   "+warning)
+		lines = append(lines, "warning   "+warning)
 	}
 	for _, v := range slices.Concat(r.Doubtful(), r.Failures()) {
-		fmt.Fprintln(w, v.line())
+		lines = append(lines, v.line())
 	}
 	if r.reasons {
-		for _, line := range r.skipped() {
-			fmt.Fprintln(w, line)
-		}
+		lines = append(lines, r.skipped()...)
 	}
-	fmt.Fprintln(w, r.Summary())
+	lines = append(lines, r.Summary())
 	if r.NotRun > 0 {
-		fmt.Fprintln(w, r.Unfinished())
+		lines = append(lines, r.Unfinished())
 	}
 	if r.Left != "" {
-		fmt.Fprintln(w, r.Left)
+		lines = append(lines, r.Left)
+	}
+	for _, line := range lines {
+		fmt.Fprintln(w, fold(line))
 	}
 	return nil
 }

@@ -103,6 +103,22 @@ func TestCheck_cutsConnectionsAndStopsProcessesOfItsOwn(t *testing.T) {
 	wantForgotten(t, s)
 }
 
+// The server of others has connections for others, too.
+func TestCheck_opensFewConnections(t *testing.T) {
+	t.Parallel()
+	run := "^(different names never collide|many processes exclude one another)"
+	if testwait.Thorough() {
+		run = "^a random history is that of one lock though processes"
+	}
+	s := testserver.Postgres(t, testserver.PostgresSettings("max_connections=36", "superuser_reserved_connections=0"))
+	r := checked(t, 0, "--run", run, s.URL()+"&pool_max_conns=50")
+	assert.NotZero(t, r.count(conformance.Kept))
+	assert.Equal(t, "at most 12 clients at once, each with 3 connections at most", r.Bounds)
+	assert.NotContains(t, s.Log(), "too many clients")
+	o := locked(t, "check", "--clients", "3", s.URL())
+	assert.Equal(t, exitUsage, o.code)
+}
+
 func TestCheck_leavesServersAlone(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
@@ -138,6 +154,17 @@ func TestCheck_ofWhatIsKnown(t *testing.T) {
 	require.Len(t, r.Results, 1)
 	assert.NotEmpty(t, r.Results[0].Why)
 	assert.Contains(t, r.Results[0].line(), "known deviation")
+}
+
+// A server that grants no long session breaks no promise.
+func TestCheck_ofAZooKeeperOfShortSessions(t *testing.T) {
+	t.Parallel()
+	testwait.OnlyNightly(t, "TestOddButCorrect_ofShortTTLs is the same with a lock in memory")
+	s := testserver.ZooKeeper(t, testserver.ZooKeeperConfig("maxSessionTimeout=10000"))
+	r := checked(t, 0, "--ttl", "4s", "--run", "another process|that was killed|^a hold expires|^a cancelled wait", s.URL())
+	assert.NotZero(t, r.count(conformance.Skipped))
+	assert.Zero(t, r.count(conformance.Broken)+r.count(conformance.Undecided))
+	assert.Contains(t, r.skipped()[0], "needs a TTL of")
 }
 
 func TestCheck_whereDeletingIsNotAllowed_saysWhatStays(t *testing.T) {
@@ -177,7 +204,7 @@ func TestCheck_textAndJUnit(t *testing.T) {
 func TestCheck_warnsOfAServerThatEvictsLocks(t *testing.T) {
 	t.Parallel()
 	const evicts = "maxmemory-policy is allkeys-lru"
-	s := testserver.Redis(t, testserver.RedisArgs("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"))
+	s := testserver.Redis(t, testserver.RedisPersistent(), testserver.RedisArgs("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"))
 	one := []string{"check", "--run", "^the token is 0 without", s.URL()}
 	for output, want := range map[string]string{"text": "warning   ", "json": `"warnings": [`, "junit": `<property name="warning"`} {
 		p := begin(t, append(one, "--output", output)...)
@@ -195,6 +222,20 @@ func TestCheck_warnsOfAServerThatEvictsLocks(t *testing.T) {
 
 	s.Do("CONFIG", "SET", "maxmemory-policy", "noeviction")
 	assert.Empty(t, checked(t, 0, one[1:]...).Warnings)
+	s.Do("CONFIG", "SET", "appendonly", "no")
+	assert.Contains(t, checked(t, 0, one[1:]...).Warnings[0], "appendonly is no")
+}
+
+// The sentinels may wait for longer than holds last.
+func TestCheck_warnsOfAFailoverThatTakesLong(t *testing.T) {
+	t.Parallel()
+	s := testserver.Sentinel(t, testserver.RedisPersistent())
+	url := "redis://" + strings.Join(s.Addrs(), ",") + "?master_name=" + s.MasterName()
+	check := []string{"--run", "^the token is 0 without"}
+	assert.Empty(t, checked(t, 0, append(check, url)...).Warnings)
+	r := checked(t, 0, append(check, url+"&ttl=100ms")...)
+	require.Len(t, r.Warnings, 1)
+	assert.Contains(t, r.Warnings[0], "down-after-milliseconds")
 }
 
 func TestCheck_ofABackendThatIsAway(t *testing.T) {
@@ -341,7 +382,7 @@ func TestReport_ofWhatWasNotKeptInEachTrial(t *testing.T) {
 	require.NoError(t, r.verdict())
 	for format, parts := range map[string][]string{
 		"text": {
-			"kept      s (0.0 s), in 3 of 5 trials; the machine was overloaded in 1 of the others", "seen: B's Lock hangs",
+			"kept      s (0.0 s), in 3 of 5 trials; the machine was overloaded in 1 of the\n          others\n", "seen: B's Lock hangs",
 			"2 promises kept (1 of them not in each trial), 0 broken", "held, 1 in doubt",
 		},
 		"json":  {`"trials": 5`, `"doubts": 2`, `"paused": 1`, `"doubtful": 1`, `"seen": "held"`},

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/internal/tb"
 )
 
 // execOptions are for a lock that is a program of its own.
@@ -114,15 +115,15 @@ func newProgramExaminer(ctx context.Context, o *checkOptions) (*examiner, error)
 			return nil, errors.Join(err, leftError(e.cleanUp()))
 		}
 	}
-	lasts, orphans := newTrial(ctx), e.cleanUp
+	lasts, orphans := tb.New(ctx, nil), e.cleanUp
 	e.cleanUp = func() string {
-		lasts.end()
+		lasts.End()
 		if s != nil {
 			s.kill()
 		}
 		return orphans()
 	}
-	if err := lasts.run(func() { e.harness = conformance.Exec(lasts, program) }); err != nil {
+	if err := lasts.Run(func() { e.harness = conformance.Exec(lasts, program) }); err != nil {
 		return nil, errors.Join(err, leftError(e.cleanUp()))
 	}
 	claims := conformance.ClaimsOf(e.harness)
@@ -154,9 +155,9 @@ func leftError(left string) error {
 
 // fatal runs f, and returns what it called Fatalf with.
 func fatal(ctx context.Context, f func(conformance.TB)) error {
-	t := newTrial(ctx)
-	defer t.end()
-	return t.run(func() { f(t) })
+	t := tb.New(ctx, nil)
+	defer t.End()
+	return t.Run(func() { f(t) })
 }
 
 // probeProgram locks and unlocks something.

@@ -2,9 +2,7 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -178,20 +176,6 @@ func TestCheckExec_verdicts(t *testing.T) {
 	o := locked(t, "check", "--exec", "echo hello")
 	assert.Equal(t, exitUnreachable, o.code)
 	assert.Contains(t, o.stderr, `its first line is not what a program begins with: "hello"`)
-}
-
-// A program that answers nothing any more ends no later than a while after the check.
-func TestTrial_endsThoughTheProgramDoesNotAnswer(t *testing.T) {
-	before := trialPatience
-	trialPatience = 10 * time.Millisecond
-	t.Cleanup(func() { trialPatience = before })
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(errors.New("interrupted"))
-	forever := make(chan struct{})
-	defer close(forever)
-	err := fatal(ctx, func(conformance.TB) { <-forever })
-	require.ErrorContains(t, err, "no answer")
-	assert.ErrorContains(t, err, "interrupted")
 }
 
 func TestCheckExec_usage(t *testing.T) {

@@ -17,16 +17,10 @@ import (
 
 // redisServers returns clients of the servers that have the locks. The adapters have already checked the URL.
 func (d deployment) redisServers(ctx context.Context) ([]goredis.UniversalClient, error) {
-	query := url.Values{}
-	for _, param := range d.params { // url.ParseQuery refuses a ';', locker.Open does not
-		name, value, _ := strings.Cut(param, "=")
-		value, err := url.QueryUnescape(value)
-		if err != nil {
-			return nil, errors.New("a parameter of the URL cannot be read")
-		}
-		query.Add(name, value)
+	query, err := d.query()
+	if err != nil {
+		return nil, errors.New("a parameter of the URL cannot be read")
 	}
-	var err error
 	o := goredis.UniversalOptions{
 		ContextTimeoutEnabled: true, DialerRetries: 1,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},

@@ -18,6 +18,7 @@ type deployment struct {
 	hosts              []string
 	params             []string // name=value, as they were
 	prefix             string   // from the params
+	ttl                string   // from the params
 }
 
 // ownParams are left out: check and bench set them, or, as require, do not need them.
@@ -44,6 +45,8 @@ func parse(rawURL string) deployment {
 		switch {
 		case name == "prefix":
 			d.prefix, _ = url.QueryUnescape(value)
+		case name == "ttl":
+			d.ttl = value
 		case !slices.Contains(ownParams, name):
 			d.params = append(d.params, param)
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
@@ -15,6 +16,7 @@ import (
 	"github.com/go-locker/locker/conformance"
 	"github.com/go-locker/locker/internal/backends"
 	"github.com/go-locker/locker/internal/knownbreaks"
+	"github.com/go-locker/locker/internal/tb"
 )
 
 func (o *checkOptions) flags(f *pflag.FlagSet) {
@@ -22,6 +24,7 @@ func (o *checkOptions) flags(f *pflag.FlagSet) {
 	f.DurationVar(&o.ttl, "ttl", 0, "shortest TTL (default 500ms; etcd 2s; ZooKeeper 4s)")
 	f.BoolVar(&o.strict, "strict", false, "fail also for warnings, and for promises kept in some trials alone")
 	f.StringVar(&o.prefix, "prefix", "", "prefix of the names (default: a new one)")
+	f.IntVar(&o.clients, "clients", 12, "most clients at once, 11 or more; each has few connections")
 }
 
 // examiner runs scenarios on the locks of a deployment, or of a program.
@@ -32,7 +35,9 @@ type examiner struct {
 	harness conformance.Harness
 	// Warnings are about settings of the servers that can break promises.
 	warnings []string
+	bounds   string // of the load, or ""
 
+	begin   func(conformance.Scenario)
 	probe   func(context.Context) error // locks and unlocks something
 	cleanUp func() string               // returns what stays, or ""
 	advice  map[string]string           // on a broken promise, by what its scenario needs
@@ -41,21 +46,32 @@ type examiner struct {
 // groundExaminer runs them on a deployment.
 type groundExaminer struct {
 	*ground
-	ttl time.Duration
+	ttl     time.Duration
+	clients clients
 }
 
 // newExaminer fails if the deployment cannot be reached, or does not honour the TTL.
 func newExaminer(ctx context.Context, url string, o *checkOptions) (*examiner, error) {
-	g := &groundExaminer{ground: newGround(url, o.prefix, "check")}
+	if o.clients <= faulty {
+		return nil, usagef("--clients: must be %d or more: so many are processes of their own, or behind proxies", faulty+1)
+	}
+	g := &groundExaminer{ground: newGround(url, o.prefix, "check"), clients: clients{most: o.clients, room: o.clients}}
+	var connections int
+	g.deployment, connections = g.deployment.bounded()
 	b, _ := backends.Of(g.deployment.scheme)
 	g.ttl = cmp.Or(o.ttl, b.ShortTTL)
-	e := &examiner{title: g.deployment.String(), prefix: g.prefix, ttl: g.ttl, probe: g.probe, cleanUp: g.cleanUp}
+	e := &examiner{title: g.deployment.String(), prefix: g.prefix, ttl: g.ttl, probe: g.probe, cleanUp: g.cleanUp, begin: g.clients.begin}
+	e.bounds = fmt.Sprintf("at most %d clients at once", o.clients)
+	if connections > 0 {
+		e.bounds += fmt.Sprintf(", each with %d connections at most", connections)
+	}
 	c, err := open(ctx, url, locker.WithTTL(e.ttl)) // the URL as it was given: an error is about that
 	if err != nil {
 		return nil, err
 	}
 	e.harness = conformance.Harness{TTL: e.ttl, Promises: c.Guarantees(), New: g.lock, Client: g.client}
 	e.warnings, _ = c.Warnings(ctx) // whether the servers answer is seen below
+	e.warnings = append(e.warnings, g.deployment.redisWarnings(ctx, ttlInUse(g.deployment))...)
 	if err := c.Close(); err != nil {
 		return nil, err
 	}
@@ -77,6 +93,14 @@ func newExaminer(ctx context.Context, url string, o *checkOptions) (*examiner, e
 		e.harness.RW = g.rw
 	}
 	return e, nil
+}
+
+// ttlInUse returns the TTL of the locks of programs that have the URL.
+func ttlInUse(d deployment) time.Duration {
+	if ttl, err := time.ParseDuration(d.ttl); err == nil {
+		return ttl
+	}
+	return 30 * time.Second // the default
 }
 
 // hasShares reports whether the backend has read-write locks.
@@ -111,12 +135,17 @@ func (e *groundExaminer) probe(ctx context.Context) error {
 
 // lock is New of the Harness.
 func (e *groundExaminer) lock(t conformance.TB, name string, ttl time.Duration) locker.Locker {
-	return openClient(t, e.url(), e.prefix).Mutex(e.name(name), mutexOptions(ttl, false)...)
+	return e.shared(t).Mutex(e.name(name), mutexOptions(ttl, false)...)
+}
+
+// shared returns a client of its own for a Locker, if there is room for another.
+func (e *groundExaminer) shared(t conformance.TB) *locker.Client {
+	return e.clients.get(t, func() *locker.Client { return openClient(t, e.url(), e.prefix) })
 }
 
 // rw is RW of the Harness.
 func (e *groundExaminer) rw(t conformance.TB, name string, ttl time.Duration) conformance.RWLocker {
-	return openClient(t, e.url(), e.prefix).RWMutex(e.name(name), mutexOptions(ttl, false)...)
+	return e.shared(t).RWMutex(e.name(name), mutexOptions(ttl, false)...)
 }
 
 func (e *groundExaminer) lockThrough(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
@@ -161,10 +190,13 @@ func openClient(t conformance.TB, url, prefix string) *locker.Client {
 
 // examine runs one scenario on the deployment.
 func (e *examiner) examine(ctx context.Context, s conformance.Scenario) verdict {
-	t := newTrial(ctx)
+	if e.begin != nil {
+		e.begin(s)
+	}
+	t := tb.New(ctx, nil) // what is said of trials that are repeated is dropped
 	var r conformance.Result
-	err := t.run(func() { r = conformance.Examine(t, s, e.harness) })
-	t.end()
+	err := t.Run(func() { r = conformance.Examine(t, s, e.harness) })
+	t.End()
 	if err != nil {
 		r = conformance.Result{
 			Scenario: s.Name, Promise: s.Promise, Guarantee: s.Guarantee, Condition: s.Condition,

@@ -75,6 +75,22 @@ func (w *Watch) Interrupt() {
 	}
 }
 
+// Asked reports whether w has been written last, and to its end or in part on one of the Conns, and
+// no reply has been read: the wait for it can be interrupted.
+func (w *Watch) Asked() bool {
+	w.mu.Lock()
+	n := len(w.on)
+	if n == 0 {
+		w.mu.Unlock()
+		return false
+	}
+	c := w.on[n-1]
+	w.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.watch == w && c.awaited.Load()
+}
+
 // writes notes that something of w is about to be written on c. It returns false if w is over.
 func (w *Watch) writes(c *conn) bool {
 	w.mu.Lock()
@@ -187,8 +203,12 @@ func (c *conn) begin(w *Watch, b []byte) bool {
 }
 
 // setsUp reports whether the first command in b is one by which client libraries set up a
-// connection.
+// connection, or b is of a TLS handshake.
 func setsUp(b []byte) bool {
+	const handshake = 22 // in RFC 8446, 5.1
+	if len(b) > 0 && b[0] == handshake {
+		return true
+	}
 	parts := bytes.SplitN(b, []byte("\r\n"), 4) // *2, $4, name, the rest
 	if len(parts) < 3 {
 		return false

@@ -25,8 +25,18 @@ type lone struct {
 	timer  *time.Timer
 }
 
-// onePiece is what client libraries write in one piece, behind the source of a script.
-const onePiece = 1024
+// Watch returns the Watch of the request whose context ctx is: it is interrupted when ctx ends, on
+// the Conns of its Runner. It returns nil of a request that nothing interrupts.
+func Watch(ctx context.Context) *interrupt.Watch {
+	if l, ok := ctx.(*lone); ok {
+		return &l.watch
+	}
+	return nil
+}
+
+// onePiece is what an owner and the key of its lock may be together, so that client libraries write
+// all up to the owner in one piece, unless the source of a script is in front of it.
+const onePiece = 512
 
 // sendLone makes r, and returns when r is over or was interrupted. It returns false if r has to go
 // with others, or cannot be interrupted. Its connection is found by its owner, who has to be

@@ -46,7 +46,7 @@ func (c *claim) release(ctx context.Context, token uint64, sent *sendings) error
 	if c.shared.Load() {
 		script = releaseShared
 	}
-	return lostUnlessOne(c.send(ctx, script, c.keys[:], c.argOwner, token, sent))
+	return lostUnlessOne(c.send(ctx, script, c.keys[:], c.argOwner, int64(token), sent))
 }
 
 // decline hands over what is claimed for an owner that waits no more. If that fails the claim
@@ -98,10 +98,19 @@ func (c *claim) awaitTake(ctx context.Context) (undone bool, err error) {
 // by a client library that tries again by itself: it is asked anew for each.
 type sendings struct{ n atomic.Int64 }
 
-// MarshalBinary is called by the client library when it writes the argument.
+// MarshalBinary implements Counter.
 func (s *sendings) MarshalBinary() ([]byte, error) {
-	return strconv.AppendInt(nil, s.n.Add(1)-1, 10), nil
+	n := s.n.Add(1) - 1
+	if n == 0 {
+		return zero, nil
+	}
+	return strconv.AppendInt(nil, n, 10), nil
 }
+
+var zero = []byte("0")
+
+// RedisArg implements Counter.
+func (s *sendings) RedisArg() any { return s.n.Add(1) - 1 }
 
 // NotRun implements Counter.
 func (s *sendings) NotRun() { s.n.Add(-1) }

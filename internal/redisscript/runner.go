@@ -40,19 +40,19 @@ type Interruptible interface {
 	Conns() *interrupt.Conns
 }
 
-// Counter is an argument that counts how often it is written. The Runner takes back what the server
-// has answered with an error: a request that was refused, or sent on to another server, has done
-// nothing.
+// Counter is an argument that counts how often it is written: the client library asks it for its
+// value each time. The Runner takes back what the server has answered with an error: a request that
+// was refused, or sent on to another server, has done nothing.
 type Counter interface {
-	encoding.BinaryMarshaler
+	encoding.BinaryMarshaler // for go-redis
+	RedisArg() any           // for redigo
 
 	// NotRun takes the latest back.
 	NotRun()
 }
 
-// Call is a script with its keys, which are all those of one lock, and arguments. One that is an
-// encoding.BinaryMarshaler is asked for its value each time that the request is written, see
-// Counter.
+// Call is a script with its keys, which are all those of one lock, and arguments. There may be a
+// Counter among these.
 type Call struct {
 	Script *Script
 	Keys   []any // each a string

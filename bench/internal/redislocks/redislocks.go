@@ -96,7 +96,7 @@ func openLocker(addrs []string, sent *wire.Tally, ttl time.Duration) (*contend.C
 
 func openRedigo(addrs []string, sent *wire.Tally, ttl time.Duration) (*contend.Client, error) {
 	connections := goredis.NewClient(&goredis.Options{}).Options().PoolSize
-	dial := redigoredis.DialContextFunc(func(ctx context.Context, network, addr string) (net.Conn, error) {
+	dial, interruptible := redigo.Interruptible(func(ctx context.Context, network, addr string) (net.Conn, error) {
 		return sent.Dial(ctx, &net.Dialer{Timeout: 5 * time.Second}, network, addr)
 	})
 	pool := &redigoredis.Pool{
@@ -105,7 +105,7 @@ func openRedigo(addrs []string, sent *wire.Tally, ttl time.Duration) (*contend.C
 			return redigoredis.DialContext(ctx, "tcp", addrs[0], dial)
 		},
 	}
-	d, err := redigo.NewDriver(pool)
+	d, err := redigo.NewDriver(pool, interruptible) // as Open has it
 	if err != nil {
 		_ = pool.Close()
 		return nil, err

@@ -209,6 +209,16 @@ func (p *process) running() bool {
 // responsive reports whether an answer is to be expected.
 func (p *process) responsive() bool { return p.running() && !p.stopped }
 
+// Log returns what the server has logged.
+func (p *process) Log() string {
+	p.t.Helper()
+	log, err := os.ReadFile(p.logFile())
+	if err != nil {
+		p.t.Fatalf("testserver: %v", err)
+	}
+	return string(log)
+}
+
 func (p *process) logFile() string { return filepath.Join(p.dir, p.name+".log") }
 
 // tail returns the last lines that the server wrote since it was last started.

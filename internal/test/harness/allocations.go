@@ -1,0 +1,82 @@
+package harness
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/interrupt"
+)
+
+// RedisAllocations tests that a pair of Lock and Unlock makes that many allocations, or fewer: what
+// is not used is not paid for, and a capability that adds to a plain, free lock shows here. client
+// makes a Client that connects by dial. The race detector allocates, too.
+//
+// A request that takes longer than a millisecond allocates more, as it can be interrupted: the
+// least of many is meant.
+func RedisAllocations(t *testing.T, most float64, client func(dial interrupt.Dialer) *locker.Client) {
+	server := &prompt{}
+	c := client(func(context.Context, string, string) (net.Conn, error) { return server, nil })
+	m, ctx := c.Mutex("x"), t.Context()
+	require.NoError(t, m.Lock(ctx))
+	require.NoError(t, m.Unlock(ctx))
+	least := 1000.0
+	for range 200 {
+		least = min(least, testing.AllocsPerRun(5, func() {
+			if m.Lock(ctx) != nil || m.Unlock(ctx) != nil {
+				t.Error("not granted")
+			}
+		}))
+	}
+	assert.Greater(t, server.takes, 1000)
+	assert.LessOrEqual(t, least, most, "a pair of Lock and Unlock")
+}
+
+// prompt is a connection to a server that grants at once, and allocates nothing.
+type prompt struct {
+	net.Conn // nil
+
+	takes   int
+	took    bool
+	replies []byte
+}
+
+func (c *prompt) Write(b []byte) (int, error) {
+	switch now := time.Now().UnixMicro(); {
+	case !bytes.Contains(b, []byte("evalsha")) && !bytes.Contains(b, []byte("EVALSHA")):
+		c.replies = append(c.replies, "-ERR unknown command\r\n"...)
+	case c.took:
+		c.took = false
+		c.replies = append(c.replies, ":1\r\n"...)
+	case c.takes == 0: // the server's clock is not known
+		c.takes++
+		c.replies = append(c.replies, "*2\r\n:-1\r\n:"...)
+		c.replies = append(strconv.AppendInt(c.replies, now, 10), "\r\n"...)
+	default:
+		c.takes++
+		c.took = true
+		c.replies = append(c.replies, "$16\r\n"...)
+		c.replies = append(strconv.AppendInt(c.replies, now, 10), "\r\n"...)
+	}
+	return len(b), nil
+}
+
+func (c *prompt) Read(b []byte) (int, error) {
+	n := copy(b, c.replies)
+	c.replies = append(c.replies[:0], c.replies[n:]...)
+	return n, nil
+}
+
+func (*prompt) Close() error                     { return nil }
+func (*prompt) SetDeadline(time.Time) error      { return nil }
+func (*prompt) SetReadDeadline(time.Time) error  { return nil }
+func (*prompt) SetWriteDeadline(time.Time) error { return nil }
+func (*prompt) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
+func (*prompt) LocalAddr() net.Addr              { return &net.TCPAddr{} }

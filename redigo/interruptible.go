@@ -1,0 +1,45 @@
+package redigo
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/go-locker/locker/internal/interrupt"
+)
+
+// Interruptible returns an option for the connections of a pool, and one for a Driver over that
+// pool, and over no other:
+//
+//	dial, interruptible := redigo.Interruptible(nil)
+//	pool := &redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) {
+//		return redis.DialContext(ctx, "tcp", "localhost:6379", dial)
+//	}}
+//	d, err := redigo.NewDriver(pool, interruptible)
+//
+// connect makes a connection to the server, with TLS if there is to be any; nil is a [net.Dialer]
+// with the time-outs of redigo. A request that meets no other is then made by the goroutine that
+// calls Lock or Unlock. Without Interruptible such a call has to leave its request to another
+// goroutine, and redigo has a third one wait for the reply. With it, the end of the context ends
+// the wait. The connection is closed when the reply has come, or at the pool's read timeout. Open
+// does so. A DialContext that heeds no context keeps Lock and Unlock from returning when theirs
+// ends.
+//
+// Nothing is gained, and nothing lost, if the pool has a Dial in place of DialContext, or a
+// TestOnBorrow, which may heed no context; nor with the TLS of redigo itself (DialUseTLS, or
+// DialURL with rediss://). A pool for locks needs no TestOnBorrow: connections that the server has
+// closed are replaced.
+func Interruptible(connect func(ctx context.Context, network, addr string) (net.Conn, error)) (redis.DialOption, DriverOption) {
+	if connect == nil {
+		connect = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 5 * time.Minute}).DialContext
+	}
+	conns := new(interrupt.Conns)
+	return redis.DialContextFunc(conns.Dialer(connect)), func(r *runner) error {
+		if p := r.pool; p.DialContext != nil && p.TestOnBorrow == nil && p.TestOnBorrowContext == nil {
+			r.conns = conns
+		}
+		return nil
+	}
+}
