@@ -210,6 +210,35 @@ func ExampleMutex_Acquire() {
 	// locker: unlock "leader": the lock is not held
 }
 
+// A holder gives way when somebody waits for the lock: here one that keeps a cache warm, while its
+// successor starts.
+func ExampleHold_Wanted() {
+	client, ctx := open("hold-wanted"), context.Background()
+	defer client.Close()
+	hold, err := client.Mutex("warmer").Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	successor, started := client.Mutex("warmer"), make(chan error)
+	go func() { started <- successor.Lock(ctx) }()
+
+	select {
+	case <-hold.Wanted():
+		fmt.Println("gives way")
+	case <-hold.Lost():
+		fmt.Println("lost")
+	}
+	if err := hold.Unlock(ctx); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(<-started)
+	fmt.Println(successor.Unlock(ctx))
+	// Output:
+	// gives way
+	// <nil>
+	// <nil>
+}
+
 // What takes time to stop gets a context that ends earlier than the hold.
 func ExampleHold_Context() {
 	ctx := context.Background()

@@ -273,6 +273,49 @@ func TestRelease_besideLockedRows(t *testing.T) {
 	unlock(t, ms[3], ms[5])
 }
 
+// A Lock waits for a row that another transaction has locked in a statement that gives up soon:
+// Locks of other names are behind it.
+func TestLock_besideALockedRow(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t)
+	c := openURL(t, s.URL(), locker.WithTTL(time.Minute))
+	m := held(t, c, 1)[0]
+	unlock(t, m)
+	conn, err := pgx.Connect(t.Context(), s.URL())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	tx, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "SELECT FROM locker_locks FOR UPDATE")
+	require.NoError(t, err)
+	locked := async(func() error { return m.Lock(t.Context()) })
+	eventually(t, "it waits", func() bool {
+		query := value[string](t, s.URL(), "SELECT coalesce(max(query), '') FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+		require.NotContains(t, query, "UPDATE", "nothing ends that")
+		return query != ""
+	})
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.NoError(t, await(t, locked))
+	unlock(t, m)
+}
+
+// A table that somebody has dropped is made again when it is needed.
+func TestLock_afterATableWasDropped(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t)
+	c, other := openURL(t, s.URL()), openURL(t, s.URL())
+	m, next := c.Mutex("x"), other.Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	execute(t, s.URL(), "DROP TABLE locker_locks_waiters")
+	locked := async(func() error { return next.Lock(t.Context()) })
+	eventually(t, "it waits", func() bool {
+		return value[bool](t, s.URL(), "SELECT to_regclass('locker_locks_waiters') IS NOT NULL") && waiters(t, c, "x") == 1
+	})
+	unlock(t, m)
+	require.NoError(t, await(t, locked))
+	unlock(t, next)
+}
+
 // Whoever makes the table of the locks a logged one hears of it: a standby would show old rows as
 // whole.
 func TestTable_thatIsLogged(t *testing.T) {

@@ -130,12 +130,15 @@ func (c *claim) askInTime(ctx context.Context) (answer, error) {
 func (c *claim) ask(ctx context.Context) (a answer, err error) {
 	d := c.of
 	connections, began := d.pool.Stat().TotalConns(), time.Now()
+	missing := false // a table or a function
 	for tries := 1; ctx.Err() == nil; tries++ {
-		now, err := d.enter(ctx, c.TTL)
-		if noTable(err) {
+		if missing {
 			if err := d.makeTables(ctx); err != nil {
 				return a, err
 			}
+		}
+		now, err := d.enter(ctx, c.TTL)
+		if missing = noTable(err); missing {
 			continue
 		}
 		if isCode(err, "42703") {
@@ -154,6 +157,7 @@ func (c *claim) ask(ctx context.Context) (a answer, err error) {
 		}
 		switch {
 		case noTable(err):
+			missing = true
 			d.eras.forget(now.number)
 		case err != nil && didNothing(err):
 			return a, err

@@ -50,3 +50,33 @@ func TestRights(t *testing.T) {
 	err = openURL(t, url+"&table=jobs.others").Mutex("x").Lock(t.Context())
 	require.ErrorContains(t, err, "permission denied for schema jobs")
 }
+
+// Another user, who may make operators in a schema of the search_path, has none of them run.
+func TestRights_ofOperatorsThatOthersHaveMade(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t)
+	unlock(t, held(t, openURL(t, s.URL()), 1)...)
+	script(t, s.URL(), `CREATE ROLE mallory; GRANT CREATE ON SCHEMA public TO mallory; SET ROLE mallory;
+		CREATE FUNCTION public.run(bigint, interval) RETURNS interval LANGUAGE plpgsql AS $$ BEGIN RAISE 'run by %', current_user; END $$;
+		CREATE FUNCTION public.run(numeric, integer) RETURNS numeric LANGUAGE plpgsql AS $$ BEGIN RAISE 'run by %', current_user; END $$;
+		CREATE FUNCTION public.run(interval, integer) RETURNS interval LANGUAGE plpgsql AS $$ BEGIN RAISE 'run by %', current_user; END $$;
+		CREATE OPERATOR public.* (LEFTARG = bigint, RIGHTARG = interval, FUNCTION = public.run);
+		CREATE OPERATOR public.* (LEFTARG = numeric, RIGHTARG = integer, FUNCTION = public.run);
+		CREATE OPERATOR public./ (LEFTARG = interval, RIGHTARG = integer, FUNCTION = public.run);`)
+	c, other := openURL(t, s.URL()), openURL(t, s.URL())
+	m, next := c.Mutex("x"), other.Mutex("x")
+	for range 2 { // a take of what has no row, and of what has one
+		require.NoError(t, m.Lock(t.Context()))
+		locked := waits(t, t.Context(), c, next, 1)
+		require.NoError(t, m.Extend(t.Context()))
+		unlock(t, m)
+		require.NoError(t, await(t, locked))
+		unlock(t, next)
+	}
+	require.NoError(t, m.Lock(t.Context()))
+	execute(t, s.URL(), "TRUNCATE locker_locks")
+	require.NoError(t, m.Extend(t.Context()), "it reclaims")
+	state, err := c.Inspect(t.Context(), "x")
+	require.NoError(t, err)
+	require.NoError(t, c.ForceRelease(t.Context(), "x", state))
+}

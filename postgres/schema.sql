@@ -63,6 +63,9 @@ CREATE TABLE IF NOT EXISTS public.locker_locks_forced (
 -- it would not: there each change under a lock writes the row, so that those who come later fail, and are
 -- run again. The clock is the server's, read when it is needed.
 
+-- An operator that somebody else has put into a schema of the user's search_path may fit better than that of
+-- pg_catalog, as one for bigint * interval does: the functions have none but pg_catalog in theirs.
+
 -- The tables grow from empty to thousands of rows within seconds, and no plan that was made for an empty one, which
 -- reads all of it, may outlive that: the functions that look for waiters have seqscan off.
 
@@ -71,7 +74,7 @@ CREATE TABLE IF NOT EXISTS public.locker_locks_forced (
 -- sooner if the Clients that use it close. It refuses tables that were altered: a logged one shows old rows
 -- after a failover, and an unlogged one forgets the TTLs.
 CREATE OR REPLACE FUNCTION public.locker_locks_enter_v1(in_client bytea, in_ttl bigint, in_again bigint, OUT era bigint, OUT version bigint)
-LANGUAGE plpgsql AS $locker$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $locker$
 #variable_conflict use_column
 DECLARE
 	whole public.locker_locks%ROWTYPE;
@@ -115,7 +118,7 @@ END $locker$;
 -- confirm that it is there.
 CREATE OR REPLACE FUNCTION public.locker_locks_settle_v1(in_key bytea, in_client bytea, out_owner bytea,
 	OUT owner bytea, OUT metadata bytea, OUT token bigint, OUT version bigint, OUT expires_at timestamptz)
-LANGUAGE plpgsql SET enable_seqscan = off AS $locker$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $locker$
 #variable_conflict use_column
 DECLARE
 	l public.locker_locks%ROWTYPE;
@@ -161,7 +164,7 @@ END $locker$;
 CREATE OR REPLACE FUNCTION public.locker_locks_ask_v1(in_key bytea, in_name bytea, in_owner bytea, in_metadata bytea, in_ttl bigint,
 	in_era bigint, in_version bigint, in_mark bigint, in_before bigint, OUT state bigint, OUT token bigint, OUT version bigint,
 	OUT remaining bigint, OUT before bigint, OUT owner bytea, OUT metadata bytea, OUT passed boolean, OUT revived boolean, OUT made boolean)
-LANGUAGE plpgsql SET enable_seqscan = off SET lock_timeout = '500ms' AS $locker$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET lock_timeout = '500ms' AS $locker$
 #variable_conflict use_column
 DECLARE
 	l public.locker_locks%ROWTYPE;
@@ -287,7 +290,7 @@ END $locker$;
 -- arrives later finds that the version has moved on.
 CREATE OR REPLACE FUNCTION public.locker_locks_release_v1(in_key bytea, in_owner bytea, in_waits boolean, in_era bigint, in_version bigint, in_name bytea,
 	OUT ours boolean, OUT version bigint, OUT next bytea, OUT token bigint, OUT era bigint)
-LANGUAGE plpgsql SET enable_seqscan = off SET lock_timeout = '500ms' AS $locker$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET lock_timeout = '500ms' AS $locker$
 #variable_conflict use_column
 DECLARE
 	l public.locker_locks%ROWTYPE;
@@ -340,7 +343,7 @@ END $locker$;
 --   SELECT ended FROM public.locker_locks_force_v1(sha256('locker:orders/42'), '', 0, '');
 CREATE OR REPLACE FUNCTION public.locker_locks_force_v1(in_key bytea, in_owner bytea, in_token bigint, in_client bytea,
 	OUT ended boolean, OUT next bytea, OUT token bigint, OUT era bigint)
-LANGUAGE plpgsql SET enable_seqscan = off SET lock_timeout = '500ms' AS $locker$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET lock_timeout = '500ms' AS $locker$
 #variable_conflict use_column
 DECLARE
 	l public.locker_locks%ROWTYPE;
@@ -366,7 +369,7 @@ END $locker$;
 -- beat says that a Client lives. It returns those of in_keys that somebody holds for longer than half of in_mark; missed:
 -- the Client was taken for dead, and its waiters may have lost their places.
 CREATE OR REPLACE FUNCTION public.locker_locks_beat_v1(in_client bytea, in_keys bytea[], in_mark bigint, OUT missed boolean, OUT quiet bytea[])
-LANGUAGE plpgsql AS $locker$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $locker$
 DECLARE
 	mark interval := in_mark * interval '1 microsecond';
 BEGIN
@@ -384,7 +387,7 @@ END $locker$;
 -- in_idle. New rows go on from their versions and tokens. It returns the last key that it looked at, or ''
 -- at the end of the table.
 CREATE OR REPLACE FUNCTION public.locker_locks_sweep_v1(in_from bytea, in_rows bigint, in_idle bigint, OUT last bytea, OUT gone bigint)
-LANGUAGE plpgsql AS $locker$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $locker$
 DECLARE
 	idle timestamptz := clock_timestamp() - in_idle * interval '1 microsecond';
 	versions bigint;

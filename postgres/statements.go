@@ -25,7 +25,8 @@ type statement struct {
 	then       *statement // is run after it, in the same round trip, with its first two arguments
 }
 
-// statements are those of one table. All that decides is in functions of schema.sql.
+// statements are those of one table. All that decides is in functions of schema.sql. Operands have
+// the types that an operator of pg_catalog has: else one of another schema may fit better.
 type statements struct {
 	schema string
 
@@ -54,12 +55,12 @@ func statementsFor(table string) statements {
 		ask: of(`SELECT * FROM public.locker_locks_ask_v1($1::bytea, $2::bytea, $3::bytea, $4::bytea, $5::bigint, $6::bigint,
 			$7::bigint, $8::bigint, $9::bigint)`),
 		// take is what _ask does with a free lock, and free what _release does if nobody waits, in
-		// a fraction of the time. They find no row if there is more to do. free does not wait for a
-		// transaction that has locked the row.
-		take: of(`UPDATE public.locker_locks SET token = greatest(token + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
-			owner = $2::bytea, metadata = $3::bytea, expires_at = clock_timestamp() + $4::bigint * interval '1 microsecond'
-			WHERE key = $1::bytea AND era = $5::bigint AND version = $6::bigint AND NOT waited
-			AND (owner = '' OR expires_at <= clock_timestamp()) RETURNING token`),
+		// a fraction of the time. They find no row if there is more to do, or another transaction has
+		// locked the row: they have no limit to wait for it, as functions do.
+		take: of(`UPDATE public.locker_locks SET token = greatest(token + 1, (extract(epoch FROM clock_timestamp()) * 1000000.0)::bigint),
+			owner = $2::bytea, metadata = $3::bytea, expires_at = clock_timestamp() + $4::bigint::float8 * interval '1 microsecond'
+			WHERE key = (SELECT key FROM public.locker_locks WHERE key = $1::bytea FOR NO KEY UPDATE SKIP LOCKED)
+			AND era = $5::bigint AND version = $6::bigint AND NOT waited AND (owner = '' OR expires_at <= clock_timestamp()) RETURNING token`),
 		free: of(`UPDATE public.locker_locks SET owner = '', former = $2::bytea, expires_at = clock_timestamp()
 			WHERE key = (SELECT key FROM public.locker_locks WHERE key = $1::bytea AND owner = $2 FOR NO KEY UPDATE SKIP LOCKED)
 			AND owner = $2 AND expires_at > clock_timestamp() AND NOT waited RETURNING true`),
@@ -73,7 +74,7 @@ func statementsFor(table string) statements {
 		// and that still held when it began.
 		extend: of(`WITH ours AS (SELECT * FROM unnest($1::bytea[], $2::bytea[]) AS ours (key, owner)),
 			unlocked AS (SELECT key, owner FROM public.locker_locks AS lock JOIN ours USING (key, owner) FOR UPDATE OF lock SKIP LOCKED),
-			extended AS (UPDATE public.locker_locks AS lock SET expires_at = clock_timestamp() + $3::bigint * interval '1 microsecond'
+			extended AS (UPDATE public.locker_locks AS lock SET expires_at = clock_timestamp() + $3::bigint::float8 * interval '1 microsecond'
 				FROM unlocked WHERE lock.key = unlocked.key AND lock.owner = unlocked.owner
 				AND expires_at > clock_timestamp() RETURNING lock.key, lock.owner)
 			SELECT owner, true FROM extended
@@ -85,7 +86,7 @@ func statementsFor(table string) statements {
 		// before. It returns the owners that have theirs.
 		reclaim: of(`INSERT INTO public.locker_locks AS lock (key, name, era, version, token, owner, metadata, expires_at, former, waited, served)
 			SELECT ours.key, ours.name, whole.era, whole.version, ours.token, ours.owner, ours.metadata,
-				clock_timestamp() + $6::bigint * interval '1 microsecond', '', false, 0
+				clock_timestamp() + $6::bigint::float8 * interval '1 microsecond', '', false, 0
 			FROM unnest($1::bytea[], $2::bytea[], $3::bigint[], $4::bytea[], $5::bytea[]) AS ours (key, name, token, owner, metadata),
 				public.locker_locks AS whole
 			WHERE whole.key = '' AND whole.era = $7::bigint AND whole.expires_at > clock_timestamp()
@@ -99,8 +100,8 @@ func statementsFor(table string) statements {
 		// inspect reads the clock in a step of its own: what is held has some time left.
 		inspect: of(`SELECT owner NOT IN ('', decode('00', 'hex')) AND remaining > 0, token, owner, metadata, remaining, age,
 			ARRAY(SELECT w.owner ` + living + `), ARRAY(SELECT w.metadata ` + living + `)
-			FROM (SELECT *, (extract(epoch FROM expires_at - clock_timestamp()) * 1000000)::bigint AS remaining,
-				(extract(epoch FROM clock_timestamp()) * 1000000)::bigint - token AS age
+			FROM (SELECT *, (extract(epoch FROM expires_at - clock_timestamp()) * 1000000.0)::bigint AS remaining,
+				(extract(epoch FROM clock_timestamp()) * 1000000.0)::bigint - token AS age
 			FROM public.locker_locks WHERE key = $1::bytea AND key <> '' OFFSET 0) AS lock`),
 
 		// list looks at so many rows from a key on.

@@ -48,6 +48,7 @@ func open(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 func client(ctx context.Context, u *driver.URL, replicaTimeout time.Duration) (goredis.UniversalClient, []DriverOption, error) {
 	o := &goredis.UniversalOptions{
 		ContextTimeoutEnabled: true,
+		Protocol:              2, // with 3, go-redis looks before each reply whether it is one
 		// One refused connection is an answer; the command's own retries are enough.
 		DialerRetries:            1,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},

@@ -132,6 +132,7 @@ func TestOpen_options(t *testing.T) {
 			assert.Equal(t, c.user, o.Username)
 			assert.Equal(t, c.password, o.Password)
 			assert.Nil(t, o.TLSConfig)
+			assert.Equal(t, 2, o.Protocol)
 			assert.True(t, o.ContextTimeoutEnabled)
 		})
 	}

@@ -59,10 +59,11 @@ draws it (docs/histories.md).
 It takes one to four minutes with the default TTLs, longer with longer ones,
 and waits most of that time. Ctrl-C ends it, and leaves nothing locked.
 
-Afterwards nothing of it stays. Redis forgets its names a minute and their TTL
-later; check deletes the one key that makes tokens rise under its own prefix,
-and says so if it may not (DEL). Under --prefix that key is theirs, and stays.
-ZooKeeper removes its empty containers itself, once a minute.
+Afterwards nothing of it stays, also if it was interrupted. On Redis check
+deletes its keys, and says so if it may not (DEL); under --prefix the key that
+makes tokens rise is that of others, and stays. In PostgreSQL it makes a table
+of its own, and drops it, if it may. ZooKeeper removes empty containers itself,
+once a minute. On S3 and SQLite the locks' objects and rows stay for a while.
 
 ` + exitHelp
 

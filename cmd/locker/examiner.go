@@ -75,6 +75,7 @@ func newExaminer(ctx context.Context, url string, o *checkOptions) (*examiner, e
 	if err := c.Close(); err != nil {
 		return nil, err
 	}
+	g.prepare(ctx)
 	if g.deployment.kind() == "zookeeper" {
 		e.harness.Sometimes = knownbreaks.ZooKeeper()
 	}
@@ -85,6 +86,7 @@ func newExaminer(ctx context.Context, url string, o *checkOptions) (*examiner, e
 		e.harness.Faults.Process = func(conformance.TB) *exec.Cmd { return g.process(self) }
 	}
 	if err := e.probe(ctx); err != nil {
+		_ = g.dropTable(context.WithoutCancel(ctx))
 		return nil, err
 	}
 	if shares, err := g.hasShares(ctx); err != nil {

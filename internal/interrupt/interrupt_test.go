@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"syscall"
 	"testing"
 	"time"
 
@@ -249,6 +250,26 @@ func TestLate_endsWhenTheRequestWouldHave(t *testing.T) {
 			assert.False(t, l.isOpen())
 		})
 	}
+}
+
+// A client library that peeks at the descriptor does so only if no reply has come just now.
+func TestSyscallConn_isNotAskedRightAfterAReply(t *testing.T) {
+	t.Parallel()
+	l := newLink(t, new(interrupt.Conns))
+	raw, err := l.conn.(syscall.Conn).SyscallConn()
+	require.NoError(t, err)
+	looks := func() (looked bool) {
+		require.NoError(t, raw.Read(func(uintptr) bool { looked = true; return true }))
+		return looked
+	}
+	assert.True(t, looks(), "nothing was read yet")
+	looked := true
+	for deadline := time.Now().Add(patient); looked && time.Now().Before(deadline); { // a busy machine may need some
+		l.exchange(ask)
+		looked = looks()
+	}
+	assert.False(t, looked)
+	testwait.Patience(patient).Until(t, "the reply is old", looks)
 }
 
 func TestConns_oneRequestAtATime(t *testing.T) {

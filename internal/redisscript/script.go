@@ -103,6 +103,14 @@ func keysOf(name string) [3]any {
 	return keys
 }
 
+// Keys returns the keys of the lock called name.
+func Keys(name string) (keys []string) {
+	for _, key := range keysOf(name) {
+		keys = append(keys, key.(string))
+	}
+	return keys
+}
+
 // keysAnd is keysOf, and the owner, which is the other three. All are parts of one piece of memory.
 func keysAnd(name, prefix, place, random string) (keys [3]any, owner string) {
 	const readers, queue = ":readers", ":queue"

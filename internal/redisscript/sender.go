@@ -126,9 +126,12 @@ func (s *sender) send(ctx context.Context, timeout time.Duration, r *request) (r
 	if err := ctx.Err(); err != nil {
 		return Reply{Err: err}, false
 	}
-	r.ctx, r.until = ctx, time.Now().Add(timeout)
+	sent := time.Now()
+	unseen := min(timeout, overdue)
+	r.ctx, r.until = ctx, sent.Add(timeout)
 	if deadline, ok := ctx.Deadline(); ok && deadline.Add(2*moment).Before(r.until) {
 		r.until = deadline.Add(2 * moment) // after the caller has seen it, which knows better why it ends
+		unseen = min(unseen, deadline.Sub(sent))
 	}
 	if reply, answered, ok := s.sendLone(ctx, r); ok {
 		return reply, answered
@@ -136,7 +139,15 @@ func (s *sender) send(ctx context.Context, timeout time.Duration, r *request) (r
 	if !s.enqueue(r) {
 		return Reply{Err: driver.ErrClosed}, false
 	}
-	r.timer.Reset(timeout)
+	// The Done of a context costs more than all else here, and most requests are answered before it
+	// matters. Its deadline is known without.
+	r.timer.Reset(unseen)
+	select {
+	case <-r.done:
+		return s.onReply(r, errNoAnswer), true
+	case <-r.timer.C:
+	}
+	r.timer.Reset(timeout - unseen)
 	select {
 	case <-r.done:
 		return s.onReply(r, errNoAnswer), true

@@ -84,7 +84,8 @@ func optionsOf(addr string, sent *wire.Tally) *goredis.Options {
 
 func openLocker(addrs []string, sent *wire.Tally, ttl time.Duration) (*contend.Client, error) {
 	o := optionsOf(addrs[0], sent)
-	interruptible := redis.Interruptible(o) // as Open has it
+	o.Protocol = 2 // as Open has it
+	interruptible := redis.Interruptible(o)
 	rdb := goredis.NewClient(o)
 	d, err := redis.NewDriver(rdb, interruptible)
 	if err != nil {

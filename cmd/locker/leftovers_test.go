@@ -1,0 +1,107 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/internal/test/testwait"
+)
+
+// What is there before a check is there after it, and nothing else, whether it ends or is interrupted.
+func TestCheck_leavesNothing(t *testing.T) {
+	t.Parallel()
+	const ttl = "4s"
+	for backend, start := range map[string]func(*testing.T) (url string, count func() string){
+		"Redis": func(t *testing.T) (string, func() string) {
+			s := testserver.Redis(t)
+			return s.URL(), func() string { return fmt.Sprint(s.Do("DBSIZE")) }
+		},
+		"PostgreSQL": func(t *testing.T) (string, func() string) {
+			s := testserver.Postgres(t)
+			return s.URL(), func() string { return inPostgres(t, s.URL()) }
+		},
+		"Redlock": func(t *testing.T) (string, func() string) {
+			testwait.OnlyNightly(t, "Redis is the same with one server")
+			var addrs []string
+			for range 3 {
+				addrs = append(addrs, testserver.Redis(t).Addr())
+			}
+			return "redlock://" + strings.Join(addrs, ","), func() (counts string) {
+				for _, addr := range addrs {
+					rdb := goredis.NewClient(&goredis.Options{Addr: addr})
+					counts += rdb.DBSize(t.Context()).String()
+					_ = rdb.Close()
+				}
+				return counts
+			}
+		},
+		"etcd": func(t *testing.T) (string, func() string) {
+			testwait.OnlyNightly(t, "its sessions take long")
+			s := testserver.Etcd(t)
+			cli, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Addr()}})
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = cli.Close() })
+			return s.URL(), func() string {
+				keys, err := cli.Get(t.Context(), "", clientv3.WithPrefix(), clientv3.WithCountOnly())
+				require.NoError(t, err)
+				leases, err := cli.Leases(t.Context())
+				require.NoError(t, err)
+				return fmt.Sprintln(keys.Count, len(leases.Leases))
+			}
+		},
+		"ZooKeeper": func(t *testing.T) (string, func() string) {
+			testwait.OnlyNightly(t, "its sessions take long")
+			s := testserver.ZooKeeper(t)
+			return s.URL(), func() string {
+				said, _ := s.Ask("mntr") // or it is busy
+				return regexp.MustCompile(`zk_znode_count\t\d+`).FindString(said)
+			}
+		},
+	} {
+		t.Run(backend, func(t *testing.T) {
+			t.Parallel()
+			url, count := start(t)
+			before := count()
+			wantSame := func() {
+				t.Helper()
+				var now string
+				defer func() { assert.Equal(t, before, now) }()
+				patience.Until(t, "all is as before", func() bool { now = count(); return now == before })
+			}
+			r := checked(t, 0, "--run", quick, "--ttl", ttl, url)
+			assert.Empty(t, r.Left)
+			wantSame()
+			if runtime.GOOS == "windows" {
+				return // no process is interrupted there
+			}
+			p := begin(t, "check", "--ttl", ttl, url)
+			patience.Until(t, "it has begun", func() bool { return count() != before })
+			require.NoError(t, p.cmd.Process.Signal(os.Interrupt))
+			require.Equal(t, 130, p.waitFor(2*time.Minute), "%s", p.stderr)
+			wantSame()
+		})
+	}
+}
+
+// inPostgres counts tables, routines, and rows.
+func inPostgres(t *testing.T, url string) (counts string) {
+	t.Helper()
+	c, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	defer func() { _ = c.Close(t.Context()) }()
+	require.NoError(t, c.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace) || ' ' ||
+		(SELECT count(*) FROM pg_proc WHERE pronamespace = 'public'::regnamespace)`).Scan(&counts))
+	return counts
+}

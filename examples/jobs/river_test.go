@@ -1,0 +1,171 @@
+package jobs_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"net/url"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivermigrate"
+	"github.com/riverqueue/river/rivertype"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/examples/jobs"
+	"github.com/go-locker/locker/fence"
+	"github.com/go-locker/locker/internal/test/testserver"
+)
+
+var databases atomic.Int64
+
+// accounts makes a database with River's tables and an account, and returns its URL.
+func accounts(t testing.TB) string {
+	t.Helper()
+	at, err := url.Parse(testserver.SharedPostgres(t).URL())
+	require.NoError(t, err)
+	own := fmt.Sprint("jobs", databases.Add(1))
+	_, err = connectPostgres(t, at.String()).Exec(t.Context(), "CREATE DATABASE "+own)
+	require.NoError(t, err)
+	at.Path = "/" + own
+	pool := connectPostgres(t, at.String())
+	migrator, err := rivermigrate.New(riverpgxv5.New(pool), &rivermigrate.Config{Logger: silent()})
+	require.NoError(t, err)
+	_, err = migrator.Migrate(t.Context(), rivermigrate.DirectionUp, nil)
+	require.NoError(t, err)
+	_, err = pool.Exec(t.Context(), "CREATE TABLE accounts (name text PRIMARY KEY, bill int NOT NULL DEFAULT 0, token bigint NOT NULL DEFAULT 0)")
+	require.NoError(t, err)
+	_, err = pool.Exec(t.Context(), "INSERT INTO accounts (name) VALUES ('42'), ('7')")
+	require.NoError(t, err)
+	return at.String()
+}
+
+func silent() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
+
+func connectPostgres(t testing.TB, url string) *pgxpool.Pool {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), url)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// work works jobs until t ends, if there is a worker.
+func work(t testing.TB, pool *pgxpool.Pool, w *jobs.Bill) *river.Client[pgx.Tx] {
+	t.Helper()
+	cfg := &river.Config{Logger: silent(), FetchPollInterval: 100 * time.Millisecond}
+	if w != nil {
+		cfg.Workers, cfg.Queues = river.NewWorkers(), map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: 4}}
+		river.AddWorker(cfg.Workers, w)
+	}
+	c, err := river.NewClient(riverpgxv5.New(pool), cfg)
+	require.NoError(t, err)
+	if w != nil {
+		require.NoError(t, c.Start(t.Context()))
+		t.Cleanup(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			_ = c.StopAndCancel(ctx)
+		})
+	}
+	return c
+}
+
+// Two processes have two jobs of one account. One whose lock is another's comes back, and uses up
+// no attempt.
+func TestBill_noTwoJobsOfAnAccountRunAtOnce(t *testing.T) {
+	t.Parallel()
+	at, locks := accounts(t), testserver.SharedRedis(t).URL()+"?prefix=bill"
+	var running, most, calls atomic.Int64
+	var pool *pgxpool.Pool
+	var client *river.Client[pgx.Tx]
+	price := func(context.Context, string) (int, error) {
+		if running.Add(1) > most.Load() {
+			most.Store(running.Load())
+		}
+		defer running.Add(-1)
+		if calls.Add(1) == 1 {
+			patience.Until(t, "the other was tried, too", func() bool {
+				var snoozed int
+				err := pool.QueryRow(t.Context(), "SELECT count(*) FROM river_job WHERE metadata ? 'snoozes'").Scan(&snoozed)
+				return err == nil && snoozed == 1
+			})
+		}
+		return 100 * int(calls.Load()), nil
+	}
+	pool = connectPostgres(t, at)
+	for range 2 {
+		client = work(t, connectPostgres(t, at), &jobs.Bill{Locks: open(t, locks), DB: pool, Price: price})
+	}
+	for _, month := range []string{"May", "June"} {
+		_, err := client.Insert(t.Context(), jobs.BillArgs{Account: "42", Month: month}, jobs.OncePerAccount)
+		require.NoError(t, err)
+	}
+	patience.Until(t, "both are done", func() bool {
+		var done, attempts int
+		require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*), coalesce(sum(attempt), 0) FROM river_job WHERE state = 'completed'").Scan(&done, &attempts))
+		return done == 2 && attempts == 2
+	})
+	assert.EqualValues(t, 1, most.Load())
+	assert.Equal(t, 200, billed(t, pool))
+}
+
+func billed(t testing.TB, pool *pgxpool.Pool) (cents int) {
+	t.Helper()
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT bill FROM accounts WHERE name = '42'").Scan(&cents))
+	return cents
+}
+
+// A job writes after another has, that had the lock later.
+func TestBill_aLateWriteIsRefused(t *testing.T) {
+	t.Parallel()
+	pool := connectPostgres(t, accounts(t))
+	client := work(t, pool, &jobs.Bill{
+		Locks: open(t, testserver.SharedRedis(t).URL()+"?prefix=latebill"), DB: pool,
+		Price: func(ctx context.Context, _ string) (int, error) {
+			_, err := pool.Exec(ctx, "UPDATE accounts SET bill = 200, token = $1", int64(math.MaxInt64))
+			return 100, err
+		},
+	})
+	_, err := client.Insert(t.Context(), jobs.BillArgs{Account: "42"}, nil)
+	require.NoError(t, err)
+	patience.Until(t, "it has failed", func() bool {
+		var why string
+		return pool.QueryRow(t.Context(), "SELECT errors[1]->>'error' FROM river_job WHERE errors IS NOT NULL").Scan(&why) == nil &&
+			assert.Contains(t, why, fence.ErrStale.Error())
+	})
+	assert.Equal(t, 200, billed(t, pool))
+}
+
+// The options of an Insert do what they say, also for one that comes from a leader of River's that
+// was stopped.
+func TestInsertOpts(t *testing.T) {
+	t.Parallel()
+	pool := connectPostgres(t, accounts(t))
+	c := work(t, pool, nil)
+	for name, opts := range map[string]*river.InsertOpts{"queued": jobs.OncePerAccount, "each hour": jobs.OncePerHour} {
+		args := jobs.BillArgs{Account: name}
+		for i := range 2 {
+			at := *opts
+			at.ScheduledAt = time.Now().Add(24 * time.Hour).Truncate(time.Hour)
+			result, err := c.Insert(t.Context(), args, &at)
+			require.NoError(t, err)
+			assert.Equal(t, i == 1, result.UniqueSkippedAsDuplicate, name)
+		}
+	}
+	done, err := pool.Exec(t.Context(), "UPDATE river_job SET state = 'completed', finalized_at = now()")
+	require.NoError(t, err)
+	require.EqualValues(t, 2, done.RowsAffected())
+	result, err := c.Insert(t.Context(), jobs.BillArgs{Account: "queued"}, jobs.OncePerAccount)
+	require.NoError(t, err)
+	assert.False(t, result.UniqueSkippedAsDuplicate, "the one before is done")
+	assert.Equal(t, rivertype.JobStateAvailable, result.Job.State)
+}
