@@ -50,6 +50,7 @@ SERVERS_OF_redlock  := redis
 SERVERS_OF_etcd     := etcd
 SERVERS_OF_zookeeper := zookeeper
 SERVERS_OF_kubernetes := etcd kubernetes
+SERVERS_OF_mysql    := mariadb
 SERVERS_OF_postgres := postgres
 SERVERS_OF_s3       := s3
 SERVERS_OF_sqlite   :=
@@ -61,19 +62,20 @@ setup: compiler $(BIN)/gotestsum.done $(if $(BACKEND),$(SERVERS_OF_$(BACKEND):%=
 setup-lint: $(BIN)/tools.done ## linters
 
 .PHONY: setup-nightly
-setup-nightly: setup setup-lint server-s3 $(BIN)/minio.done ## what make nightly needs beside it: more servers, libraries of other languages
+setup-nightly: setup setup-lint server-mariadb server-s3 $(BIN)/minio.done ## what make nightly needs beside it: more servers, libraries of other languages
 	@./tools/valkey.sh "$(BIN)"
-	@./tools/mariadb.sh "$(BIN)"
 	@./tools/adapters.sh "$(BIN)"
 	@./tools/pgbouncer.sh "$(BIN)"
 	@$(MAKE) --no-print-directory server-kubernetes
 
-.PHONY: server-redis server-etcd server-zookeeper server-kubernetes server-postgres server-s3
+.PHONY: server-redis server-etcd server-zookeeper server-kubernetes server-mariadb server-postgres server-s3
 server-redis:
 	@./tools/redis.sh "$(BIN)"
 server-etcd: $(BIN)/etcd.done
 server-zookeeper:
 	@./tools/zookeeper.sh "$(BIN)"
+server-mariadb:
+	@./tools/mariadb.sh "$(BIN)"
 server-postgres:
 	@./tools/postgres.sh "$(BIN)"
 server-kubernetes: $(BIN)/kube-apiserver.done
@@ -225,6 +227,7 @@ SOAKTIME ?= 1h
 SEED     ?= 0
 # The topology on which a backend's histories run.
 SOAKED_ON_memory    := TestMemory$$
+SOAKED_ON_mysql     := TestConformance$$
 SOAKED_ON_redlock   := TestConformance$$
 SOAKED_ON_s3        := TestConformance$$/^versitygw$$
 SOAKED_ON_sqlite    := TestConformance$$
@@ -294,7 +297,7 @@ test-postgres:
 
 # Three modules at a time. Other libraries, all of client-go, and the drivers of databases, which take long to compile, are for make nightly.
 test-modules:
-	$(call modules,3,$(filter-out ./bench ./fence/sqltest ./integrations/clientgo ./postgres,$(MODULES)))
+	$(call modules,3,$(filter-out ./bench ./fence/sqltest ./integrations/clientgo ./mysql ./postgres,$(MODULES)))
 
 # $(call modules,how many at a time,which of them,variables). What each prints comes when it is through.
 modules = @printf '%s\n' $(filter-out .,$(2)) | $(3) xargs -n 1 -P $(1) sh -c 'cd "$$1" || exit; \
@@ -349,6 +352,9 @@ nightly-zookeeper: ## ZooKeeper: race detector; all topologies
 nightly-kubernetes: ## Kubernetes: race detector; the suite on an API server; client-go's leader election
 	cd kubernetes && $(call raced,./...,-skip='^TestConformance$$') && $(TEST) . $(TESTFLAGS) -parallel=2 -run='^TestConformance$$'
 	cd integrations/clientgo && $(TEST) ./... $(TESTFLAGS)
+nightly-mysql: ## MySQL and MariaDB, on MariaDB: race detector; a replica that takes over; the suite
+	cd mysql && $(call raced,./...,-skip='^TestConformance$$')
+	cd mysql && $(TEST) . $(TESTFLAGS) -run='^TestConformance$$'
 nightly-postgres: ## PostgreSQL: race detector; PgBouncer, standbys
 	cd postgres && $(call raced,./...)
 nightly-s3: ## S3: race detector; versitygw and MinIO, all rules of the model
@@ -359,7 +365,7 @@ nightly-sqlite: ## SQLite: race detector; the suite, with processes that are sto
 nightly-others: ## fences, pages and the other packages of the root module, race detector
 	$(call raced,$(filter-out $(CORE) $(LONGEST) ./conformance/recipes ./internal/test/simulation,$(ROOT)))
 nightly-modules: ## command, integrations, examples, databases, race detector
-	$(call modules,2,$(filter-out ./bench ./integrations/clientgo ./kubernetes ./postgres ./s3 ./sqlite,$(MODULES)),LOCKER_RACE=on)
+	$(call modules,2,$(filter-out ./bench ./integrations/clientgo ./kubernetes ./mysql ./postgres ./s3 ./sqlite,$(MODULES)),LOCKER_RACE=on)
 nightly-libraries: ## other libraries and other languages; tests of the benchmarks
 	cd bench && $(TEST) ./... $(TESTFLAGS)
 nightly-breaks: ## each known break is shown again: other libraries, and this module before its mends
@@ -367,5 +373,5 @@ nightly-breaks: ## each known break is shown again: other libraries, and this mo
 nightly-fuzz: fuzz ## each fuzz target for a minute
 nightly-compat-redis-oldest nightly-compat-redis-newest nightly-compat-valkey-newest nightly-compat-etcd-oldest nightly-compat-etcd-newest nightly-compat-zookeeper-newest: nightly-compat-%: servers ## the adapters on another version of the server
 	./tools/compat.sh "$(BIN)/servers" $*
-nightly-soak-memory nightly-soak-redis nightly-soak-redigo nightly-soak-redlock nightly-soak-etcd nightly-soak-zookeeper nightly-soak-kubernetes nightly-soak-postgres nightly-soak-s3 nightly-soak-sqlite: nightly-soak-%: ## random histories with faults for ten minutes
+nightly-soak-memory nightly-soak-redis nightly-soak-redigo nightly-soak-redlock nightly-soak-etcd nightly-soak-zookeeper nightly-soak-kubernetes nightly-soak-mysql nightly-soak-postgres nightly-soak-s3 nightly-soak-sqlite: nightly-soak-%: ## random histories with faults for ten minutes
 	@$(MAKE) --no-print-directory soak BACKEND=$* SOAKTIME=10m

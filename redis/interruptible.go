@@ -1,7 +1,9 @@
 package redis
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -21,7 +23,7 @@ import (
 // to another goroutine, because go-redis waits for a reply whatever the context does. With it, the
 // end of the context ends the wait. The connection is closed when the reply has come, or at its
 // ReadTimeout. A hook of the client that heeds no context keeps Lock and Unlock from returning when
-// theirs ends. Open does so for one server, and behind Sentinel.
+// theirs ends. Open does so, except for a Cluster whose replicas are waited for.
 //
 // Nothing is gained, and nothing lost, with an OnConnect, a function for credentials, a Limiter, a
 // PushNotificationProcessor, or a WriteBufferSize below the default: go-redis calls those on the
@@ -34,15 +36,25 @@ func Interruptible(o *goredis.Options) DriverOption {
 	} else {
 		o.Dialer = conns.Dialer(dialerOf(o))
 	}
-	return over(conns)
+	return func(r *runner) error {
+		if _, ok := r.rdb.(*goredis.Client); !ok {
+			return fmt.Errorf("%w: Interruptible with a %T: it has to be a Client", driver.ErrUnsupported, r.rdb)
+		}
+		r.conns = conns
+		return nil
+	}
 }
 
-// interruptibleFailover is Interruptible for Open, whose options call nothing back. go-redis asks
-// sentinels when it dials, in a goroutine of its own.
-func interruptibleFailover(o *goredis.FailoverOptions) DriverOption {
+// interruptibleDialer is Interruptible for the other clients of Open, whose options call nothing
+// back. go-redis asks sentinels when it dials, in a goroutine of its own; it asks the nodes of a
+// Cluster about their slots before the first request, and later in goroutines of its own.
+func interruptibleDialer(dialer *func(ctx context.Context, network, addr string) (net.Conn, error), timeout time.Duration) DriverOption {
 	conns := new(interrupt.Conns)
-	o.Dialer = conns.Dialer(dialerOf(&goredis.Options{Dialer: o.Dialer, DialTimeout: o.DialTimeout}))
-	return over(conns)
+	*dialer = conns.Dialer(dialerOf(&goredis.Options{Dialer: *dialer, DialTimeout: timeout}))
+	return func(r *runner) error {
+		r.conns = conns
+		return nil
+	}
 }
 
 // dialerOf returns what go-redis dials by.
@@ -55,17 +67,6 @@ func dialerOf(o *goredis.Options) interrupt.Dialer {
 		defaults.DialTimeout = 5 * time.Second
 	}
 	return goredis.NewDialer(&defaults)
-}
-
-// over returns the option of a Driver whose client has these connections.
-func over(conns *interrupt.Conns) DriverOption {
-	return func(r *runner) error {
-		if _, ok := r.rdb.(*goredis.Client); !ok {
-			return fmt.Errorf("%w: Interruptible with a %T: it has to be a Client", driver.ErrUnsupported, r.rdb)
-		}
-		r.conns = conns
-		return nil
-	}
 }
 
 // callsBack reports whether go-redis calls functions of the application's on the way to a request.

@@ -62,13 +62,17 @@ func client(ctx context.Context, u *driver.URL, replicaTimeout time.Duration) (g
 	switch {
 	case o.MasterName != "":
 		f := o.Failover()
-		opts := []DriverOption{interruptibleFailover(f)}
+		opts := []DriverOption{interruptibleDialer(&f.Dialer, f.DialTimeout)}
 		return goredis.NewFailoverClient(f), opts, nil
 	case o.IsClusterMode:
 		c := o.Cluster()
 		c.ClusterStateReloadInterval = 5 * time.Second
 		c.DisableRoutingPolicies = true // which ask for COMMAND, for a user without that right each time
-		return goredis.NewClusterClient(c), nil, nil
+		var opts []DriverOption
+		if replicaTimeout == 0 { // else it is asked who the primary is, on the way to a request
+			opts = append(opts, interruptibleDialer(&c.Dialer, c.DialTimeout))
+		}
+		return goredis.NewClusterClient(c), opts, nil
 	default:
 		c := o.Simple()
 		opts := []DriverOption{Interruptible(c)}

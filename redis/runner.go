@@ -3,7 +3,6 @@ package redis
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync/atomic"
 
@@ -96,7 +95,7 @@ func (s *sent) command(ctx context.Context, c redisscript.Call) goredis.Cmder {
 			s.counter.Counter = counter
 			arg = &s.counter
 		} else if i == 0 && c.Script.Takes {
-			s.taken.value, s.takes = arg, true
+			s.taken.value, s.takes = arg.(string), true
 			arg = &s.taken
 		}
 		args = append(args, arg)
@@ -160,7 +159,7 @@ func isAnswer(err error) bool {
 
 // written is an argument that counts how often it is written.
 type written struct {
-	value any
+	value string
 	times atomic.Int32
 	space [48]byte // for most values
 }
@@ -168,7 +167,7 @@ type written struct {
 // MarshalBinary is called by go-redis each time that it writes the argument.
 func (w *written) MarshalBinary() ([]byte, error) {
 	w.times.Add(1)
-	return fmt.Append(w.space[:0], w.value), nil
+	return append(w.space[:0], w.value...), nil
 }
 
 // pipelined is a client of one server or of several.

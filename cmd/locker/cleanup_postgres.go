@@ -34,7 +34,8 @@ func (g *ground) prepare(ctx context.Context) {
 	})
 	if may {
 		g.table = fmt.Sprintf("%s.locker_check_%08x", schema, rand.Uint32())
-		g.deployment.params = append(params, "table="+g.table)
+		params = append(params, "table="+g.table)
+		g.deployment.params = params
 	}
 }
 

@@ -77,6 +77,7 @@ var pools = map[string]struct {
 	"redis":    {"pool_size", 8, 1},
 	"redigo":   {"pool_size", 8, 1},
 	"redlock":  {"pool_size", 8, 1},
+	"mysql":    {"pool_size", 2, 2},
 	"postgres": {"pool_max_conns", 1, 2},
 }
 
@@ -96,6 +97,7 @@ func (d deployment) bounded() (_ deployment, connections int) {
 			params = append(params, p)
 		}
 	}
-	d.params = append(params, pool.param+"="+strconv.Itoa(pool.most))
+	params = append(params, pool.param+"="+strconv.Itoa(pool.most))
+	d.params = params
 	return d, pool.most + pool.beside
 }

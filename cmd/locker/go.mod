@@ -4,6 +4,8 @@ go 1.26.0
 
 replace github.com/go-locker/locker => ../..
 
+replace github.com/go-locker/locker/mysql => ../../mysql
+
 replace github.com/go-locker/locker/postgres => ../../postgres
 
 replace github.com/go-locker/locker/s3 => ../../s3
@@ -14,6 +16,7 @@ require (
 	github.com/creack/pty v1.1.24
 	github.com/go-analyze/charts v0.6.4
 	github.com/go-locker/locker v0.0.0-00010101000000-000000000000
+	github.com/go-locker/locker/mysql v0.0.0-00010101000000-000000000000
 	github.com/go-locker/locker/postgres v0.0.0-00010101000000-000000000000
 	github.com/go-locker/locker/s3 v0.0.0-00010101000000-000000000000
 	github.com/go-locker/locker/sqlite v0.0.0-00010101000000-000000000000
@@ -59,6 +62,7 @@ require (
 )
 
 require (
+	filippo.io/edwards25519 v1.2.0 // indirect
 	github.com/anishathalye/porcupine v1.3.1 // indirect
 	github.com/aws/aws-sdk-go-v2 v1.48.0 // indirect
 	github.com/aws/aws-sdk-go-v2/aws/protocol/eventstream v1.7.27 // indirect
@@ -84,6 +88,7 @@ require (
 	github.com/dustin/go-humanize v1.1.0 // indirect
 	github.com/go-analyze/bulk v0.1.6 // indirect
 	github.com/go-locker/locker/kubernetes v0.0.0-00010101000000-000000000000
+	github.com/go-sql-driver/mysql v1.10.1 // indirect
 	github.com/go-zookeeper/zk v1.0.4 // indirect
 	github.com/golang/freetype v0.0.0-20170609003504-e2365dfdc4a0 // indirect
 	github.com/golang/protobuf v1.5.4 // indirect

@@ -72,6 +72,11 @@ var All = []Backend{
 		Help: []string{"s3://bucket/folder?region=eu-central-1", "Amazon S3", "s3://bucket?endpoint=https://host", "a store with its protocol"},
 	},
 	{
+		Package: "mysql", Title: "MySQL, MariaDB", Schemes: []string{"mysql", "mariadb"}, Library: "github.com/go-sql-driver/mysql", Module: true,
+		Port: "3306", ShortTTL: time.Second, Example: "mysql://192.0.2.1/app",
+		Help: []string{"mysql://user:password@host:3306/database", "tls=true for TLS; mariadb:// is the same"},
+	},
+	{
 		Package: "sqlite", Title: "SQLite", Schemes: []string{"sqlite"}, Library: "modernc.org/sqlite", Module: true,
 		ShortTTL: quick, Example: "sqlite:///var/lib/app/locks.db",
 		Help: []string{"sqlite:///var/lib/app/locks.db", "a file, for processes of one machine"},

@@ -159,16 +159,26 @@ func TestInterrupt_beforeTheRequestIsWritten(t *testing.T) {
 
 func TestInterrupt_endsTheSetUp(t *testing.T) {
 	t.Parallel()
-	var conns interrupt.Conns
-	l := newLink(t, &conns)
-	w := begin(t, &conns)
-	l.write(hello)
-	read := l.reading()
-	w.Interrupt()
-	require.ErrorIs(t, await(t, read), os.ErrDeadlineExceeded)
-	require.NoError(t, l.conn.Close())
-	assert.False(t, l.isOpen())
-	assert.Nil(t, conns.End())
+	for name, last := range map[string]string{
+		"of a connection":       hello,
+		"of a Cluster's client": "*2\r\n$7\r\ncluster\r\n$5\r\nslots\r\n",
+		"of TLS":                "\x16\x03\x01",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var conns interrupt.Conns
+			l := newLink(t, &conns)
+			w := begin(t, &conns)
+			l.exchange(hello)
+			l.write(last)
+			read := l.reading()
+			w.Interrupt()
+			require.ErrorIs(t, await(t, read), os.ErrDeadlineExceeded)
+			require.NoError(t, l.conn.Close())
+			assert.False(t, l.isOpen())
+			assert.Nil(t, conns.End())
+		})
+	}
 }
 
 // What is interrupted in the moment in which the reply comes goes back to a pool.

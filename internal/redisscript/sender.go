@@ -19,6 +19,7 @@ const (
 	maxBatches  = 2                     // under way; later requests go with the next
 	maxCalls    = 128                   // in a batch of several requests
 	overdue     = 20 * time.Millisecond // after which batches that are under way do not keep others from being sent
+	unwatched   = overdue / 2           // for which nobody looks whether a request's context was cancelled
 	moment      = time.Millisecond      // for what was given up to end
 	idleWorkers = 64                    // where each request goes by itself
 	longest     = time.Minute           // that a request which is about no hold may take
@@ -59,7 +60,7 @@ func newSender(r Runner) *sender {
 	}
 	s.overtime = time.AfterFunc(time.Hour, s.tooLate)
 	s.overtime.Stop()
-	if i, ok := r.(Interruptible); ok && !s.separate {
+	if i, ok := r.(Interruptible); ok {
 		s.conns = i.Conns()
 		s.look = time.AfterFunc(time.Hour, s.lookAtLone)
 		s.look.Stop()
@@ -127,11 +128,11 @@ func (s *sender) send(ctx context.Context, timeout time.Duration, r *request) (r
 		return Reply{Err: err}, false
 	}
 	sent := time.Now()
-	unseen := min(timeout, overdue)
+	first := min(timeout, unwatched)
 	r.ctx, r.until = ctx, sent.Add(timeout)
 	if deadline, ok := ctx.Deadline(); ok && deadline.Add(2*moment).Before(r.until) {
 		r.until = deadline.Add(2 * moment) // after the caller has seen it, which knows better why it ends
-		unseen = min(unseen, deadline.Sub(sent))
+		first = min(first, deadline.Sub(sent))
 	}
 	if reply, answered, ok := s.sendLone(ctx, r); ok {
 		return reply, answered
@@ -141,13 +142,13 @@ func (s *sender) send(ctx context.Context, timeout time.Duration, r *request) (r
 	}
 	// The Done of a context costs more than all else here, and most requests are answered before it
 	// matters. Its deadline is known without.
-	r.timer.Reset(unseen)
+	r.timer.Reset(first)
 	select {
 	case <-r.done:
 		return s.onReply(r, errNoAnswer), true
 	case <-r.timer.C:
 	}
-	r.timer.Reset(timeout - unseen)
+	r.timer.Reset(timeout - first)
 	select {
 	case <-r.done:
 		return s.onReply(r, errNoAnswer), true

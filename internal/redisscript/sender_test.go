@@ -267,7 +267,7 @@ func TestSender_aBatchEndsWhenNobodyWaits(t *testing.T) {
 		assert.True(t, ok)
 		assert.Equal(t, time.Hour/2, time.Until(deadline), "the longest")
 		cancelOne()
-		time.Sleep(overdue) // before that nobody looks
+		time.Sleep(unwatched)
 		synctest.Wait()
 		require.NoError(t, g.latest.Err())
 		cancelTwo()

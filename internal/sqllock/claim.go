@@ -53,7 +53,7 @@ func (v view) left() time.Duration {
 }
 
 // errNoRow is where a row that was made cannot be seen.
-var errNoRow = errors.New("the row of the lock is not there after it was made: does this server take writes, or is read_only set?")
+var errNoRow = errors.New("the row of the lock is not there after it was made: does this server take writes, or is read_only set, or autocommit off?")
 
 // mostLooks is how often an Ask looks at most, where others are faster again and again.
 const mostLooks = 4
@@ -89,8 +89,8 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 			}
 			continue
 		}
-		if v = seen[0]; v.token != c.doubt {
-			c.doubt = 0 // it can take no more
+		if v = seen[0]; v.token > c.doubt {
+			c.doubt = 0 // it can take no more. A server that has not heard of it yet may say less
 		}
 		switch {
 		case c.holds(v):
@@ -145,7 +145,7 @@ func participant(owner, metadata []byte) driver.Participant {
 func (c *claim) take(ctx context.Context, seen int64) (granted bool, err error) {
 	d, ttl, sent := c.of, c.TTL.Microseconds(), time.Now()
 	var token int64
-	c.doubt = seen
+	c.doubt = max(c.doubt, seen)
 	args := append([]any{[]byte(c.Metadata), ttl, ttl, c.owner, c.key, seen}, c.place()...)
 	err = d.run(ctx, d.pools.Ask, true, func(ctx context.Context, conn *sql.Conn) error {
 		if d.Durable != "" {
@@ -174,7 +174,10 @@ func (c *claim) take(ctx context.Context, seen int64) (granted bool, err error) 
 		c.doubted = true
 		return false, err
 	}
-	if c.doubt = 0; token == 0 {
+	if seen == c.doubt {
+		c.doubt = 0
+	}
+	if token == 0 {
 		return false, nil
 	}
 	c.lasts(sent)
@@ -197,7 +200,11 @@ func (c *claim) wait(ctx context.Context, v view) (next time.Duration, err error
 		d.waiting.enter(c)
 	}
 	if sent := time.Now(); sent.After(c.counts) {
-		if _, err := d.exec(ctx, d.pools.Ask, d.Lax, wait, c.key, c.ticket, c.owner, []byte(c.Metadata), v.now+mark.Microseconds()); err != nil {
+		_, err := d.exec(ctx, d.pools.Ask, d.Lax, wait, c.key, c.ticket, c.owner, []byte(c.Metadata), v.now+mark.Microseconds())
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return 0, v.held() // look was answered. The row is written again, or deleted by Release
+		case err != nil:
 			return 0, err
 		}
 		c.counts = sent.Add(mark / 6) // well before it ends, whatever the next look takes

@@ -4,8 +4,9 @@
 // A lock is a row of the table of locks: its last token, its last owner, until when that one holds
 // it, and whether it was released. Who waits has a row in the table of waiters: its ticket, which
 // is the database's time when it came, and until when it counts. No statement changes both tables,
-// and none waits for another lock than that of its row: a client that is stopped between two
-// statements keeps nobody from anything.
+// and none has a lock of the database beyond its own end: a client that is stopped between two
+// statements keeps nobody from anything. Where two wait for each other, the database ends one, and
+// it is tried again.
 //
 //	look     reads the lock's row, and whether somebody waits who came earlier.
 //	take     takes the lock: if its token is the one that look has read, or that the Client has had

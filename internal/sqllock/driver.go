@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/noanswer"
 )
 
 // Dialect is what tells one database from another.
@@ -34,6 +35,7 @@ type Dialect struct {
 
 	Again       func(error) bool // the statement has done nothing because of others: it is tried again until ctx ends
 	WrongServer func(error) bool // it was refused, as another on this connection would be
+	Later       func(error) bool // the connection broke, or the server serves nobody for a while. nil: there is none
 
 	// Durable is what a statement is preceded by that has to be on disk when it is answered, and
 	// Lax what others are. They may be empty.
@@ -130,21 +132,32 @@ const (
 
 // run runs f on a connection of pool, before which the tables are there if it writes. It runs f
 // again if that has done nothing for a reason that may pass. If it returns an error, f may go on.
+// What Later is true of is an outage then.
 func (d *Driver) run(ctx context.Context, pool *sql.DB, writes bool, f func(context.Context, *sql.Conn) error) error {
-	if !d.Detached {
-		return d.try(ctx, pool, writes, f)
-	}
-	if ctx.Err() != nil {
+	var err error
+	switch {
+	case ctx.Err() != nil:
 		return ctx.Err()
+	case d.Detached:
+		d.work.Add(1)
+		err = driver.Detach(ctx, lateLimit, func(ctx context.Context) error {
+			defer d.work.Done()
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			defer context.AfterFunc(d.ctx, cancel)()
+			return d.try(ctx, pool, writes, f)
+		})
+	default:
+		err = d.try(ctx, pool, writes, f)
 	}
-	d.work.Add(1)
-	return driver.Detach(ctx, lateLimit, func(ctx context.Context) error {
-		defer d.work.Done()
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		defer context.AfterFunc(d.ctx, cancel)()
-		return d.try(ctx, pool, writes, f)
-	})
+	switch {
+	case err == nil || !errors.Is(err, sqldriver.ErrBadConn) && (d.Later == nil || !d.Later(err)):
+		return err
+	case ctx.Err() != nil:
+		return ctx.Err() // which broke the connection, perhaps
+	default:
+		return &noanswer.Later{Err: err}
+	}
 }
 
 func (d *Driver) try(ctx context.Context, pool *sql.DB, writes bool, f func(context.Context, *sql.Conn) error) error {

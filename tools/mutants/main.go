@@ -47,8 +47,9 @@ var targets = []target{
 	{"zookeeper", []string{"zookeeper"}},
 	{"kubernetes", []string{"kubernetes"}},
 	{"postgres", []string{"postgres"}},
+	{"mysql", []string{"mysql"}},
 	{"sqlite", []string{"sqlite"}},
-	{"internal/sqllock", []string{"sqlite"}},
+	{"internal/sqllock", []string{"sqlite", "mysql"}},
 }
 
 // result is a line of the output.

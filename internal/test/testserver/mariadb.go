@@ -15,38 +15,84 @@ import (
 type MariaDBServer struct {
 	*process
 
-	port int
+	port     int
+	settings []string
+}
+
+// MariaDBClock makes the clock of a MariaDB server shiftable, as RedisClock does.
+func MariaDBClock(s *MariaDBServer) { s.useClock() }
+
+// MariaDBDurable has a MariaDB server lose nothing when it is killed.
+func MariaDBDurable(s *MariaDBServer) { MariaDBSettings("innodb-flush-log-at-trx-commit=1")(s) }
+
+// MariaDBSettings sets variables, each a "name=value".
+func MariaDBSettings(settings ...string) func(*MariaDBServer) {
+	return func(s *MariaDBServer) {
+		for _, setting := range settings {
+			s.settings = append(s.settings, "--"+setting)
+		}
+	}
 }
 
 // MariaDB starts a server with an empty database, named locker, and returns when it answers. It is killed when the test
 // ends. Every user may do everything, without a password.
-func MariaDB(t testing.TB) *MariaDBServer {
+func MariaDB(t testing.TB, opts ...func(*MariaDBServer)) *MariaDBServer {
 	t.Helper()
 	path := lookup(t, server{"mariadbd", "run make setup-check, which fetches it"})
 	dir := memoryDir(t) // before the process, which writes into it
 	s := &MariaDBServer{process: newProcess(t, "mariadb", path)}
 	s.dir = dir
-	data := filepath.Join(dir, "data")
-	if err := os.MkdirAll(filepath.Join(data, "locker"), 0o700); err != nil { // a database is a directory
-		t.Fatalf("testserver: %v", err)
+	for _, o := range opts {
+		o(s)
 	}
+	data := s.data()
+	s.empty()
 	withPort(t, s.name, func(port int) error {
 		s.port = port
 		// Without grant tables it needs no database of its own. The kernel's asynchronous I/O is not for everyone.
 		s.args = []string{
-			"--no-defaults", "--datadir=" + data, "--skip-grant-tables", "--skip-name-resolve",
+			"--no-defaults", "--datadir=" + data, "--tmpdir=" + dir, "--skip-grant-tables", "--skip-name-resolve",
 			"--bind-address=127.0.0.1", "--port=" + strconv.Itoa(port),
 			"--socket=" + filepath.Join(dir, "socket"), "--pid-file=" + filepath.Join(dir, "pid"),
 			"--innodb-buffer-pool-size=16M", "--innodb-log-file-size=8M", "--innodb-flush-log-at-trx-commit=0",
-			"--innodb-use-native-aio=0", "--innodb-lock-wait-timeout=30",
+			"--innodb-use-native-aio=0", "--innodb-lock-wait-timeout=30", "--max-connections=2000",
 		}
 		if os.Geteuid() == 0 {
 			s.args = append(s.args, "--user=root") // it refuses that unless told
 		}
+		s.args = append(s.args, s.settings...)
 		return s.start(s.greets)
 	})
 	return s
 }
+
+func (s *MariaDBServer) data() string { return filepath.Join(s.dir, "data") }
+
+// empty makes the database, which is a directory.
+func (s *MariaDBServer) empty() {
+	s.t.Helper()
+	if err := os.MkdirAll(filepath.Join(s.data(), "locker"), 0o700); err != nil {
+		s.t.Fatalf("testserver: %v", err)
+	}
+}
+
+// Restart starts the server again on its port, after Kill, and returns when it answers.
+func (s *MariaDBServer) Restart() {
+	s.t.Helper()
+	if err := s.start(s.greets); err != nil {
+		s.t.Fatalf("testserver: %s: %v", s.name, err)
+	}
+}
+
+// Wipe deletes what the server, which was killed, has kept.
+func (s *MariaDBServer) Wipe() {
+	s.t.Helper()
+	s.wipe(s.data())
+	s.empty()
+}
+
+// URL returns "mysql://root@127.0.0.1:port/locker".
+func (s *MariaDBServer) URL() string { return "mysql://root@" + s.Addr() + "/locker" }
 
 // greets returns nil when the server does, which speaks first.
 func (s *MariaDBServer) greets() error {

@@ -1,0 +1,260 @@
+package mysql_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/fence"
+	"github.com/go-locker/locker/fence/sqlfence"
+	"github.com/go-locker/locker/internal/sqllock"
+	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/internal/test/testwait"
+	"github.com/go-locker/locker/mysql"
+)
+
+// The lock is the same however connections count rows, send statements and read.
+func TestLock_onAnyPool(t *testing.T) {
+	t.Parallel()
+	s := testserver.MariaDB(t, testserver.MariaDBSettings("log-bin=binlog"))
+	for _, parameters := range []string{
+		"", "interpolateParams=true", "clientFoundRows=true", "multiStatements=true", "time_zone=%27-05:00%27", "sql_mode=%27ANSI%27",
+		"sql_mode=%27ORACLE,NO_BACKSLASH_ESCAPES%27&interpolateParams=true", "transaction_isolation=%27SERIALIZABLE%27",
+		"transaction_isolation=%27READ-COMMITTED%27", "transaction_isolation=%27READ-UNCOMMITTED%27", "binlog_format=STATEMENT",
+	} {
+		t.Run(parameters, func(t *testing.T) {
+			t.Parallel()
+			parameters = strings.Replace(parameters, "transaction_isolation", "tx_isolation", 1) // as MariaDB 10 calls it
+			c, err := mysql.New(pool(t, s.Addr(), parameters), locker.WithTTL(20*time.Second), locker.WithPrefix(parameters))
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, c.Close()) })
+			holder, waiter := c.Mutex("x"), c.Mutex("x")
+			var last uint64
+			for range 3 {
+				require.NoError(t, holder.Lock(t.Context()))
+				assert.Greater(t, holder.FencingToken(), last)
+				last = holder.FencingToken()
+				other := newClient(t, s.URL(), locker.WithPrefix(parameters))
+				require.ErrorIs(t, other.Mutex("x").TryLock(t.Context()), locker.ErrHeld)
+				require.NoError(t, holder.Extend(t.Context()))
+				waiting := async(func() error { return waiter.Lock(t.Context()) })
+				eventually(t, "it waits", func() bool {
+					state, err := other.Inspect(t.Context(), "x")
+					return err == nil && len(state.Waiters) == 1
+				})
+				require.NoError(t, holder.Unlock(t.Context()))
+				require.NoError(t, await(t, waiting))
+				assert.Greater(t, waiter.FencingToken(), last)
+				require.NoError(t, waiter.Unlock(t.Context()))
+			}
+			require.NoError(t, holder.Lock(t.Context()))
+			require.NoError(t, c.Mutex("X").TryLock(t.Context()), "names differ though a collation takes them for one")
+			require.NoError(t, c.Mutex("x ").TryLock(t.Context()))
+			state, err := c.Inspect(t.Context(), "x")
+			require.NoError(t, err)
+			assert.Empty(t, state.Waiters)
+		})
+	}
+}
+
+// A take that arrives after its claim was released takes nothing. Here it waits for a row that somebody has locked by hand.
+func TestRelease_beforeItsTakeArrives(t *testing.T) {
+	t.Parallel()
+	s := testserver.SharedMariaDB(t)
+	d, err := mysql.NewDriver(pool(t, s.Addr(), "interpolateParams=true"), "")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	req := driver.Request{Name: t.Name(), TTL: 20 * time.Second}
+	first := d.Claim(req)
+	_, err = first.Ask(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, first.Release(t.Context()))
+
+	unlock := lockRows(t, pool(t, s.Addr(), ""), "locker_locks WHERE name = ?", []byte(t.Name()))
+	late := d.Claim(req)
+	_, err = late.Ask(withTimeout(t, 200*time.Millisecond))
+	require.Error(t, err)
+	require.NotErrorIs(t, err, driver.ErrHeld)
+	releasing := async(func() error { return late.Release(t.Context()) })
+	unlock()
+	require.NoError(t, await(t, releasing))
+	next := d.Claim(req)
+	_, err = next.Ask(withTimeout(t, 20*time.Second))
+	require.NoError(t, err, "whichever came first, nothing is left")
+	assert.Greater(t, next.Token(), first.Token())
+	require.NoError(t, next.Release(t.Context()))
+}
+
+// After a failover behind one address, connections of before lead to a server that takes no writes. They are given up when one is
+// found out. Here the server is one: sessions of before take no writes, as after a demotion.
+func TestFailover_behindOneAddress(t *testing.T) {
+	t.Parallel()
+	s := testserver.MariaDB(t)
+	db := pool(t, s.Addr(), "")
+	m := newClient(t, s.URL()).Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	execute(t, db, "SET GLOBAL tx_read_only = ON")
+	c := newClient(t, s.URL())
+	var looking []<-chan error
+	for range 4 { // some connections
+		looking = append(looking, async(func() error { _, err := c.Inspect(t.Context(), "x"); return err }))
+	}
+	for _, done := range looking {
+		require.NoError(t, await(t, done))
+	}
+	require.ErrorContains(t, newClient(t, s.URL()).Mutex("y").TryLock(t.Context()), "READ ONLY")
+	execute(t, db, "SET GLOBAL tx_read_only = OFF")
+	for i := range 4 {
+		next := c.Mutex(fmt.Sprint(i))
+		require.NoError(t, next.TryLock(t.Context()))
+		require.NoError(t, next.Unlock(t.Context()))
+	}
+	require.NoError(t, m.Unlock(t.Context()))
+
+	// Where one may write to a server all the same that is to take no writes, it is not asked what it knows.
+	execute(t, db, "SET GLOBAL read_only = ON")
+	err := c.Mutex("z").TryLock(t.Context())
+	require.ErrorContains(t, err, "read_only")
+	require.NotErrorIs(t, err, locker.ErrHeld)
+}
+
+// A row that another transaction has locked keeps that hold from being renewed, and no other.
+func TestRenewal_besideALockedRow(t *testing.T) {
+	t.Parallel()
+	s := testserver.MariaDB(t)
+	const ttl = 10 * time.Second
+	c := newClient(t, s.URL(), locker.WithTTL(ttl))
+	a, b := c.Mutex("a"), c.Mutex("b")
+	require.NoError(t, a.Lock(t.Context()))
+	require.NoError(t, b.Lock(t.Context()))
+	unlock := lockRows(t, pool(t, s.Addr(), ""), "locker_locks WHERE name LIKE '%:a'")
+	time.Sleep(ttl / 2)
+	unlock()
+	time.Sleep(ttl)
+	require.NoError(t, a.Unlock(t.Context()), "for less than the rest of its TTL that costs nothing")
+	require.NoError(t, b.Unlock(t.Context()))
+}
+
+// Names that come and go leave no rows behind, and their tokens go on rising.
+func TestSweep(t *testing.T) {
+	t.Parallel()
+	s := testserver.SharedMariaDB(t)
+	db := pool(t, s.Addr(), "")
+	d, err := mysql.NewDriver(db, "locker.swept")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	take := func(name string) driver.Claim {
+		c := d.Claim(driver.Request{Name: name, TTL: 2 * time.Minute})
+		_, err := c.Ask(t.Context())
+		require.NoError(t, err)
+		return c
+	}
+	held := take("held")
+	for i := range 20 {
+		require.NoError(t, take(fmt.Sprint(i)).Release(t.Context()))
+	}
+	const future = 1 << 60
+	execute(t, db, "UPDATE swept SET token = ? WHERE name = '7'", future)
+	execute(t, db, "INSERT INTO swept_waiters SELECT lock_key, 1, 'x', '', 0 FROM swept WHERE name = '7'")
+	rows := func() int { return value[int](t, db, "SELECT count(*) FROM swept WHERE lock_key <> ''") }
+	sweep := func(idle time.Duration) {
+		for range 2 {
+			require.NoError(t, d.(*sqllock.Driver).Sweep(t.Context(), idle))
+		}
+	}
+	sweep(sqllock.Idle)
+	assert.Equal(t, 21, rows())
+	assert.Zero(t, value[int](t, db, "SELECT count(*) FROM swept_waiters"))
+	sweep(-time.Hour)
+	assert.Equal(t, 1, rows(), "one is held")
+	require.NoError(t, held.Extend(t.Context(), 2*time.Minute))
+	again := take("7")
+	assert.Greater(t, again.Token(), uint64(future))
+	require.NoError(t, again.Release(t.Context()))
+	require.NoError(t, held.Release(t.Context()))
+}
+
+// Many goroutines and Clients that want a few names get each of them in turn, whatever deadlocks InnoDB finds.
+func TestLock_underContention(t *testing.T) {
+	t.Parallel()
+	s := testserver.SharedMariaDB(t)
+	const clients, each, rounds = 4, 4, 5
+	var inside [2]int
+	var done []<-chan error
+	for range clients {
+		c := newClient(t, s.URL(), locker.WithPrefix("contended"), locker.WithTTL(time.Minute))
+		for g := range each {
+			done = append(done, async(func() error {
+				for range rounds {
+					err := c.Mutex(fmt.Sprint(g%2)).Do(t.Context(), func(context.Context) error {
+						inside[g%2]++ // the lock guards it
+						return nil
+					})
+					if err != nil {
+						return err
+					}
+				}
+				return nil
+			}))
+		}
+	}
+	for _, d := range done {
+		require.NoError(t, testwait.Patience(2*time.Minute).Result(t, d))
+	}
+	assert.Equal(t, [2]int{clients * each / 2 * rounds, clients * each / 2 * rounds}, inside)
+}
+
+// Lock and data are in one database: a holder that has lost its lock writes nothing.
+func TestFence_inTheSameTransaction(t *testing.T) {
+	t.Parallel()
+	s := testserver.SharedMariaDB(t)
+	db := pool(t, s.Addr(), "")
+	c, err := mysql.New(db, locker.WithTTL(20*time.Second), locker.WithoutRenewal())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	execute(t, db, "DROP TABLE IF EXISTS orders")
+	execute(t, db, "CREATE TABLE orders (id INTEGER PRIMARY KEY, state VARCHAR(20))")
+	execute(t, db, "INSERT INTO orders (id) VALUES (1)")
+	table := sqlfence.Table{Dialect: sqlfence.MySQL}
+	require.NoError(t, table.Create(t.Context(), db))
+	write := func(token uint64, state string) error {
+		tx, err := db.BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		defer func() { _ = tx.Rollback() }()
+		if err := table.Admit(t.Context(), tx, "orders/1", token); err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(t.Context(), "UPDATE orders SET state = ? WHERE id = 1", state)
+		return errors.Join(err, tx.Commit())
+	}
+	m := c.Mutex("orders/1")
+	require.NoError(t, m.Lock(t.Context()))
+	late := m.FencingToken()
+	state, err := c.Inspect(t.Context(), "orders/1")
+	require.NoError(t, err)
+	require.NoError(t, c.ForceRelease(t.Context(), "orders/1", state))
+	require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
+	next := c.Mutex("orders/1")
+	require.NoError(t, next.Lock(t.Context()))
+	require.NoError(t, write(next.FencingToken(), "paid"))
+	require.ErrorIs(t, write(late, "cancelled"), fence.ErrStale)
+	assert.Equal(t, "paid", value[string](t, db, "SELECT state FROM orders"))
+}
+
+func TestWarnings(t *testing.T) {
+	t.Parallel()
+	loose, durable := testserver.SharedMariaDB(t), testserver.MariaDB(t, testserver.MariaDBDurable)
+	for url, want := range map[string]int{loose.URL(): 1, durable.URL(): 0} {
+		warnings, err := newClient(t, url).Warnings(t.Context())
+		require.NoError(t, err)
+		assert.Len(t, warnings, want, url)
+	}
+}

@@ -1,0 +1,65 @@
+package mysql_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/fence/sqlfence"
+	"github.com/go-locker/locker/mysql"
+)
+
+func Example() {
+	ctx := context.Background()
+	client, err := locker.Open(ctx, "mysql://app:s3cret@db1/app?tls=true")
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	defer func() { _ = client.Close() }()
+	err = client.Mutex("invoices/2026-11").Do(ctx, func(context.Context) error {
+		fmt.Println("one at a time")
+		return nil
+	})
+	fmt.Println(err)
+}
+
+// A transaction that admits the token first writes nothing after its lock was lost.
+func ExampleNew() {
+	ctx := context.Background()
+	db, err := sql.Open("mysql", "app:s3cret@tcp(db1)/app?interpolateParams=true")
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	client, err := mysql.New(db, locker.WithTTL(30*time.Second))
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	defer func() { _ = client.Close() }()
+	seen := sqlfence.Table{Dialect: sqlfence.MySQL}
+	if err := seen.Create(ctx, db); err != nil {
+		log.Print(err)
+		return
+	}
+	m := client.Mutex("orders/42")
+	err = m.Do(ctx, func(ctx context.Context) error {
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback() }()
+		if err := seen.Admit(ctx, tx, "orders/42", m.FencingToken()); err != nil {
+			return err // fence.ErrStale: another holder came later
+		}
+		if _, err := tx.ExecContext(ctx, "UPDATE orders SET state = 'paid' WHERE id = 42"); err != nil {
+			return err
+		}
+		return tx.Commit()
+	})
+	fmt.Println(err)
+}
