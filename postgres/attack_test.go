@@ -90,6 +90,45 @@ func TestRenewal_besideALockedRow(t *testing.T) {
 	unlock(t, m)
 }
 
+// Others lock the row one after the other, with no time between: a renewal has its turn.
+func TestRenewal_ofARowThatOthersLockAllTheTime(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t)
+	pool, counts := poolOf(t, s.URL())
+	c, err := postgres.New(pool, locker.WithTTL(time.Minute))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	m := held(t, c, 1)[0]
+	ctx, cancel := context.WithCancel(t.Context())
+	var lockers []<-chan error
+	for range 3 {
+		conn, err := pgx.Connect(t.Context(), s.URL())
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close(context.Background()) })
+		lockers = append(lockers, async(func() error {
+			for ctx.Err() == nil {
+				if _, err := conn.PgConn().Exec(t.Context(), "BEGIN; SELECT FROM locker_locks WHERE key <> '' FOR UPDATE; SELECT pg_sleep(0.1); COMMIT").ReadAll(); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+	}
+	eventually(t, "one has it, and another waits", func() bool {
+		return value[bool](t, s.URL(), "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+	})
+	var most int64
+	for range 5 {
+		most = max(most, counts.of(func() { require.NoError(t, m.Extend(t.Context())) }))
+	}
+	assert.Less(t, most, int64(20), "requests of one Extend")
+	cancel()
+	for _, done := range lockers {
+		require.NoError(t, await(t, done))
+	}
+	unlock(t, m)
+}
+
 // An application that uses all connections of the pool for longer than a TTL loses no hold, and can
 // unlock.
 func TestPool_whoseConnectionsAreInUse(t *testing.T) {

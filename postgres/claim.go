@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	mrand "math/rand/v2"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -270,9 +271,16 @@ func (d *Driver) interval(a answer, ttl time.Duration) time.Duration {
 	return max(longest, time.Millisecond)
 }
 
+// longestTable leaves room for what names end with, such as _release_v1, within PostgreSQL's 63
+// bytes. Names that are cut are no longer different, in another release at the latest.
+const longestTable = 50
+
 // makeTables takes it for done if somebody else makes a table now, which IF NOT EXISTS does not
 // see.
 func (d *Driver) makeTables(ctx context.Context) error {
+	if name := d.table[strings.Index(d.table, ".")+1:]; len(name) > longestTable {
+		return fmt.Errorf("the table name %q has more than %d bytes: PostgreSQL cuts longer names of what is made beside it", name, longestTable)
+	}
 	conn, err := d.pool.Acquire(ctx)
 	if err != nil {
 		return err

@@ -43,6 +43,9 @@ func (e *eras) use(ttl time.Duration, n int) {
 		e.claims = map[time.Duration]int{}
 	}
 	e.claims[ttl] += n
+	if e.claims[ttl] == 0 {
+		delete(e.claims, ttl)
+	}
 }
 
 // unused returns the TTLs, in microseconds, that are registered and have no claims.
@@ -108,6 +111,11 @@ func (d *Driver) enter(ctx context.Context, ttl time.Duration) (era, error) {
 		e.now, e.registered = era{number: now}, map[time.Duration]time.Time{}
 	}
 	e.now.version = max(e.now.version, asNumber(row[1]))
+	for other, until := range e.registered {
+		if time.Since(until) > other+registerAgain { // the server does not count it any more
+			delete(e.registered, other)
+		}
+	}
 	e.registered[ttl] = sent.Add(registerAgain)
 	return e.now, nil
 }

@@ -165,3 +165,22 @@ func TestPipeline_aRequestThatTheServerCancels(t *testing.T) {
 	require.ErrorContains(t, err, "57014")
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
+
+// A program that computes its TTLs uses each of them once. Its Driver keeps none for ever.
+func TestEras_forgetTTLs(t *testing.T) {
+	pool, err := pgxpool.New(t.Context(), testserver.Postgres(t).URL())
+	require.NoError(t, err)
+	defer pool.Close()
+	d := NewDriver(pool, "")
+	defer func() { _ = d.Close() }()
+	for i := range 3 {
+		c, err := claims.Take(t.Context(), d, driver.Request{Name: "name", TTL: time.Second + time.Duration(i)*time.Millisecond})
+		require.NoError(t, err)
+		require.NoError(t, c.Release(t.Context()))
+		for ttl := range d.eras.registered {
+			d.eras.registered[ttl] = time.Now().Add(-ttl - registerAgain) // a while later
+		}
+	}
+	assert.Len(t, d.eras.registered, 1)
+	assert.Empty(t, d.eras.claims)
+}

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -37,12 +38,7 @@ func (c *claim) lasts(until time.Time) {
 
 // Extend extends the hold, or reclaims it if the server has lost the table.
 func (c *claim) Extend(ctx context.Context, ttl time.Duration) error {
-	for tries := 1; ; tries++ {
-		err := c.of.ExtendAll(ctx, []driver.Lease{c}, ttl)[0]
-		if !errors.Is(err, errLocked) || !pause(ctx, tries) {
-			return err
-		}
-	}
+	return c.of.ExtendAll(ctx, []driver.Lease{c}, ttl)[0]
 }
 
 // lostWithTable is the error of a renewal.
@@ -92,6 +88,7 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.
 	}
 	var missing []*claim
 	var at []int
+	locked := 0
 	for i, l := range leases {
 		c := l.(*claim)
 		result, held := results[string(c.owner)]
@@ -100,14 +97,39 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.
 			missing, at = append(missing, c), append(at, i)
 		case result != nil:
 			errs[i] = result
+			locked++
 		default:
 			c.lasts(sent.Add(ttl))
 		}
+	}
+	if locked == len(leases) {
+		var all sync.WaitGroup
+		for i, l := range leases {
+			all.Go(func() { errs[i] = l.(*claim).extendInTurn(ctx, now, ttl) })
+		}
+		all.Wait()
 	}
 	for i, err := range d.reclaim(ctx, now, missing, ttl) {
 		errs[at[i]] = err
 	}
 	return errs
+}
+
+// extendInTurn waits for its turn to lock the row: where many join the queue of a lock, one after the
+// other, an extend finds it locked each time. No version is -1, so that ask grants nothing that is
+// not held.
+func (c *claim) extendInTurn(ctx context.Context, now era, ttl time.Duration) error {
+	d, sent := c.of, time.Now()
+	row, err := d.gives.do(ctx, d.sql.ask, c.key, text(c.Name), c.owner, text(c.Metadata), number(ttl.Microseconds()),
+		number(now.number), number(-1), number(0), number(0))
+	switch {
+	case err != nil:
+		return lostWithTable(err)
+	case asNumber(row[0]) != isGranted:
+		return d.reclaim(ctx, now, []*claim{c}, ttl)[0]
+	}
+	c.lasts(sent.Add(ttl))
+	return nil
 }
 
 // reclaim has claims whose rows were not found have them again, if the server has lost the table

@@ -71,3 +71,20 @@ func TestLock_besideAnEarlierRelease(t *testing.T) {
 	}
 	unlock(t, m...)
 }
+
+// PostgreSQL cuts names after 63 bytes: those of functions would lose their versions, and tables
+// would be one.
+func TestTable_whoseNameIsTooLong(t *testing.T) {
+	t.Parallel()
+	url := testserver.SharedPostgres(t).URL()
+	lock := func(table string) error {
+		m := openURL(t, url+"&table="+table).Mutex("x")
+		if err := m.Lock(t.Context()); err != nil {
+			return err
+		}
+		return m.Unlock(t.Context())
+	}
+	require.NoError(t, lock(strings.Repeat("n", 50)))
+	require.ErrorContains(t, lock(strings.Repeat("n", 51)), "more than 50 bytes")
+	require.ErrorContains(t, lock("public."+strings.Repeat("n", 63)), "more than 50 bytes")
+}

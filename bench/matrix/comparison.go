@@ -48,8 +48,8 @@ func (r *Run) comparisonPage() string {
 
 // lacking reports whether a scenario is of read-write locks, which not all have, and held by those that do. The last table shows it.
 func lacking(s conformance.Scenario, verdicts []string) bool {
-	return slices.Contains(s.Needs, "RW") && slices.Contains(verdicts, untried.String()) &&
-		!slices.ContainsFunc(verdicts, func(v string) bool { return v != untried.String() && v != held.String() })
+	return slices.Contains(s.Needs, "RW") && slices.Contains(verdicts, lacks.String()) &&
+		!slices.ContainsFunc(verdicts, func(v string) bool { return v != lacks.String() && v != held.String() })
 }
 
 // heldTable counts the scenarios of each section, and those that are among names.

@@ -229,7 +229,7 @@ func (r *Run) notTried(b *strings.Builder, backend backends.Backend) {
 	var keys []key
 	missing, count := map[key][]string{}, 0
 	for _, s := range r.Results[backend.Package] {
-		if of(s) != untried {
+		if v := of(s); v != untried && v != lacks {
 			continue
 		}
 		k := key{s.Seen, topology(s.Test)}

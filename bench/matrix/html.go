@@ -2,7 +2,13 @@ package main
 
 import (
 	_ "embed"
+	"encoding/json"
+	"fmt"
 	"html/template"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/go-locker/locker/bench/thirdparty"
@@ -16,85 +22,233 @@ const htmlFile = "matrix.html"
 //go:embed matrix.html
 var htmlText string
 
-var htmlTemplate = template.Must(template.New(htmlFile).Parse(htmlText))
+var htmlTemplate = template.Must(template.New(htmlFile).Funcs(template.FuncMap{"inc": func(i int) int { return i + 1 }}).Parse(htmlText))
+
+// questions are what people ask first, and the scenarios that answer: yes if all are held.
+var questions = []struct {
+	text      string
+	scenarios []string
+}{
+	{"Does one hold at a time, with nothing amiss?", []string{"a held lock is not granted to another process", "many processes exclude one another", "a random history is that of one lock"}},
+	{"Is a lock free again after its holder has crashed?", []string{"a hold expires after its TTL", "a waiter wakes when the holder has crashed"}},
+	{"Does a holder that was stopped know that it has lost the lock?", []string{"a process that was stopped past its TTL knows when it wakes"}},
+	{"Does a holder that is cut off know in time?", []string{"a holder that is cut off knows in time, and harms nobody when it is back"}},
+	{"Are there fencing tokens that rise?", []string{"tokens rise from process to process", "tokens rise after an expiry"}},
+	{"Does one hold at a time through a failover?", []string{"a hold lasts though the server that knows least takes over"}},
+	{"Does a lost reply leave nothing behind?", []string{"a take whose reply was lost leaves nothing behind"}},
+	{"Can a waiter give up, and leaves nothing?", []string{"Lock returns soon after ctx is cancelled while it waits", "a cancelled wait leaves nothing behind"}},
+	{"Are waiters served in the order in which they came?", []string{"waiters are served in the order in which they came"}},
+	{"Are there shares, for readers?", []string{"readers share the lock"}},
+}
 
 // htmlLock is a column.
 type htmlLock struct {
 	Language, Name, Version string
 	Page                    string // its evidence
-	results                 []conformance.Result
+	Totals                  string
+
+	results map[string][]conformance.Result // by scenario
 }
 
-// htmlRow is a scenario.
+// htmlRow is a question or a scenario.
 type htmlRow struct {
-	Topic, Name, Promise, Page string
-	Cells                      []htmlCell
+	Name, Promise, Page string
+	Class               string // of rows that are not always shown
+	Cells               []htmlCell
 }
 
-// htmlCell is what a scenario saw of a lock.
+// htmlCell is a verdict on a lock.
 type htmlCell struct {
-	Verdict, Text, Page, Evidence string
-	Order                         int
+	Class, Text string
+	Why         int // 1 more than the index in reasons; 0: nothing is to be said
 }
 
-// Class is one word.
-func (c htmlCell) Class() string { return strings.NewReplacer(" ", "-", ",", "").Replace(c.Verdict) }
+// classes are those of verdicts in the page.
+var classes = map[verdict]string{untried: "n", unpromised: "n", lacks: "l", held: "h", lucky: "k", broken: "b"}
 
-// htmlPage shows every lock in every language beside every promise.
-func (r *Run) htmlPage() (string, error) {
-	locks := r.htmlLocks()
-	var rows []htmlRow
+// reason is why a verdict is what it is, with the test that shows it.
+type reason struct {
+	Text string `json:"t"`
+	Test string `json:"u,omitempty"` // below docs
+}
+
+// reasons are those of a page, each once.
+type reasons struct {
+	all   []reason
+	tests map[string]string // where a test is, by name
+}
+
+// place returns 1 more than the index of what a result says.
+func (r *reasons) place(s conformance.Result) int {
+	text := s.Why
+	if text == "" {
+		text = strings.TrimPrefix(s.Seen, "skipped: ")
+	}
+	if text == "" {
+		return 0
+	}
+	i := slices.IndexFunc(r.all, func(other reason) bool { return other.Text == text })
+	if i < 0 {
+		i = len(r.all)
+		one := reason{Text: text}
+		if _, test, ok := strings.Cut(text, ": see "); ok {
+			test, _, _ = strings.Cut(test, ";")
+			one.Test = r.tests[test]
+		}
+		r.all = append(r.all, one)
+	}
+	return i + 1
+}
+
+// htmlPage shows every lock in every language beside every promise. root is the repository.
+func (r *Run) htmlPage(root string) (string, error) {
+	tests, err := testsIn(filepath.Join(root, "bench", "thirdparty"))
+	if err != nil {
+		return "", err
+	}
+	locks, why := r.htmlLocks(), &reasons{tests: tests}
+	var asked, rows []htmlRow
+	for _, q := range questions {
+		row := htmlRow{Name: q.text}
+		for _, l := range locks {
+			row.Cells = append(row.Cells, l.answer(q.scenarios, why))
+		}
+		asked = append(asked, row)
+	}
+	differ := 0
 	for _, t := range topics {
 		for _, section := range t.sections {
 			for _, s := range section.scenarios() {
-				row := htmlRow{Topic: section.title, Name: s.Name, Promise: s.Promise, Page: "conformance/" + t.file + ".md#" + anchor(s.Name)}
+				row := htmlRow{Name: s.Name, Promise: s.Promise, Page: "conformance/" + t.file + ".md#" + anchor(s.Name)}
 				for _, l := range locks {
-					row.Cells = append(row.Cells, l.cell(s.Name, row.Page))
+					row.Cells = append(row.Cells, l.cell(s.Name, why))
+				}
+				if row.Class = row.class(slices.Contains(s.Needs, "RW")); row.Class != "same" {
+					differ++
 				}
 				rows = append(rows, row)
 			}
 		}
 	}
+	texts, err := json.Marshal(why.all)
+	if err != nil {
+		return "", err
+	}
 	var b strings.Builder
-	err := htmlTemplate.Execute(&b, map[string]any{"Locks": locks, "Rows": rows, "Generated": template.HTML(strings.TrimSpace(generated))})
+	err = htmlTemplate.Execute(&b, map[string]any{
+		"Locks": locks, "Questions": asked, "Rows": rows, "Differ": differ, "Reasons": template.JS(texts), "Setting": r.Setting,
+		"Day": r.Setting.At.Format("2 January 2006"), "Generated": template.HTML(strings.TrimSpace(generated)),
+	})
 	return b.String(), err
 }
 
-// htmlLocks are our backends and other libraries.
+// class is same if all locks that were tried have one verdict, and fails if one of them is broken. Of the many rows about
+// shares one says which locks lack them.
+func (r htmlRow) class(shares bool) string {
+	first := ""
+	class := "same"
+	for _, c := range r.Cells {
+		switch {
+		case c.Class == "n", c.Class == "l" && shares && r.Name != "readers share the lock":
+		case c.Class == "b":
+			return "fails"
+		case first != "" && c.Class != first:
+			class = ""
+		default:
+			first = c.Class
+		}
+	}
+	return class
+}
+
+// htmlLocks are the locks of our backends and of other libraries that the run has tried.
 func (r *Run) htmlLocks() []htmlLock {
 	var all []htmlLock
 	for _, b := range backends.All {
-		all = append(all, htmlLock{Language: "Go", Name: "locker: " + b.Title, Page: "guarantees/" + b.Package + ".md", results: r.Results[b.Package]})
+		if len(r.Results[b.Package]) == 0 {
+			continue
+		}
+		all = append(all, lockOf("Go", "locker: "+b.Title, "", "guarantees/"+b.Package+".md", r.Results[b.Package]))
 	}
 	for _, l := range thirdparty.All() {
+		results := slices.DeleteFunc(slices.Clone(r.Results[otherLibraries]), func(s conformance.Result) bool { return s.Test != l.Test })
 		language := l.Language
 		if language == "" {
 			language = "Go"
 		}
-		lock := htmlLock{Language: language, Name: l.Name, Version: r.version(l), Page: "other-libraries/" + libraryFile(l.Name) + ".md"}
-		for _, s := range r.Results[otherLibraries] {
-			if s.Test == l.Test {
-				lock.results = append(lock.results, s)
-			}
-		}
-		all = append(all, lock)
+		all = append(all, lockOf(language, l.Name, r.version(l), "other-libraries/"+libraryFile(l.Name)+".md", results))
 	}
 	return all
 }
 
-// cell is the worst that was seen, with what was.
-func (l htmlLock) cell(scenario, page string) htmlCell {
-	c := htmlCell{Page: page, Evidence: l.Page}
+func lockOf(language, name, version, page string, results []conformance.Result) htmlLock {
+	l := htmlLock{Language: language, Name: name, Version: version, Page: page, results: map[string][]conformance.Result{}}
+	for _, s := range results {
+		l.results[s.Scenario] = append(l.results[s.Scenario], s)
+	}
+	count := map[verdict]int{}
+	for _, same := range l.results {
+		count[worst(same)]++
+	}
+	l.Totals = fmt.Sprintf("%d held, %d broken, %d lacking, %d not tried",
+		count[held]+count[lucky], count[broken], count[lacks], len(conformance.Scenarios())-count[held]-count[lucky]-count[broken]-count[lacks])
+	return l
+}
+
+// worst returns the worst result of a scenario, and the verdict on it.
+func (l htmlLock) worst(scenario string) (conformance.Result, verdict) {
+	var bad conformance.Result
 	v := untried
-	for _, s := range l.results {
-		if s.Scenario == scenario && (of(s) > v || c.Text == "") {
-			v = max(v, of(s))
-			c.Text = s.Seen
-			if s.Why != "" {
-				c.Text = s.Why + ". Seen: " + s.Seen
+	for i, s := range l.results[scenario] {
+		if of(s) > v || i == 0 {
+			bad, v = s, max(v, of(s))
+		}
+	}
+	return bad, v
+}
+
+// cell is the worst that was seen.
+func (l htmlLock) cell(scenario string, why *reasons) htmlCell {
+	s, v := l.worst(scenario)
+	c := htmlCell{Class: classes[v], Text: strings.Trim(v.String(), "*")}
+	if v == broken || v == lucky || v == lacks {
+		c.Why = why.place(s)
+	}
+	return c
+}
+
+// answer is yes if all scenarios that were tried are held, and else what the worst of them is.
+func (l htmlLock) answer(scenarios []string, why *reasons) htmlCell {
+	words := map[string]string{"h": "yes", "k": "yes, by luck", "b": "no", "l": "lacks", "n": "not tried"}
+	var worst htmlCell
+	for _, s := range scenarios {
+		if c := l.cell(s, why); worst.Class == "" || strings.Index("nhklb", c.Class) > strings.Index("nhklb", worst.Class) {
+			worst = c
+		}
+	}
+	worst.Text = words[worst.Class]
+	return worst
+}
+
+var aTest = regexp.MustCompile(`^func (Test\w+)\(`)
+
+// testsIn returns where each test of a folder is, with its line, as a link from docs.
+func testsIn(folder string) (map[string]string, error) {
+	files, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
+	if err != nil {
+		return nil, err
+	}
+	tests := map[string]string{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		for n, line := range strings.Split(string(text), "\n") {
+			if found := aTest.FindStringSubmatch(line); found != nil {
+				tests[found[1]] = fmt.Sprintf("../bench/thirdparty/%s#L%d", filepath.Base(file), n+1)
 			}
 		}
 	}
-	c.Verdict, c.Order = strings.Trim(v.String(), "*"), int(v)
-	return c
+	return tests, nil
 }

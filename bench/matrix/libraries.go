@@ -28,17 +28,17 @@ func libraryFiles() []string {
 }
 
 func (r *Run) librariesPage() string {
-	t := newTable("library", "version", "kept", "broken", "not tried")
+	t := newTable("library", "version", "kept", "broken", "lacks", "not tried")
 	for _, l := range thirdparty.All() {
 		seen := r.seenOf(l)
 		t.AppendRow(table.Row{
 			fmt.Sprintf("[%s](other-libraries/%s.md)", l.Name, libraryFile(l.Name)), r.version(l),
-			fmt.Sprintf("%d%s", seen.count[held]+seen.count[lucky], ofThem(seen.doubts)), seen.count[broken], seen.count[untried] + seen.count[unpromised],
+			fmt.Sprintf("%d%s", seen.count[held]+seen.count[lucky], ofThem(seen.doubts)), seen.count[broken], seen.count[lacks], seen.count[untried] + seen.count[unpromised],
 		})
 	}
 	return generated + "# Other libraries\n\n" +
 		"How other libraries, in Go and in [other languages](judge-any-language.md), did in the same suite, each behind an adapter as anybody would write it ([bench/thirdparty](../bench/thirdparty)). They promise " +
-		"other things than this contract does. A deviation from it is no defect if nobody promised otherwise. Each cause is also reproduced with the library " +
+		"other things than this contract does. *Lacks* counts promises of what a library does not have, such as fencing tokens: it breaks none there. A deviation from it is no defect if nobody promised otherwise. Each cause is also reproduced with the library " +
 		"alone, in a test that has no code of ours in it.\n\nNumbers of promises:\n\n" + t.RenderMarkdown() +
 		"\n\n[One page](matrix.html) has every lock and every promise. What has broken in these and in other libraries, and which scenario looks for it: [known breaks](known-breaks.md).\n"
 }
@@ -94,11 +94,14 @@ func (r *Run) version(l thirdparty.Library) string {
 
 func (r *Run) librarySection(b *strings.Builder, l thirdparty.Library) {
 	seen := r.seenOf(l)
-	fmt.Fprintf(b, "\n## %s\n\n%s; %s.\n\nKept: %d promises%s; broken: %d; not tried: %d.\n\n", l.Name, strings.TrimSpace(l.Module+" "+r.version(l)), l.Settings,
-		seen.count[held]+seen.count[lucky], ofThem(seen.doubts), seen.count[broken], seen.count[untried]+seen.count[unpromised])
+	fmt.Fprintf(b, "\n## %s\n\n%s; %s.\n\nKept: %d promises%s; broken: %d; lacks what is asked for: %d; not tried: %d.\n\n", l.Name, strings.TrimSpace(l.Module+" "+r.version(l)), l.Settings,
+		seen.count[held]+seen.count[lucky], ofThem(seen.doubts), seen.count[broken], seen.count[lacks], seen.count[untried]+seen.count[unpromised])
 	t := newTable("what it does otherwise", "scenarios that break", "reproduced by")
 	for _, f := range l.Findings {
-		scenarios := slices.DeleteFunc(slices.Concat(f.Scenarios, f.Sometimes), func(name string) bool { return seen.verdicts[name] != broken })
+		scenarios := slices.DeleteFunc(slices.Concat(f.Scenarios, f.Sometimes), func(name string) bool {
+			v := seen.verdicts[name]
+			return v != broken && v != lacks
+		})
 		t.AppendRow(table.Row{cellText(plain(f.Cause)), orNone(scenarios), f.Repro})
 	}
 	fmt.Fprintf(b, "%s\n", t.RenderMarkdown())

@@ -47,7 +47,7 @@ func run(_ context.Context, args []string, stdout, stderr io.Writer) error {
 			return err
 		}
 	}
-	html, err := r.htmlPage()
+	html, err := r.htmlPage(*root)
 	if err != nil {
 		return err
 	}

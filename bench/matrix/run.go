@@ -183,29 +183,53 @@ type verdict int
 const (
 	untried verdict = iota
 	unpromised
+	lacks // it does not have what is asked for
 	held
 	lucky // held, where it takes luck to see what is known to be broken
 	broken
 )
 
 func (v verdict) String() string {
-	return [...]string{"not tried", "not promised", "held", "held, by luck", "**broken**"}[v]
+	return [...]string{"not tried", "not promised", "lacks", "held", "held, by luck", "**broken**"}[v]
 }
 
 func of(o conformance.Result) verdict {
 	switch o.Outcome {
-	case conformance.Broken, conformance.Known:
+	case conformance.Known, conformance.Unseen:
+		if isLack(o.Why) {
+			return lacks
+		}
+		if o.Outcome == conformance.Unseen {
+			return lucky
+		}
+		return broken
+	case conformance.Broken:
 		return broken
 	case conformance.Kept, conformance.Stale:
 		return held
-	case conformance.Unseen:
-		return lucky
 	default:
+		for _, reason := range []string{"the program does not claim ", "the program claims neither ", "the Locker has no ", "the Harness has no RW"} {
+			if strings.HasPrefix(strings.TrimPrefix(o.Seen, "skipped: "), reason) {
+				return lacks
+			}
+		}
 		if strings.HasPrefix(o.Seen, "the Harness does not promise") {
 			return unpromised
 		}
 		return untried
 	}
+}
+
+// isLack reports whether all reasons of a deviation are findings of what a library lacks.
+func isLack(why string) bool {
+	for _, l := range thirdparty.All() {
+		for _, f := range l.Findings {
+			if f.Lacks {
+				why = strings.ReplaceAll(why, f.Cause+": see "+f.Repro, "")
+			}
+		}
+	}
+	return strings.Trim(why, "; or") == ""
 }
 
 // doubtful reports whether a promise was kept, but not in each trial.
@@ -319,8 +343,8 @@ func (r *Run) summary() string {
 			}
 		}
 	}
-	return fmt.Sprintf("%d promises held%s, %d broken, %d not tried, %d not promised; %d calls of Lockers",
-		count[held]+count[lucky], ofThem(doubts), count[broken], count[untried], count[unpromised], operations)
+	return fmt.Sprintf("%d promises held%s, %d broken, %d lacking, %d not tried, %d not promised; %d calls of Lockers",
+		count[held]+count[lucky], ofThem(doubts), count[broken], count[lacks], count[untried], count[unpromised], operations)
 }
 
 // ofThem says how many of the promises that were held were in doubt, if any were.

@@ -62,7 +62,7 @@ var zkFindings = []Finding{
 	{
 		Cause:     "a hold has no number that it tells, so that a resource cannot refuse a stale holder",
 		Scenarios: noToken,
-		Repro:     "TestRepro_zkLock_noFencingToken",
+		Repro:     "TestRepro_zkLock_noFencingToken", Lacks: true,
 	},
 	{
 		Cause:     "Lock takes no ctx: it cannot be told to stop waiting, and does not say that it waits",
@@ -70,7 +70,7 @@ var zkFindings = []Finding{
 	},
 	{
 		Cause:     "a hold lasts as long as the session, and a Lock has no method that asks for how long that is, or prolongs it",
-		Scenarios: []string{extendUnanswered, extendLate}, Repro: "TestRepro_zkLock_hasNoExtend",
+		Scenarios: []string{extendUnanswered, extendLate}, Repro: "TestRepro_zkLock_hasNoExtend", Lacks: true,
 	},
 	{
 		Cause:     "a hold ends when the server says so, which does not count the time that it was down, and may hear of the client before it counts that it was stopped: a holder cut off for longer than the time-out holds on",
