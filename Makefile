@@ -49,6 +49,7 @@ SERVERS_OF_redigo   := redis
 SERVERS_OF_redlock  := redis
 SERVERS_OF_etcd     := etcd
 SERVERS_OF_zookeeper := zookeeper
+SERVERS_OF_kubernetes := etcd kubernetes
 SERVERS_OF_mysql    := mariadb
 SERVERS_OF_postgres := postgres
 SERVERS_OF_s3       := s3
@@ -65,8 +66,9 @@ setup-nightly: setup setup-lint server-mariadb server-s3 $(BIN)/minio.done ## wh
 	@./tools/valkey.sh "$(BIN)"
 	@./tools/adapters.sh "$(BIN)"
 	@./tools/pgbouncer.sh "$(BIN)"
+	@$(MAKE) --no-print-directory server-kubernetes
 
-.PHONY: server-redis server-etcd server-zookeeper server-mariadb server-postgres server-s3
+.PHONY: server-redis server-etcd server-zookeeper server-kubernetes server-mariadb server-postgres server-s3
 server-redis:
 	@./tools/redis.sh "$(BIN)"
 server-etcd: $(BIN)/etcd.done
@@ -76,6 +78,7 @@ server-mariadb:
 	@./tools/mariadb.sh "$(BIN)"
 server-postgres:
 	@./tools/postgres.sh "$(BIN)"
+server-kubernetes: $(BIN)/kube-apiserver.done
 server-s3: $(BIN)/versitygw.done
 
 # The servers whose clocks tests move, and the race detector, want one.
@@ -124,6 +127,13 @@ BREAK ?=
 show: setup ## show again how a lock broke, ours or a library: BREAK=redsync-stopped-node; docs/known-breaks.md lists them
 	$(if $(BREAK),,$(error which? make show BREAK=redsync-stopped-node; docs/known-breaks.md lists them))
 	cd bench && $(GO) run ./breaks/show $(if $(VERSION),-version $(VERSION)) $(BREAK)
+
+# The API server of Kubernetes, and nothing else of it.
+$(BIN)/kube-apiserver.done: tools/kube/go.mod tools/kube/go.sum
+	@echo "building kube-apiserver from tools/kube/go.mod into .bin/ (takes seven minutes of a processor)"
+	@mkdir -p "$(BIN)"
+	GOWORK=off $(GO) build -C tools/kube -ldflags="-s -w -X k8s.io/component-base/version.gitVersion=$$($(GO) -C tools/kube list -m -f '{{.Version}}' k8s.io/kubernetes)" -o "$(BIN)/kube-apiserver" k8s.io/kubernetes/cmd/kube-apiserver
+	@touch $@
 
 .PHONY: quickstart
 quickstart: ## the shortest program with a lock
@@ -219,7 +229,7 @@ SEED     ?= 0
 SOAKED_ON_memory    := TestMemory$$
 SOAKED_ON_mysql     := TestConformance$$
 SOAKED_ON_redlock   := TestConformance$$
-SOAKED_ON_s3         := TestConformance$$/^versitygw$$
+SOAKED_ON_s3        := TestConformance$$/^versitygw$$
 SOAKED_ON_sqlite    := TestConformance$$
 SOAKED_ON_etcd      := TestConformance$$/^three_servers$$
 SOAKED_ON            = $(or $(SOAKED_ON_$(or $(BACKEND),redis)),TestConformance$$/^one_server$$)
@@ -285,9 +295,9 @@ test-root:
 test-postgres:
 	cd postgres && $(TEST) ./... $(TESTFLAGS)
 
-# Three modules at a time. Other libraries, and the drivers of databases, which take long to compile, are for make nightly.
+# Three modules at a time. Other libraries, all of client-go, and the drivers of databases, which take long to compile, are for make nightly.
 test-modules:
-	$(call modules,3,$(filter-out ./bench ./fence/sqltest ./mysql ./postgres,$(MODULES)))
+	$(call modules,3,$(filter-out ./bench ./fence/sqltest ./integrations/clientgo ./mysql ./postgres,$(MODULES)))
 
 # $(call modules,how many at a time,which of them,variables). What each prints comes when it is through.
 modules = @printf '%s\n' $(filter-out .,$(2)) | $(3) xargs -n 1 -P $(1) sh -c 'cd "$$1" || exit; \
@@ -339,6 +349,9 @@ nightly-etcd: ## etcd: race detector; all topologies
 	$(call backend,etcd)
 nightly-zookeeper: ## ZooKeeper: race detector; all topologies
 	$(call backend,zookeeper)
+nightly-kubernetes: ## Kubernetes: race detector; the suite on an API server; client-go's leader election
+	cd kubernetes && $(call raced,./...,-skip='^TestConformance$$') && $(TEST) . $(TESTFLAGS) -parallel=2 -run='^TestConformance$$'
+	cd integrations/clientgo && $(TEST) ./... $(TESTFLAGS)
 nightly-mysql: ## MySQL and MariaDB, on MariaDB: race detector; a replica that takes over; the suite
 	cd mysql && $(call raced,./...,-skip='^TestConformance$$')
 	cd mysql && $(TEST) . $(TESTFLAGS) -run='^TestConformance$$'
@@ -352,7 +365,7 @@ nightly-sqlite: ## SQLite: race detector; the suite, with processes that are sto
 nightly-others: ## fences, pages and the other packages of the root module, race detector
 	$(call raced,$(filter-out $(CORE) $(LONGEST) ./conformance/recipes ./internal/test/simulation,$(ROOT)))
 nightly-modules: ## command, integrations, examples, databases, race detector
-	$(call modules,2,$(filter-out ./bench ./mysql ./postgres ./s3 ./sqlite,$(MODULES)),LOCKER_RACE=on)
+	$(call modules,2,$(filter-out ./bench ./integrations/clientgo ./kubernetes ./mysql ./postgres ./s3 ./sqlite,$(MODULES)),LOCKER_RACE=on)
 nightly-libraries: ## other libraries and other languages; tests of the benchmarks
 	cd bench && $(TEST) ./... $(TESTFLAGS)
 nightly-breaks: ## each known break is shown again: other libraries, and this module before its mends
@@ -360,5 +373,5 @@ nightly-breaks: ## each known break is shown again: other libraries, and this mo
 nightly-fuzz: fuzz ## each fuzz target for a minute
 nightly-compat-redis-oldest nightly-compat-redis-newest nightly-compat-valkey-newest nightly-compat-etcd-oldest nightly-compat-etcd-newest nightly-compat-zookeeper-newest: nightly-compat-%: servers ## the adapters on another version of the server
 	./tools/compat.sh "$(BIN)/servers" $*
-nightly-soak-memory nightly-soak-redis nightly-soak-redigo nightly-soak-redlock nightly-soak-etcd nightly-soak-zookeeper nightly-soak-mysql nightly-soak-postgres nightly-soak-s3 nightly-soak-sqlite: nightly-soak-%: ## random histories with faults for ten minutes
+nightly-soak-memory nightly-soak-redis nightly-soak-redigo nightly-soak-redlock nightly-soak-etcd nightly-soak-zookeeper nightly-soak-kubernetes nightly-soak-mysql nightly-soak-postgres nightly-soak-s3 nightly-soak-sqlite: nightly-soak-%: ## random histories with faults for ten minutes
 	@$(MAKE) --no-print-directory soak BACKEND=$* SOAKTIME=10m

@@ -1,5 +1,5 @@
 // Package all registers the schemes of every backend of this module, for programs whose operators
-// choose. PostgreSQL, MySQL, SQLite and object storage are modules of their own.
+// choose. Kubernetes, PostgreSQL, MySQL, SQLite and object storage are modules of their own.
 //
 //	import _ "github.com/go-locker/locker/all"
 //

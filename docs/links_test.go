@@ -56,7 +56,7 @@ func TestIndex_hasEveryPage(t *testing.T) {
 func TestClaims_saysOfEachWhatShowsIt(t *testing.T) {
 	for page, tables := range map[string]int{
 		"safety.md": 2, "fencing.md": 3, "failures.md": 5, "redlock-debate.md": 4, "redlock-tokens.md": 1, "migrating.md": 4, "migrating-consensus.md": 2,
-		"backends/redis.md": 1, "backends/redlock.md": 1, "backends/etcd.md": 1, "backends/zookeeper.md": 1, "backends/postgres.md": 1, "backends/mysql.md": 1, "backends/s3.md": 1, "backends/sqlite.md": 1,
+		"backends/redis.md": 1, "backends/redlock.md": 1, "backends/etcd.md": 1, "backends/zookeeper.md": 1, "backends/postgres.md": 1, "backends/kubernetes.md": 1, "backends/mysql.md": 1, "backends/s3.md": 1, "backends/sqlite.md": 1,
 	} {
 		text, err := os.ReadFile(page)
 		require.NoError(t, err)

@@ -25,7 +25,7 @@ func TestRelease_canBeInstalled(t *testing.T) {
 	const version = "v0.999.0"
 	clone := scratchClone(t, version)
 	before := clone.run("git", "rev-parse", "HEAD")
-	others := append([]string{"cmd/locker", "lockervet", "mysql", "otel", "postgres", "s3", "sqlite"}, integrations(t)...)
+	others := append([]string{"cmd/locker", "kubernetes", "lockervet", "mysql", "otel", "postgres", "s3", "sqlite"}, integrations(t)...)
 	for _, dir := range others {
 		clone.in(filepath.Join(clone.dir, dir)).run("go", "mod", "tidy", "-diff") // fills the module cache, as any build does
 	}
@@ -70,7 +70,7 @@ func TestRelease_canBeInstalled(t *testing.T) {
 		user.run("go", "mod", "init", "example.com/user")
 		user.run("go", "get", module+"@"+version)
 		code := fmt.Sprintf("package main\n\nimport (\n\t_ %q\n\t_ %q\n", module, module+"/memory")
-		for _, dir := range append([]string{"mysql", "otel", "postgres", "s3", "sqlite"}, integrations(t)...) {
+		for _, dir := range append([]string{"kubernetes", "mysql", "otel", "postgres", "s3", "sqlite"}, integrations(t)...) {
 			user.run("go", "get", module+"/"+dir+"@"+version)
 			code += fmt.Sprintf("\t_ %q\n", module+"/"+dir)
 		}

@@ -59,7 +59,7 @@ done <"$tmp/rows"
 		part and renews its row.
 
 		Last run on $(nproc) processors, $(go version | cut -d' ' -f3,4), with Redis $(version redis-server --version), Valkey $(version valkey-server --version), etcd $(version etcd --version),
-		ZooKeeper $(version zookeeper-server --version), PostgreSQL $(version postgres --version), MariaDB $(version mariadbd --version).
+		ZooKeeper $(version zookeeper-server --version), Kubernetes $(version kube-apiserver --version), PostgreSQL $(version postgres --version), MariaDB $(version mariadbd --version).
 
 		| part | what | result | minutes | needed a second run | commit | date |
 		|---|---|---|--:|---|---|---|

@@ -2,6 +2,7 @@ package main
 
 import (
 	_ "github.com/go-locker/locker/all"
+	_ "github.com/go-locker/locker/kubernetes"
 	_ "github.com/go-locker/locker/mysql"
 	_ "github.com/go-locker/locker/postgres"
 	_ "github.com/go-locker/locker/s3"

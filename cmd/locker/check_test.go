@@ -135,11 +135,11 @@ func TestCheck_ofEveryBackend(t *testing.T) {
 	nodes := []string{testserver.Redis(t).Addr(), testserver.Redis(t).Addr(), testserver.Redis(t).Addr()}
 	for _, url := range []string{
 		"mem://x", "redigo://" + nodes[0], "redlock://" + strings.Join(nodes, ","),
-		testserver.Etcd(t).URL(), testserver.ZooKeeper(t).URL(), testserver.Postgres(t).URL(),
+		testserver.Etcd(t).URL(), testserver.ZooKeeper(t).URL(), testserver.Postgres(t).URL(), "kubernetes://?kubeconfig=" + testserver.Kube(t).Kubeconfig(testserver.KubeAdmin),
 	} {
 		r := checked(t, 0, "--run", quick, url)
 		assert.NotZero(t, r.count(conformance.Kept), url)
-		noShares := strings.HasPrefix(url, "redlock") || strings.HasPrefix(url, "postgres")
+		noShares := strings.HasPrefix(url, "redlock") || strings.HasPrefix(url, "postgres") || strings.HasPrefix(url, "kubernetes")
 		assert.Equal(t, noShares, r.count(conformance.Skipped) > 0, "read-write locks are skipped where there are none: %s", url)
 		assert.Empty(t, r.Left, url)
 	}

@@ -17,8 +17,9 @@ import (
 	"syscall"
 	"time"
 
-	_ "github.com/go-locker/locker/all" // so that the URL may name any backend
-	_ "github.com/go-locker/locker/s3"  // a module of its own: 10 MB of Amazon's SDK
+	_ "github.com/go-locker/locker/all"        // so that the URL may name any backend
+	_ "github.com/go-locker/locker/kubernetes" // a module of its own: 6 MB of client-go
+	_ "github.com/go-locker/locker/s3"         // the same: 10 MB of Amazon's SDK
 )
 
 func main() {

@@ -57,6 +57,11 @@ var All = []Backend{
 		Help: []string{"zookeeper://h1:2181,h2:2181/path", "zookeepers:// for TLS"},
 	},
 	{
+		Package: "kubernetes", Title: "Kubernetes", Schemes: []string{"kubernetes"}, Library: "k8s.io/client-go/rest", Module: true,
+		ShortTTL: 2 * time.Second, Example: "kubernetes://192.0.2.1?namespace=locks",
+		Help: []string{"kubernetes://?context=prod&namespace=jobs", "Leases, by a kubeconfig or in a pod"},
+	},
+	{
 		Package: "postgres", Title: "PostgreSQL", Schemes: []string{"postgres", "postgresql"}, Library: "github.com/jackc/pgx/v5", Module: true,
 		Port: "5432", ShortTTL: time.Second, Example: "postgres://192.0.2.1/app",
 		Help: []string{"postgres://user:password@host:5432/database", "sslmode=verify-full for TLS"},

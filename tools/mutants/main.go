@@ -45,6 +45,7 @@ var targets = []target{
 	{"redlock", []string{"redlock"}},
 	{"etcd", []string{"etcd"}},
 	{"zookeeper", []string{"zookeeper"}},
+	{"kubernetes", []string{"kubernetes"}},
 	{"postgres", []string{"postgres"}},
 	{"mysql", []string{"mysql"}},
 	{"sqlite", []string{"sqlite"}},

@@ -8,6 +8,7 @@
 package testserver
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -43,6 +44,8 @@ type process struct {
 	env  []string // beside that of the test
 	dir  string
 	sys  *syscall.SysProcAttr
+
+	patience time.Duration // until it is ready; 0: readyTimeout
 
 	clockFile string // where the server reads by how much its wall clock is shifted, if it has one of its own
 
@@ -100,7 +103,8 @@ func (p *process) start(ready func() error) error {
 }
 
 func (p *process) awaitReady(ready func() error) error {
-	deadline := time.Now().Add(readyTimeout)
+	patience := cmp.Or(p.patience, readyTimeout)
+	deadline := time.Now().Add(patience)
 	for {
 		err := ready()
 		switch {
@@ -109,7 +113,7 @@ func (p *process) awaitReady(ready func() error) error {
 		case err == nil:
 			return nil
 		case time.Now().After(deadline):
-			return &startError{fmt.Sprintf("not ready after %v: %v", readyTimeout, err), p.tail()}
+			return &startError{fmt.Sprintf("not ready after %v: %v", patience, err), p.tail()}
 		}
 		select {
 		case <-p.exited:

@@ -1,0 +1,195 @@
+package kubernetes
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/go-locker/locker/driver"
+)
+
+// claim implements driver.Claim.
+type claim struct {
+	driver.Request
+
+	of       *Driver
+	owner    string
+	doubtful bool   // a take was not answered, and may arrive yet
+	base     uint64 // the version that it expects
+
+	mu    sync.Mutex
+	held  object // as of the latest answer; zero before the grant
+	until time.Time
+}
+
+// Claim implements driver.Driver.
+func (d *Driver) Claim(req driver.Request) driver.Claim {
+	owner := make([]byte, 16)
+	_, _ = rand.Read(owner) // never fails
+	return &claim{Request: req, of: d, owner: hex.EncodeToString(owner)}
+}
+
+// Ask takes the lock if it is free by what this Driver knows, or else looks first.
+func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
+	if c.Shared {
+		return 0, fmt.Errorf("%w: Kubernetes has no read-write locks", driver.ErrUnsupported)
+	}
+	if err := c.of.CheckTTL(c.TTL); err != nil {
+		return 0, err
+	}
+	s, known := c.of.views.recall(c.Name, c.Wake != nil)
+	for known = known && !c.doubtful; ; known = false {
+		if !known {
+			if s, err = c.look(ctx); err != nil {
+				return 0, err
+			}
+		}
+		switch {
+		case s.owner == c.owner: // the reply to a take was lost
+			err = c.renew(ctx, s.object, c.TTL)
+		case !s.expired(time.Now()):
+			return c.of.enter(c, s), &driver.HeldError{Holder: s.holder()}
+		default:
+			err = c.take(ctx, s.object)
+		}
+		if err == nil {
+			c.of.leave(c)
+		} else if changed(err) {
+			c.of.tooLate(c)
+		}
+		if !changed(err) && !errors.Is(err, driver.ErrLost) {
+			return 0, err
+		}
+	}
+}
+
+// look makes a Lease where there is none. That holds nothing, so that it may arrive late.
+func (c *claim) look(ctx context.Context) (s sighting, err error) {
+	for {
+		s, err = c.of.read(ctx, c.Name)
+		if apierrors.IsNotFound(err) {
+			if s, err = c.of.request(ctx, http.MethodPost, c.Name, free(c.of.api.namespace, c.Name)); err == nil {
+				c.of.sweepIfDue()
+			}
+		}
+		if !apierrors.IsAlreadyExists(err) {
+			c.doubtful = c.doubtful && (err != nil || s.version == c.base)
+			return s, err
+		}
+	}
+}
+
+// take takes the lock, if the Lease is what it was: a hold that was renewed since is not expired.
+func (c *claim) take(ctx context.Context, o object) error {
+	sent := time.Now()
+	got, err := c.of.request(ctx, http.MethodPut, c.Name, o.taken(c.owner, c.Request, sent))
+	if err != nil {
+		c.doubtful, c.base = c.doubtful || !didNothing(err), o.version
+		return err
+	}
+	c.doubtful = false
+	c.lasts(got.object, sent.Add(c.TTL))
+	return nil
+}
+
+// renew has the hold last ttl from now.
+func (c *claim) renew(ctx context.Context, o object, ttl time.Duration) error {
+	sent := time.Now()
+	got, err := c.change(ctx, o, func(o object) *coordinationv1.Lease { return o.renewed(ttl, sent) })
+	if err == nil {
+		c.lasts(got, sent.Add(ttl))
+	}
+	return err
+}
+
+// change updates the Lease, which is o, and does so again if another has changed it, as long as the
+// hold is there. With ErrLost it returns what is there instead.
+func (c *claim) change(ctx context.Context, o object, to func(object) *coordinationv1.Lease) (object, error) {
+	for {
+		s, err := c.of.request(ctx, http.MethodPut, c.Name, to(o))
+		if !changed(err) {
+			return s.object, err
+		}
+		s, err = c.of.read(ctx, c.Name)
+		switch {
+		case apierrors.IsNotFound(err):
+			return object{}, driver.ErrLost
+		case err != nil:
+			return object{}, err
+		case s.owner != c.owner:
+			return s.object, driver.ErrLost
+		}
+		o = s.object
+	}
+}
+
+func (c *claim) lasts(o object, until time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if o.version > c.held.version {
+		c.held = o
+	}
+	if until.After(c.until) {
+		c.until = until
+	}
+}
+
+// latest returns the Lease as of the latest answer.
+func (c *claim) latest() object {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.held
+}
+
+// Token implements driver.Lease.
+func (c *claim) Token() uint64 { return c.latest().token }
+
+// Validity implements driver.Lease.
+func (c *claim) Validity() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Until(c.until)
+}
+
+// Extend implements driver.Lease.
+func (c *claim) Extend(ctx context.Context, ttl time.Duration) error {
+	if c.Validity() <= 0 {
+		return driver.ErrLost
+	}
+	return c.renew(ctx, c.latest(), ttl)
+}
+
+// Release frees the lock. If a take may still arrive, it changes the Lease, so that the take finds
+// another version than it expects.
+func (c *claim) Release(ctx context.Context) error {
+	c.of.leave(c)
+	o := c.latest()
+	if o.owner == "" {
+		if !c.doubtful {
+			return nil
+		}
+		s, err := c.of.read(ctx, c.Name)
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil // a take finds another uid
+		case err != nil:
+			return err
+		case s.owner != c.owner && s.version != c.base:
+			return nil // it finds another version
+		}
+		o = s.object
+	}
+	there, err := c.change(ctx, o, func(o object) *coordinationv1.Lease { return o.freed(c.owner) })
+	if errors.Is(err, driver.ErrLost) && there.releasedBy(c.owner) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,128 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/adapter"
+)
+
+// New makes a Client whose locks are Leases of a namespace, as NewDriver does.
+func New(client rest.Interface, namespace string, opts ...locker.Option) (*locker.Client, error) {
+	d, err := NewDriver(client, namespace)
+	if err != nil {
+		return nil, err
+	}
+	return adapter.Client(d, opts...)
+}
+
+// Driver implements [driver.Driver], [driver.Inspector], [driver.Lister], [driver.ForceReleaser]
+// and [driver.TTLChecker].
+type Driver struct {
+	api   *api
+	views views
+	close func()
+
+	sweeping sync.Mutex
+	swept    time.Time // when a sweep last began
+
+	ctx     context.Context // ends with Close
+	stop    context.CancelFunc
+	running sync.WaitGroup // watches and sweeps
+}
+
+var _ interface {
+	driver.Driver
+	driver.Inspector
+	driver.Lister
+	driver.ForceReleaser
+	driver.TTLChecker
+} = (*Driver)(nil)
+
+// NewDriver makes a Driver whose locks are Leases of a namespace. client is that of a clientset, as
+// clientset.CoordinationV1().RESTClient() returns it. Its rate limiter does not count the requests.
+// NewDriver makes no request, and fails for a client that makes none, as that of a fake clientset.
+func NewDriver(client rest.Interface, namespace string) (*Driver, error) {
+	c, ok := client.(*rest.RESTClient)
+	switch {
+	case !ok || c == nil:
+		return nil, adapter.Refuse(fmt.Errorf("a client that is no *rest.RESTClient of client-go, but %T", client))
+	case namespace == "":
+		return nil, adapter.Refuse(errors.New("no namespace"))
+	}
+	by := c.Client
+	if by == nil {
+		by = http.DefaultClient
+	}
+	return newDriver(by, c.Get().AbsPath("/").URL(), namespace), nil
+}
+
+func newDriver(client *http.Client, base *url.URL, namespace string) *Driver {
+	leases := base.JoinPath("apis", coordinationv1.GroupName, "v1", "namespaces", namespace, "leases")
+	d := &Driver{api: &api{client, leases, namespace}, close: func() {}}
+	d.ctx, d.stop = context.WithCancel(context.Background())
+	return d
+}
+
+// Close ends the watches, and closes the connections if open has made them.
+func (d *Driver) Close() error {
+	d.stop()
+	d.running.Wait()
+	d.close()
+	return nil
+}
+
+// request reads the Lease of a name, makes it or updates it, and takes in how it is then.
+func (d *Driver) request(ctx context.Context, method, name string, sent *coordinationv1.Lease) (sighting, error) {
+	began := time.Now()
+	o, err := d.api.lease(ctx, method, objectName(name), sent)
+	if apierrors.IsNotFound(err) {
+		d.views.removed(name)
+	}
+	if err != nil {
+		return sighting{}, err
+	}
+	return d.views.observe(name, o, began), nil
+}
+
+// read reads the Lease of a name.
+func (d *Driver) read(ctx context.Context, name string) (sighting, error) {
+	return d.request(ctx, http.MethodGet, name, nil)
+}
+
+// CheckTTL refuses what leaseDurationSeconds cannot say.
+func (d *Driver) CheckTTL(ttl time.Duration) error {
+	if ttl < time.Second || ttl%time.Second != 0 || ttl/time.Second > math.MaxInt32 {
+		down := max(ttl.Truncate(time.Second), time.Second)
+		return fmt.Errorf("%w: a TTL of %v: a Lease counts whole seconds, one or more: use %v or %v", driver.ErrUnsupported, ttl, down, down+time.Second)
+	}
+	return nil
+}
+
+// Guarantees implements driver.Driver.
+func (d *Driver) Guarantees() driver.Guarantees {
+	const clocks = "while the clocks of the API servers agree within 10 s, or within one TTL if that is less, and none jumps forward by more"
+	return driver.Guarantees{
+		driver.Exclusive: {Level: driver.LevelConditional, Condition: clocks},
+		driver.Failover:  {Level: driver.LevelConditional, Condition: clocks + ", and the store of the cluster loses nothing, as etcd does with a majority"},
+		driver.Fencing:   {Level: driver.LevelYes},
+		driver.FencingDurable: {
+			Level:     driver.LevelConditional,
+			Condition: "while the store of the cluster keeps its data; a restore of etcd takes --bump-revision, or else WithTokenBase",
+		},
+		driver.Ordered: {Level: driver.LevelNo, Condition: "a release wakes the waiters of all processes, and the first to ask has the lock"},
+		driver.Woken:   {Level: driver.LevelConditional, Condition: "if the user may watch Leases; else somebody looks every two seconds"},
+	}
+}

@@ -1,0 +1,305 @@
+package kubernetes
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
+	"github.com/go-locker/locker/internal/test/testwait"
+)
+
+var (
+	eventually = testwait.Patience(20 * time.Second).Until
+	await      = testwait.Patience(20 * time.Second).Result
+	async      = testwait.Go
+)
+
+var request = driver.Request{Name: "locker:orders/42", TTL: 20 * time.Second, Metadata: "app@host"}
+
+func take(t *testing.T, d *Driver) driver.Claim {
+	t.Helper()
+	l, err := claims.Take(t.Context(), d, request)
+	require.NoError(t, err)
+	return l.(driver.Claim)
+}
+
+func TestNames_areThoseOfKubernetes(t *testing.T) {
+	seen := map[string]bool{}
+	for _, name := range []string{"a", "A", "-", "locker:orders/42", "é\x00", "..", strings.Repeat("x", 5000), strings.Repeat("/", 70) + "a"} {
+		o := objectName(name)
+		assert.Empty(t, validation.IsDNS1123Subdomain(o), "%q", o)
+		assert.False(t, seen[o])
+		seen[o] = true
+	}
+	assert.True(t, strings.HasPrefix(objectName("locker:orders/42"), "locker-orders-42-"))
+}
+
+// What docs/backends/kubernetes.md says that a lock costs.
+func TestCounts(t *testing.T) {
+	f := newFake(t)
+	d, other := f.driver(t), f.driver(t)
+	var c driver.Claim
+	release := func() { require.NoError(t, c.Release(t.Context())) }
+	assert.Equal(t, map[string]int{"GET": 1, "POST": 1, "PUT": 1}, f.sent(func() { c = take(t, d) }), "a new name")
+	assert.Equal(t, map[string]int{"PUT": 1}, f.sent(func() { require.NoError(t, c.Extend(t.Context(), request.TTL)) }))
+	assert.Equal(t, map[string]int{"GET": 1}, f.sent(func() {
+		_, err := claims.Take(t.Context(), other, request)
+		held, ok := errors.AsType[*driver.HeldError](err)
+		require.True(t, ok)
+		assert.Equal(t, "app@host", held.Holder.Metadata)
+	}))
+	assert.Equal(t, map[string]int{"PUT": 1}, f.sent(release))
+	assert.Equal(t, map[string]int{"PUT": 1}, f.sent(func() { c = take(t, d) }), "a name that this Driver has released")
+	release()
+	assert.Equal(t, map[string]int{"GET": 1, "PUT": 1}, f.sent(func() { c = take(t, f.driver(t)) }), "a name that another has used")
+	release()
+	assert.Equal(t, map[string]int{"GET": 1, "PUT": 2}, f.sent(func() { c = take(t, d) }), "and it does not know that")
+	release()
+	assert.Empty(t, f.sent(func() { require.NoError(t, d.Claim(request).Release(t.Context())) }))
+}
+
+// Who waits watches, and asks for nothing while the holder renews. A release costs a waiter one
+// request.
+func TestCounts_waiting(t *testing.T) {
+	f := newFake(t)
+	c := take(t, f.driver(t))
+	client, err := locker.New(f.driver(t), locker.WithTTL(request.TTL), locker.WithPrefix("locker"))
+	require.NoError(t, err)
+	defer func() { _ = client.Close() }()
+	locked := make([]<-chan error, 3)
+	mutexes := make([]*locker.Mutex, 3)
+	watching := func() int { f.mu.Lock(); defer f.mu.Unlock(); return f.requests["WATCH"] }
+	asked := f.sent(func() {
+		for i := range locked {
+			mutexes[i] = client.Mutex("orders/42")
+			locked[i] = async(func() error { return mutexes[i].Lock(t.Context()) })
+		}
+		eventually(t, "they watch", func() bool { return watching() > 0 })
+		time.Sleep(100 * time.Millisecond) // the others have entered
+	})
+	assert.Equal(t, 1, asked["WATCH"], "%v", asked)
+	assert.LessOrEqual(t, asked["GET"], 3)
+	assert.Equal(t, map[string]int{"PUT": 20}, f.sent(func() {
+		for range 20 {
+			require.NoError(t, c.Extend(t.Context(), request.TTL))
+		}
+		time.Sleep(100 * time.Millisecond) // they have heard of it
+	}), "the holder's own")
+	cost := f.sent(func() {
+		require.NoError(t, c.Release(t.Context()))
+		for range locked {
+			var first int
+			select {
+			case err = <-locked[0]:
+			case err = <-locked[1]:
+				first = 1
+			case err = <-locked[2]:
+				first = 2
+			}
+			require.NoError(t, err)
+			require.NoError(t, mutexes[first].Unlock(t.Context()))
+		}
+	})
+	assert.Equal(t, 7, cost["PUT"], "a release, and three takes and releases: %v", cost)
+	assert.Zero(t, cost["GET"])
+}
+
+// Where many Clients wait, most of them do not ask when the lock is free, once they know how many
+// they are.
+func TestCounts_manyClientsWait(t *testing.T) {
+	f := newFake(t)
+	f.slow = 2 * leastSpread
+	const clients, rounds = 50, 10
+	holds := make(chan *locker.Hold, clients)
+	for range clients {
+		client, err := locker.New(f.driver(t), locker.WithTTL(10*time.Minute))
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = client.Close() })
+		go func() {
+			if hold, err := client.Mutex("x").Acquire(t.Context()); err == nil {
+				holds <- hold
+			}
+		}()
+	}
+	handOver := func() {
+		for range rounds {
+			hold := <-holds
+			time.Sleep(100 * time.Millisecond) // the others have heard of it
+			require.NoError(t, hold.Unlock(t.Context()))
+		}
+	}
+	handOver()
+	assert.Less(t, f.sent(handOver)["PUT"], rounds*clients/2, "half of them would ask")
+}
+
+// The API server has applied a take, and its answer was lost.
+func TestAsk_afterATakeWhoseReplyWasLost(t *testing.T) {
+	f := newFake(t)
+	d := f.driver(t)
+	c := d.Claim(request)
+	f.lose = func(method string, applied bool) bool { return applied && method == http.MethodPut }
+	_, err := c.Ask(t.Context())
+	require.Error(t, err)
+	require.NotErrorIs(t, err, driver.ErrHeld)
+	f.mu.Lock()
+	f.lose = nil
+	f.mu.Unlock()
+	_, err = c.Ask(t.Context())
+	require.NoError(t, err)
+	token := c.Token()
+	assert.Positive(t, token)
+	_, err = c.Ask(t.Context())
+	require.NoError(t, err, "asked once more, it has the same")
+	assert.Equal(t, token, c.Token())
+	require.NoError(t, c.Release(t.Context()))
+	require.NoError(t, c.Release(t.Context()), "again, because the reply was lost")
+	assert.Greater(t, take(t, d).Token(), token)
+	require.ErrorIs(t, c.Release(t.Context()), driver.ErrLost, "another has it now, and it cannot know")
+}
+
+// A take, or an extension, that arrives after its release finds another version.
+func TestRelease_beforeARequestArrives(t *testing.T) {
+	f := newFake(t)
+	d := f.driver(t)
+	require.NoError(t, take(t, d).Release(t.Context()))
+	c := d.Claim(request).(*claim)
+	f.lose = func(method string, applied bool) bool { return !applied && method == http.MethodPut }
+	_, err := c.Ask(t.Context())
+	require.Error(t, err)
+	f.mu.Lock()
+	f.lose = nil
+	f.mu.Unlock()
+	s, _ := d.views.recall(request.Name, false)
+	late := s.taken(c.owner, request, time.Now()) // what was lost
+	require.NoError(t, c.Release(t.Context()))
+	_, err = d.api.lease(t.Context(), http.MethodPut, late.Name, late)
+	require.True(t, apierrors.IsConflict(err), "%v", err)
+
+	c = take(t, d).(*claim)
+	late = c.latest().renewed(request.TTL, time.Now())
+	require.NoError(t, c.Release(t.Context()))
+	_, err = d.api.lease(t.Context(), http.MethodPut, late.Name, late)
+	require.True(t, apierrors.IsConflict(err), "%v", err)
+	require.ErrorIs(t, c.Extend(t.Context(), request.TTL), driver.ErrLost)
+}
+
+// The Lease is changed by others, and deleted.
+func TestExtend_besideOthers(t *testing.T) {
+	f := newFake(t)
+	d := f.driver(t)
+	c := take(t, d)
+	edit := func(remove bool) {
+		r, err := d.api.lease(t.Context(), http.MethodGet, objectName(request.Name), nil)
+		require.NoError(t, err)
+		l := r.copy()
+		if l.Labels["team"] = "a"; remove {
+			require.NoError(t, d.api.remove(t.Context(), r.lease))
+			return
+		}
+		_, err = d.api.lease(t.Context(), http.MethodPut, l.Name, l)
+		require.NoError(t, err)
+	}
+	edit(false)
+	require.NoError(t, c.Extend(t.Context(), request.TTL))
+	edit(false)
+	require.NoError(t, c.Release(t.Context()))
+
+	c = take(t, d)
+	token := c.Token()
+	f.refuse = http.StatusNotFound
+	err := c.Extend(t.Context(), request.TTL)
+	require.ErrorContains(t, err, "404")
+	require.NotErrorIs(t, err, driver.ErrLost, "no API server says so, but a proxy")
+	f.refuse = 0
+	edit(true)
+	require.ErrorIs(t, c.Extend(t.Context(), request.TTL), driver.ErrLost)
+	require.ErrorIs(t, c.Release(t.Context()), driver.ErrLost)
+	assert.Greater(t, take(t, d).Token(), token)
+}
+
+// A program that looks once finds a hold expired whose holder has died, by the API server's clock.
+// That is wrong when the clock has jumped by more than the margin.
+func TestAsk_expiryByTheAPIServersClock(t *testing.T) {
+	f := newFake(t)
+	holder := take(t, f.driver(t))
+	f.ahead.Store(int64(request.TTL - time.Second + margin))
+	_, err := claims.Take(t.Context(), f.driver(t), request)
+	require.ErrorIs(t, err, driver.ErrHeld, "within the margin it is not believed")
+	f.ahead.Store(int64(request.TTL + 3*time.Second + margin))
+	next := take(t, f.driver(t))
+	assert.Greater(t, next.Token(), holder.Token())
+	require.ErrorIs(t, holder.Extend(t.Context(), request.TTL), driver.ErrLost)
+}
+
+// The answer 429 is an error when the pause that it asks for is over.
+func TestAsk_tooManyRequests(t *testing.T) {
+	f := newFake(t)
+	d := f.driver(t)
+	f.refuse = http.StatusTooManyRequests
+	c, began := d.Claim(request), time.Now()
+	_, err := c.Ask(t.Context())
+	require.True(t, apierrors.IsTooManyRequests(err), "%v", err)
+	assert.GreaterOrEqual(t, time.Since(began), time.Second)
+	assert.Empty(t, f.sent(func() { require.NoError(t, c.Release(t.Context())) }), "nothing was taken")
+}
+
+// A Lock rides out a server that starts, or has no store.
+func TestAsk_whileTheServerServesNobody(t *testing.T) {
+	f := newFake(t)
+	f.refuse = http.StatusServiceUnavailable
+	client, err := locker.New(f.driver(t), locker.WithTTL(time.Minute))
+	require.NoError(t, err)
+	defer func() { _ = client.Close() }()
+	locked := async(func() error { return client.Mutex("x").Lock(t.Context()) })
+	eventually(t, "it asks again", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.requests["GET"] > 5 })
+	f.mu.Lock()
+	f.refuse = 0
+	f.mu.Unlock()
+	require.NoError(t, await(t, locked))
+}
+
+func TestSweep_deletesWhatNobodyUses(t *testing.T) {
+	f := newFake(t)
+	d := f.driver(t)
+	names := func() (all []string) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for _, l := range f.leases {
+			all = append(all, l.Annotations[nameKey])
+		}
+		return all
+	}
+	taken := func(name string) driver.Lease {
+		l, err := claims.Take(t.Context(), d, driver.Request{Name: name, TTL: time.Second})
+		require.NoError(t, err)
+		return l
+	}
+	require.NoError(t, taken("released").Release(t.Context()))
+	taken("died")
+	f.ahead.Store(int64(idleFree + time.Minute))
+	taken("held")
+	require.NoError(t, d.sweep(t.Context()))
+	assert.ElementsMatch(t, []string{"died", "held"}, names())
+	f.ahead.Store(int64(idleHeld + time.Hour))
+	require.NoError(t, d.sweep(t.Context()))
+	assert.Empty(t, names())
+	l := taken("released")
+	require.NoError(t, l.Extend(t.Context(), time.Second))
+}
+
+func TestNew_refusesWhatMakesNoRequests(t *testing.T) {
+	_, err := New(nil, "default")
+	require.ErrorContains(t, err, "no *rest.RESTClient")
+	_, err = NewDriver(newFake(t).client(t), "")
+	require.ErrorContains(t, err, "no namespace")
+}

@@ -1,0 +1,175 @@
+package kubernetes
+
+import (
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+)
+
+// sighting is a Lease, and since when it has been unchanged by what this process knows.
+type sighting struct {
+	object
+	since time.Time // of the hold; no earlier than it was last renewed, if the clocks of API servers agree
+	heard time.Time // when it was last known to be so
+}
+
+// seen returns what is known after an answer that came at now. last is what was known before, or nil.
+func (o object) seen(last *sighting, now time.Time) *sighting {
+	s := &sighting{object: o, since: now.Add(-o.age()), heard: now}
+	if last != nil && last.sameHold(o) && last.since.Before(s.since) {
+		s.since = last.since
+	}
+	return s
+}
+
+// expired reports whether nobody holds the lock any more.
+func (s sighting) expired(now time.Time) bool {
+	return s.owner == "" || now.Sub(s.since) >= s.ttl
+}
+
+// view is what a Driver knows of one name, and who waits for it.
+type view struct {
+	seen    *sighting // nil: it is not known, or there is no Lease
+	waiters []*claim  // the first is woken when the lock is free
+	watch   *watch    // nil if nobody waits
+	spread  time.Duration
+}
+
+// views has those of a Driver, by the name of the lock.
+type views struct {
+	mu sync.Mutex
+	of map[string]*view
+}
+
+// mostViews is how many names a Driver remembers for which nobody waits.
+const mostViews = 1024
+
+// view returns that of a name. The caller holds vs.mu.
+func (vs *views) view(name string) *view {
+	v, ok := vs.of[name]
+	if ok {
+		return v
+	}
+	if vs.of == nil {
+		vs.of = map[string]*view{}
+	}
+	if len(vs.of) >= mostViews {
+		for other, v := range vs.of { // any
+			if len(v.waiters) == 0 {
+				delete(vs.of, other)
+				break
+			}
+		}
+	}
+	v = &view{}
+	vs.of[name] = v
+	return v
+}
+
+// recall returns what is known of a name, if that needs no look: that the lock is free, because a
+// take would be refused otherwise; or, for who waits, what a watch has told lately.
+func (vs *views) recall(name string, waits bool) (s sighting, known bool) {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	v := vs.view(name)
+	if v.seen == nil {
+		return s, false
+	}
+	return *v.seen, v.seen.owner == "" || waits && v.watch != nil && v.watch.live && time.Now().Before(v.seen.lookAt())
+}
+
+// lookAt returns when a waiter looks whether the watch still tells of renewals and releases. A hold
+// that is renewed by a Client is renewed before that.
+func (s sighting) lookAt() time.Time { return s.heard.Add(s.ttl / 2) }
+
+// observe takes in a Lease that was read or written at a request sent at sent, or of which a watch has
+// told, for which sent is zero. It wakes a waiter if the lock is free.
+func (vs *views) observe(name string, o object, sent time.Time) sighting {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	v := vs.view(name)
+	s := o.seen(v.seen, time.Now())
+	if v.seen == nil || o.version >= v.seen.version || sent.After(v.seen.heard) { // else it is out of date
+		v.seen = s
+		v.wakeIfFree()
+	}
+	return *s
+}
+
+// removed takes in that there is no Lease. A waiter makes one.
+func (vs *views) removed(name string) {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	if v := vs.view(name); v.seen != nil {
+		v.seen = nil
+		v.wakeIfFree()
+	}
+}
+
+// The waiters of several Drivers try to take a lock that is free at random times within a view's
+// spread. The first of them has it, and the others hear of that, if they have not asked yet. A Driver
+// that was too late has the spread grow: the more wait, the longer it is.
+const (
+	leastSpread = 20 * time.Millisecond
+	mostSpread  = 500 * time.Millisecond
+)
+
+// delay returns a time within the spread.
+func (v *view) delay() time.Duration { return rand.N(max(v.spread, leastSpread)) }
+
+// wakeIfFree wakes the first waiter, soon. The caller holds views.mu.
+func (v *view) wakeIfFree() {
+	if len(v.waiters) > 0 && (v.seen == nil || v.seen.owner == "") {
+		time.AfterFunc(v.delay(), v.waiters[0].Wake)
+	}
+}
+
+// enter has c woken when the lock is free, if it is to wait. It returns after what time c is to ask
+// again in any case.
+func (d *Driver) enter(c *claim, s sighting) time.Duration {
+	if c.Wake == nil {
+		return 0
+	}
+	vs := &d.views
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	v := vs.view(c.Name)
+	if !slices.Contains(v.waiters, c) {
+		v.waiters = append(v.waiters, c)
+	}
+	if v.watch == nil {
+		v.watch = d.startWatch(c.Name, s.lease.ResourceVersion)
+	}
+	v.wakeIfFree() // it may have been freed since the look
+	next := min(time.Until(s.lookAt()), time.Until(s.since.Add(s.ttl)))
+	return max(next, 0) + v.delay()
+}
+
+// tooLate takes in that another was faster to take a lock that was free.
+func (d *Driver) tooLate(c *claim) {
+	vs := &d.views
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	if v := vs.view(c.Name); slices.Contains(v.waiters, c) {
+		v.spread = min(4*max(v.spread, leastSpread), mostSpread)
+	}
+}
+
+// leave ends the wait of c, if it waits.
+func (d *Driver) leave(c *claim) {
+	vs := &d.views
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	v, ok := vs.of[c.Name]
+	if !ok || !slices.Contains(v.waiters, c) {
+		return
+	}
+	v.waiters = slices.DeleteFunc(v.waiters, func(other *claim) bool { return other == c })
+	v.spread /= 2
+	if len(v.waiters) == 0 {
+		v.watch.stop()
+		v.watch, v.spread = nil, 0
+	}
+	v.wakeIfFree()
+}
