@@ -179,8 +179,8 @@ func TestOpen_unknownSchemeNamesTheMissingImport(t *testing.T) {
 	assert.True(t, slices.IsSorted(locker.Schemes()))
 	assert.Contains(t, locker.Schemes(), "mem", "which a test in this package imports")
 	assert.NotContains(t, locker.Schemes(), "redis", "which none does")
-	_, err := locker.Open(t.Context(), "mysql://localhost")
-	require.ErrorContains(t, err, `unknown scheme "mysql"`)
+	_, err := locker.Open(t.Context(), "oracle://localhost")
+	require.ErrorContains(t, err, `unknown scheme "oracle"`)
 	require.ErrorContains(t, err, known)
 }
 
