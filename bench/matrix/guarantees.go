@@ -90,18 +90,24 @@ func (r *Run) table(dir string) string {
 	return t.RenderMarkdown() + "\n"
 }
 
-// cell is held or broken, and under which condition.
+// cell is held or broken, and under which condition. Of what is promised for the loss of a server or
+// of its data it says which losses were not tried.
 func (r *Run) cell(b backends.Backend, g locker.Guarantee) string {
-	v, exceptions := untried, []string(nil)
+	v, exceptions, left := untried, []string(nil), []string(nil)
 	for _, f := range r.findings(b.Package, g) {
 		w := worst(f.results)
 		if w == broken && f.condition != "" {
 			exceptions = append(exceptions, f.condition)
 			continue
 		}
+		if w == untried && f.condition != "" && (g == locker.Failover || g == locker.FencingDurable) {
+			left = append(left, f.condition)
+		}
 		v = max(v, w)
 	}
 	switch {
+	case len(exceptions) == 0 && v == held && left != nil:
+		return "held; not tried when: " + strings.Join(left, "; ")
 	case len(exceptions) == 0:
 		return v.String()
 	case v == held, v == lucky:

@@ -55,6 +55,15 @@ func TestCell(t *testing.T) {
 	}
 }
 
+// Who reads that a lock survives the loss of a server has to know which loss.
+func TestCell_ofLossesThatWereNotTried(t *testing.T) {
+	const x = locker.Failover
+	crash, failover := seen(conformance.Kept, x, "the server crashes"), seen(conformance.Skipped, x, "failover")
+	assert.Equal(t, "held; not tried when: failover", runOf(crash, failover).cell(redis, x))
+	assert.Equal(t, "held", runOf(crash, seen(conformance.Kept, x, "failover")).cell(redis, x))
+	assert.Equal(t, "not tried", runOf(failover).cell(redis, x))
+}
+
 func TestCell_notPromised(t *testing.T) {
 	s := seen(conformance.Skipped, locker.Ordered, "")
 	s.Seen = `the Harness does not promise "ordered"`
