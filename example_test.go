@@ -217,7 +217,8 @@ func ExampleHold_Wanted() {
 	defer client.Close()
 	hold, err := client.Mutex("warmer").Acquire(ctx)
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	successor, started := client.Mutex("warmer"), make(chan error)
 	go func() { started <- successor.Lock(ctx) }()
@@ -229,7 +230,8 @@ func ExampleHold_Wanted() {
 		fmt.Println("lost")
 	}
 	if err := hold.Unlock(ctx); err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	fmt.Println(<-started)
 	fmt.Println(successor.Unlock(ctx))
