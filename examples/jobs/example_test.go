@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
 
 	"github.com/hibiken/asynq"
 
@@ -18,12 +17,14 @@ func ExampleSync_ProcessTask() {
 	ctx := context.Background()
 	locks, err := locker.Open(ctx, "mem://accounts")
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	defer locks.Close()
 	another := locks.Mutex("sync/42")
 	if err := another.Lock(ctx); err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	defer func() { _ = another.Unlock(context.WithoutCancel(ctx)) }()
 
