@@ -40,7 +40,8 @@ func wantedMutants() []mutant {
 	}
 }
 
-// Wanted is of the current hold. It asks the server every 20 ms whether another has been refused since the hold began.
+// Wanted is of the current hold. It asks the server every 20 ms whether another has been refused
+// since the hold began.
 func (l *naive) Wanted() <-chan struct{} {
 	wanted, h := make(chan struct{}), l.current()
 	l.client.others.Go(func() {

@@ -259,7 +259,8 @@ func (e *env) history(total *score, d history.Demand, nemeses []nemesis, seed ui
 	}
 }
 
-// serves waits until a name that nobody has held can be locked: an earlier trial may have had the servers crash.
+// serves waits until a name that nobody has held can be locked: an earlier trial may have had the
+// servers crash.
 func (s *simulation) serves() {
 	p := s.party("a probe", s.name(), s.ttl)
 	p.take()

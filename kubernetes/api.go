@@ -131,8 +131,8 @@ func (a *api) send(ctx context.Context, method, path string, query url.Values, b
 	return a.http.Do(req)
 }
 
-// failure makes an error of an answer. An API server's is a Status, except 429, which is text. The 404
-// and 409 of a proxy tell nothing of a Lease.
+// failure makes an error of an answer. An API server's is a Status, except 429, which is text. The
+// 404 and 409 of a proxy tell nothing of a Lease.
 func failure(resp *http.Response, answer []byte) error {
 	var status metav1.Status
 	if json.Unmarshal(answer, &status) == nil && status.Status == metav1.StatusFailure {

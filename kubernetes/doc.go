@@ -1,5 +1,5 @@
-// Package kubernetes keeps locks in a Kubernetes cluster: a lock is a Lease (coordination.k8s.io/v1)
-// of a namespace. It registers kubernetes://.
+// Package kubernetes keeps locks in a Kubernetes cluster: a lock is a Lease
+// (coordination.k8s.io/v1) of a namespace. It registers kubernetes://.
 //
 //	client, err := locker.Open(ctx, "kubernetes://?namespace=jobs")
 //
@@ -33,17 +33,18 @@
 //
 // # Steps
 //
-// Each step is one update (PUT) of the Lease as it was read, with its uid and resourceVersion: an API
-// server refuses it with 409 if anything has changed since, or the Lease was deleted. The uid counts:
-// without it, an update makes a Lease that was deleted anew.
+// Each step is one update (PUT) of the Lease as it was read, with its uid and resourceVersion: an
+// API server refuses it with 409 if anything has changed since, or the Lease was deleted. The uid
+// counts: without it, an update makes a Lease that was deleted anew.
 //
 //	take     if it is free or expired: the owner, the TTL, the next token
 //	extend   if the owner is ours: another renewTime
 //	release  if the owner is ours: no owner, and released-by
 //
-// A name that has no Lease gets a free one first (POST), and is taken by the next request. So a POST
-// that arrives late grants nothing. What another has changed in the Lease, such as a label, is no
-// loss: after a 409 the Lease is read again, and the step is made again if the owner is still ours.
+// A name that has no Lease gets a free one first (POST), and is taken by the next request. So a
+// POST that arrives late grants nothing. What another has changed in the Lease, such as a label, is
+// no loss: after a 409 the Lease is read again, and the step is made again if the owner is still
+// ours.
 //
 // The token is one more than the last, or than the resourceVersion that was read, if that is more.
 // So it is never above the revision of the store at which it was granted. A Lease that is deleted
@@ -51,8 +52,8 @@
 //
 // # Expiry
 //
-// Nothing in the cluster ends a hold. Who wants the lock takes it over, by the update above, when the
-// hold is as old as its TTL; it is as old as the longer of these says:
+// Nothing in the cluster ends a hold. Who wants the lock takes it over, by the update above, when
+// the hold is as old as its TTL; it is as old as the longer of these says:
 //
 //   - The observer's own clock, from when it first saw the Lease so. This is client-go's rule. It
 //     needs no other clock. But a program that looks once, as TryLock does, never sees a hold expire
@@ -62,15 +63,16 @@
 //     one TTL if that is less.
 //
 // While the clocks of the API servers agree within the margin, nobody takes a hold over before its
-// TTL has passed since its last renewal. No client's wall clock is asked. model_test.go explores both
-// rules, and others.
+// TTL has passed since its last renewal. No client's wall clock is asked. model_test.go explores
+// both rules, and others.
 //
 // # Waiting
 //
-// Who waits watches the one Lease, one watch for all who wait for a name in a Client. A release wakes
-// one waiter of each Client within 20 ms, or within up to 500 ms if many Clients wait; the first that
-// asks has the lock, and most others hear of that and ask for nothing. So there is no order. A waiter makes no request while the holder renews.
-// If the watch has not told of anything for half a TTL, it looks.
+// Who waits watches the one Lease, one watch for all who wait for a name in a Client. A release
+// wakes one waiter of each Client within 20 ms, or within up to 500 ms if many Clients wait; the
+// first that asks has the lock, and most others hear of that and ask for nothing. So there is no
+// order. A waiter makes no request while the holder renews. If the watch has not told of anything
+// for half a TTL, it looks.
 //
 // # When something fails
 //
@@ -91,8 +93,9 @@
 //
 // # A client of your own
 //
-// All requests of an HTTP/2 connection wait for one that does not answer; client-go gives it up after
-// 45 s. Set NextProtos of your rest.Config to http/1.1, as Open does, if a hold is to survive that.
+// All requests of an HTTP/2 connection wait for one that does not answer; client-go gives it up
+// after 45 s. Set NextProtos of your rest.Config to http/1.1, as Open does, if a hold is to survive
+// that.
 //
 // # What is left
 //

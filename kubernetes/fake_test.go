@@ -25,8 +25,8 @@ import (
 )
 
 // fake is an API for Leases, written for these tests: resourceVersions, UIDs, managedFields and
-// watches as an API server has them. It shows how a Driver behaves when it is told this or that, and
-// proves nothing of Kubernetes: TestConformance does, on the real server.
+// watches as an API server has them. It shows how a Driver behaves when it is told this or that,
+// and proves nothing of Kubernetes: TestConformance does, on the real server.
 type fake struct {
 	*httptest.Server
 

@@ -130,8 +130,8 @@ func TestKube_whatIsStored(t *testing.T) {
 	require.NoError(t, openURL(t, s, "&ttl=20s").Mutex("orders/42").TryLock(t.Context()))
 }
 
-// An update that arrives when its Lease was deleted makes none: the uid keeps it from that. client-go
-// sends it, too. Without it, an API server makes the Lease.
+// An update that arrives when its Lease was deleted makes none: the uid keeps it from that.
+// client-go sends it, too. Without it, an API server makes the Lease.
 func TestKube_anUpdateOfALeaseThatWasDeleted(t *testing.T) {
 	s := kube(t)
 	d := driverAt(t, s)

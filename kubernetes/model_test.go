@@ -9,9 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// story is what befalls a hold. A Lease is stored at second 0 and, if renewed is above 0, once more then. An
-// observer looks at it at first, and again at last. Each time another API server may answer, and
-// each has a clock of its own.
+// story is what befalls a hold. A Lease is stored at second 0 and, if renewed is above 0, once more
+// then. An observer looks at it at first, and again at last. Each time another API server may
+// answer, and each has a clock of its own.
 type story struct {
 	ttl, first, last, renewed time.Duration
 	stored, again             time.Duration // how far the clocks of the servers that store are ahead
@@ -19,7 +19,8 @@ type story struct {
 	client                    time.Duration // that of the observer
 }
 
-// rule returns when the observer takes the hold for expired; it knows no more than what it was told.
+// rule returns when the observer takes the hold for expired; it knows no more than what it was
+// told.
 type rule func(s story, told []object, at []time.Time) (expires time.Time)
 
 var zero = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -84,8 +85,9 @@ func (s story) expiry(r rule) (takes, may time.Time) {
 	return takes, may
 }
 
-// explore plays all stories with clocks that are up to skew apart. It returns by how much a rule has
-// one taken too early, and how long after its end at worst; for who comes late, within a TTL of it.
+// explore plays all stories with clocks that are up to skew apart. It returns by how much a rule
+// has one taken too early, and how long after its end at worst; for who comes late, within a TTL of
+// it.
 func explore(ttl, skew time.Duration, r rule) (early, late time.Duration) {
 	step := ttl/7 + 10*time.Millisecond // not in step with whole seconds
 	clocks := []time.Duration{0, skew}
@@ -113,10 +115,11 @@ func max2(a, b time.Time) time.Time {
 	return b
 }
 
-// Which clock a hold expires by. The observer's own is never wrong, but a program that looks once, as
-// TryLock does, never sees a hold expire that has no holder any more: for each that comes it lasts a
-// TTL more. The clocks of clients, and those of API servers to the second, are wrong as soon as they
-// differ. What this package does is wrong when the API servers' differ by more than its margin.
+// Which clock a hold expires by. The observer's own is never wrong, but a program that looks once,
+// as TryLock does, never sees a hold expire that has no holder any more: for each that comes it
+// lasts a TTL more. The clocks of clients, and those of API servers to the second, are wrong as
+// soon as they differ. What this package does is wrong when the API servers' differ by more than
+// its margin.
 func TestModel_expiry(t *testing.T) {
 	for _, ttl := range []time.Duration{2 * time.Second, 12 * time.Second} {
 		allowed := min(margin, ttl)

@@ -120,8 +120,8 @@ func free(namespace, name string) *coordinationv1.Lease {
 }
 
 // taken returns the Lease with a hold of owner. Its token is larger than each that was granted
-// before: that of a grant is not above the revision that the grant has made, in this Lease or in one
-// of the name that was deleted, and this Lease is at a later one.
+// before: that of a grant is not above the revision that the grant has made, in this Lease or in
+// one of the name that was deleted, and this Lease is at a later one.
 func (o object) taken(owner string, req driver.Request, now time.Time) *coordinationv1.Lease {
 	l := o.renewed(req.TTL, now)
 	l.Annotations[nameKey] = req.Name
@@ -162,8 +162,8 @@ func (o object) freed(by string) *coordinationv1.Lease {
 // most is how much of a name and of metadata is there for people to read.
 const most = 60
 
-// objectName returns the name of the Lease for the lock called name: what can be read of that, and a
-// hash of it.
+// objectName returns the name of the Lease for the lock called name: what can be read of that, and
+// a hash of it.
 func objectName(name string) string {
 	var s strings.Builder
 	for _, r := range strings.ToLower(name) {

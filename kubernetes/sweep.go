@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A Driver that has made a Lease sweeps now and then: one in sweepOdds times, so that what is left is
-// bounded also if each program takes one lock and ends, and at most once in sweepEvery.
+// A Driver that has made a Lease sweeps now and then: one in sweepOdds times, so that what is left
+// is bounded also if each program takes one lock and ends, and at most once in sweepEvery.
 const (
 	sweepEvery = 10 * time.Minute
 	sweepOdds  = 64
@@ -57,8 +57,8 @@ func (d *Driver) sweep(ctx context.Context) error {
 	}
 }
 
-// unused reports whether the Lease is a lock, and nobody has written it for a while, after its hold was
-// over.
+// unused reports whether the Lease is a lock, and nobody has written it for a while, after its hold
+// was over.
 func (o object) unused() bool {
 	idle := idleFree
 	if o.owner != "" {

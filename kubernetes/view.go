@@ -14,7 +14,8 @@ type sighting struct {
 	heard time.Time // when it was last known to be so
 }
 
-// seen returns what is known after an answer that came at now. last is what was known before, or nil.
+// seen returns what is known after an answer that came at now. last is what was known before, or
+// nil.
 func (o object) seen(last *sighting, now time.Time) *sighting {
 	s := &sighting{object: o, since: now.Add(-o.age()), heard: now}
 	if last != nil && last.sameHold(o) && last.since.Before(s.since) {
@@ -83,8 +84,8 @@ func (vs *views) recall(name string, waits bool) (s sighting, known bool) {
 // that is renewed by a Client is renewed before that.
 func (s sighting) lookAt() time.Time { return s.heard.Add(s.ttl / 2) }
 
-// observe takes in a Lease that was read or written at a request sent at sent, or of which a watch has
-// told, for which sent is zero. It wakes a waiter if the lock is free.
+// observe takes in a Lease that was read or written at a request sent at sent, or of which a watch
+// has told, for which sent is zero. It wakes a waiter if the lock is free.
 func (vs *views) observe(name string, o object, sent time.Time) sighting {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
@@ -108,8 +109,8 @@ func (vs *views) removed(name string) {
 }
 
 // The waiters of several Drivers try to take a lock that is free at random times within a view's
-// spread. The first of them has it, and the others hear of that, if they have not asked yet. A Driver
-// that was too late has the spread grow: the more wait, the longer it is.
+// spread. The first of them has it, and the others hear of that, if they have not asked yet. A
+// Driver that was too late has the spread grow: the more wait, the longer it is.
 const (
 	leastSpread = 20 * time.Millisecond
 	mostSpread  = 500 * time.Millisecond

@@ -26,8 +26,8 @@ const (
 	lookLimit  = 5 * time.Second // for the look with which it begins again
 )
 
-// watchLimit is how many seconds a watch lasts. One that tells nothing because its connection is dead
-// lasts no longer.
+// watchLimit is how many seconds a watch lasts. One that tells nothing because its connection is
+// dead lasts no longer.
 const watchLimit = 120
 
 // startWatch tells of what follows version. The caller holds views.mu.

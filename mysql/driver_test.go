@@ -65,7 +65,8 @@ func TestLock_onAnyPool(t *testing.T) {
 	}
 }
 
-// A take that arrives after its claim was released takes nothing. Here it waits for a row that somebody has locked by hand.
+// A take that arrives after its claim was released takes nothing. Here it waits for a row that
+// somebody has locked by hand.
 func TestRelease_beforeItsTakeArrives(t *testing.T) {
 	t.Parallel()
 	s := testserver.SharedMariaDB(t)
@@ -93,8 +94,9 @@ func TestRelease_beforeItsTakeArrives(t *testing.T) {
 	require.NoError(t, next.Release(t.Context()))
 }
 
-// After a failover behind one address, connections of before lead to a server that takes no writes. They are given up when one is
-// found out. Here the server is one: sessions of before take no writes, as after a demotion.
+// After a failover behind one address, connections of before lead to a server that takes no writes.
+// They are given up when one is found out. Here the server is one: sessions of before take no
+// writes, as after a demotion.
 func TestFailover_behindOneAddress(t *testing.T) {
 	t.Parallel()
 	s := testserver.MariaDB(t)
@@ -119,7 +121,8 @@ func TestFailover_behindOneAddress(t *testing.T) {
 	}
 	require.NoError(t, m.Unlock(t.Context()))
 
-	// Where one may write to a server all the same that is to take no writes, it is not asked what it knows.
+	// Where one may write to a server all the same that is to take no writes, it is not asked what
+	// it knows.
 	execute(t, db, "SET GLOBAL read_only = ON")
 	err := c.Mutex("z").TryLock(t.Context())
 	require.ErrorContains(t, err, "read_only")
@@ -182,7 +185,8 @@ func TestSweep(t *testing.T) {
 	require.NoError(t, held.Release(t.Context()))
 }
 
-// Many goroutines and Clients that want a few names get each of them in turn, whatever deadlocks InnoDB finds.
+// Many goroutines and Clients that want a few names get each of them in turn, whatever deadlocks
+// InnoDB finds.
 func TestLock_underContention(t *testing.T) {
 	t.Parallel()
 	s := testserver.SharedMariaDB(t)

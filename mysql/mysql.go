@@ -6,9 +6,10 @@
 // The URL names one server and a database. Its parameters are table, tls, connect_timeout and
 // pool_size. A pool of your own: see New.
 //
-// Waiters stand in a queue in a table. A release wakes the next goroutine of the same Client at once.
-// The first waiter of any other process looks every 50 ms at first, and every 500 ms later on. A
-// request takes a connection of the pool for its own time alone: neither a hold nor a waiter has one.
+// Waiters stand in a queue in a table. A release wakes the next goroutine of the same Client at
+// once. The first waiter of any other process looks every 50 ms at first, and every 500 ms later
+// on. A request takes a connection of the pool for its own time alone: neither a hold nor a waiter
+// has one.
 //
 // docs/backends/mysql.md in the repository has what a deployment needs to know, and package
 // internal/sqllock the protocol.
@@ -114,7 +115,8 @@ func connectorOf(u *driver.URL) (sqldriver.Connector, error) {
 }
 
 // connector gives up a connection that is not made in time, as to a server that accepts it and says
-// nothing. What database/sql makes in advance has no deadline, and would keep others from being made.
+// nothing. What database/sql makes in advance has no deadline, and would keep others from being
+// made.
 type connector struct {
 	sqldriver.Connector
 
@@ -173,7 +175,8 @@ func dialect(table string) sqllock.Dialect {
 	d := sqllock.Dialect{
 		Locks: quoted(table), Waiters: quoted(table + "_waiters"),
 		Greatest: "GREATEST", Ignore: "IGNORE", Token: "LAST_INSERT_ID",
-		// Versions tell by a number or by a word. A transaction that is not committed by itself is none.
+		// Versions tell by a number or by a word. A transaction that is not committed by itself is
+		// none.
 		Primary: "CONCAT(@@read_only) IN ('0', 'OFF') AND @@autocommit = 1", Now: micros, Wall: micros,
 		NoTable:     func(err error) bool { return isNumber(err, 1146) },
 		Again:       func(err error) bool { return isNumber(err, 1020, 1205, 1213) },       // changed meanwhile, lock wait timeout, deadlock
@@ -225,8 +228,9 @@ func isNumber(err error, numbers ...uint16) bool {
 	return ok && slices.Contains(numbers, e.Number)
 }
 
-// later reports whether err is that of a connection that broke, also while it was made, or of a server that serves nobody for a
-// while: it shuts down, has ended the connection, or all that there may be are in use.
+// later reports whether err is that of a connection that broke, also while it was made, or of a
+// server that serves nobody for a while: it shuts down, has ended the connection, or all that there
+// may be are in use.
 func later(err error) bool {
 	return errors.Is(err, mysql.ErrInvalidConn) || isNumber(err, 1053, 1927, 1040, 1203) ||
 		err.Error() == "bad connection" // which has no name

@@ -36,7 +36,8 @@ func FuzzOpen(f *testing.F) {
 	}, "h1:1/db?tls=true", "[::1]/x", "h?connect_timeout=1s")
 }
 
-// A connection that a server accepts and says nothing on ends, though whoever wants it has no deadline.
+// A connection that a server accepts and says nothing on ends, though whoever wants it has no
+// deadline.
 func TestConnect_toAServerThatIsSilent(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -49,7 +50,8 @@ func TestConnect_toAServerThatIsSilent(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
-// A server that goes away while a connection to it is made is an outage, whatever the library calls that.
+// A server that goes away while a connection to it is made is an outage, whatever the library calls
+// that.
 func TestConnect_toAServerThatGoesAway(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

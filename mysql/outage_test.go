@@ -16,7 +16,8 @@ import (
 	"github.com/go-locker/locker/mysql"
 )
 
-// blocked waits until a statement that begins so, and cannot go on, is at the server. It returns the id of its connection.
+// blocked waits until a statement that begins so, and cannot go on, is at the server. It returns
+// the id of its connection.
 func blocked(t *testing.T, db *sql.DB, begins string) (id int) {
 	t.Helper()
 	eventually(t, "a statement waits for a row", func() bool {
@@ -64,8 +65,8 @@ func TestOutage_isRiddenOutForHalfATTL(t *testing.T) {
 	harness.Outage(t, s.URL(), s.Kill)
 }
 
-// A connection that breaks while a take is under way is an outage, which a Lock rides out. Whether the take was done is seen by
-// its owner.
+// A connection that breaks while a take is under way is an outage, which a Lock rides out. Whether
+// the take was done is seen by its owner.
 func TestLock_whoseConnectionBreaks(t *testing.T) {
 	t.Parallel()
 	s := testserver.MariaDB(t, testserver.MariaDBDurable)
@@ -89,7 +90,8 @@ func TestLock_whoseConnectionBreaks(t *testing.T) {
 	}
 }
 
-// While somebody keeps the server from writing, as a backup does, nothing is granted, and what was given up does not stay there.
+// While somebody keeps the server from writing, as a backup does, nothing is granted, and what was
+// given up does not stay there.
 func TestLock_whileNobodyMayWrite(t *testing.T) {
 	t.Parallel()
 	s := testserver.MariaDB(t)
@@ -154,8 +156,8 @@ func TestLock_onAServerThatIsFull(t *testing.T) {
 	require.NoError(t, next.Unlock(t.Context()))
 }
 
-// One connection is enough for all that a Client does. While the application has it nothing is answered, which is an error, not
-// ErrHeld.
+// One connection is enough for all that a Client does. While the application has it nothing is
+// answered, which is an error, not ErrHeld.
 func TestNew_onAPoolThatIsExhausted(t *testing.T) {
 	t.Parallel()
 	s := testserver.SharedMariaDB(t)

@@ -15,8 +15,9 @@ import (
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
-// A replica takes over, whether it is told of statements or of rows. A hold that it has heard of goes on there. Of one that it has
-// not, nobody knows, and two hold. The token of the second is larger, by the clock.
+// A replica takes over, whether it is told of statements or of rows. A hold that it has heard of
+// goes on there. Of one that it has not, nobody knows, and two hold. The token of the second is
+// larger, by the clock.
 func TestFailover_toAReplica(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{"STATEMENT", "ROW", "MIXED"} {

@@ -15,7 +15,8 @@ import (
 	"github.com/go-locker/locker/mysql"
 )
 
-// The rights that docs/backends/mysql.md has people grant, on tables that they have made, are enough; without them Lock fails at once.
+// The rights that docs/backends/mysql.md has people grant, on tables that they have made, are
+// enough; without them Lock fails at once.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	s := testserver.MariaDB(t)
@@ -62,8 +63,8 @@ func TestRights(t *testing.T) {
 	require.ErrorContains(t, err, "denied")
 }
 
-// withGrants makes the tables of users that a test's server has not, and a database jobs. It returns what executes a statement
-// as one who may do everything.
+// withGrants makes the tables of users that a test's server has not, and a database jobs. It
+// returns what executes a statement as one who may do everything.
 func withGrants(t *testing.T, db *sql.DB) (execute func(statement string)) {
 	t.Helper()
 	c, err := db.Conn(t.Context())

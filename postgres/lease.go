@@ -115,9 +115,9 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.
 	return errs
 }
 
-// extendInTurn waits for its turn to lock the row: where many join the queue of a lock, one after the
-// other, an extend finds it locked each time. No version is -1, so that ask grants nothing that is
-// not held.
+// extendInTurn waits for its turn to lock the row: where many join the queue of a lock, one after
+// the other, an extend finds it locked each time. No version is -1, so that ask grants nothing that
+// is not held.
 func (c *claim) extendInTurn(ctx context.Context, now era, ttl time.Duration) error {
 	d, sent := c.of, time.Now()
 	row, err := d.gives.do(ctx, d.sql.ask, c.key, text(c.Name), c.owner, text(c.Metadata), number(ttl.Microseconds()),

@@ -55,8 +55,8 @@ func statementsFor(table string) statements {
 		ask: of(`SELECT * FROM public.locker_locks_ask_v1($1::bytea, $2::bytea, $3::bytea, $4::bytea, $5::bigint, $6::bigint,
 			$7::bigint, $8::bigint, $9::bigint)`),
 		// take is what _ask does with a free lock, and free what _release does if nobody waits, in
-		// a fraction of the time. They find no row if there is more to do, or another transaction has
-		// locked the row: they have no limit to wait for it, as functions do.
+		// a fraction of the time. They find no row if there is more to do, or another transaction
+		// has locked the row: they have no limit to wait for it, as functions do.
 		take: of(`UPDATE public.locker_locks SET token = greatest(token + 1, (extract(epoch FROM clock_timestamp()) * 1000000.0)::bigint),
 			owner = $2::bytea, metadata = $3::bytea, expires_at = clock_timestamp() + $4::bigint::float8 * interval '1 microsecond'
 			WHERE key = (SELECT key FROM public.locker_locks WHERE key = $1::bytea FOR NO KEY UPDATE SKIP LOCKED)

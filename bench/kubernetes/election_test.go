@@ -87,8 +87,8 @@ func connect(t *testing.T, s *testserver.KubeServer, c *counts, protocols ...str
 	return cs
 }
 
-// field is candidates for one lock. leads gets each that leads, which goes on until it is released, or
-// dies.
+// field is candidates for one lock. leads gets each that leads, which goes on until it is released,
+// or dies.
 type field struct {
 	leads chan *leader
 	stop  context.CancelFunc
@@ -192,8 +192,8 @@ func (f *field) next(t *testing.T) (l *leader) {
 	return l
 }
 
-// A hundred candidates: what they ask for in a minute in which nothing happens, how soon the next one
-// leads after a release and after a crash, and what that costs.
+// A hundred candidates: what they ask for in a minute in which nothing happens, how soon the next
+// one leads after a release and after a crash, and what that costs.
 func TestElections_sideBySide(t *testing.T) {
 	testwait.OnlyNightly(t, "it takes minutes, and a server that make setup-nightly builds")
 	s := testserver.SharedKube(t)
@@ -274,9 +274,9 @@ func (s *stalled) Update(ctx context.Context, r resourcelock.LeaderElectionRecor
 	return s.Interface.Update(ctx, r)
 }
 
-// A leader with ReleaseOnCancel stands still, another takes over, and the first goes on: its release
-// reads the Lease, which is the other's, and frees it, because it asks its own memory whether it
-// leads. The other still does, and a third may lead beside it.
+// A leader with ReleaseOnCancel stands still, another takes over, and the first goes on: its
+// release reads the Lease, which is the other's, and frees it, because it asks its own memory
+// whether it leads. The other still does, and a third may lead beside it.
 func TestLease_aLateReleaseFreesAnothers(t *testing.T) {
 	testwait.OnlyNightly(t, "it takes a server that make setup-nightly builds")
 	s := testserver.SharedKube(t)

@@ -90,8 +90,8 @@ func (r *Run) table(dir string) string {
 	return t.RenderMarkdown() + "\n"
 }
 
-// cell is held or broken, and under which condition. Of what is promised for the loss of a server or
-// of its data it says which losses were not tried.
+// cell is held or broken, and under which condition. Of what is promised for the loss of a server
+// or of its data it says which losses were not tried.
 func (r *Run) cell(b backends.Backend, g locker.Guarantee) string {
 	v, exceptions, left := untried, []string(nil), []string(nil)
 	for _, f := range r.findings(b.Package, g) {

@@ -142,8 +142,8 @@ func (r *Run) htmlPage(root string) (string, error) {
 	return b.String(), err
 }
 
-// class is same if all locks that were tried have one verdict, and fails if one of them is broken. Of the many rows about
-// shares one says which locks lack them.
+// class is same if all locks that were tried have one verdict, and fails if one of them is broken.
+// Of the many rows about shares one says which locks lack them.
 func (r htmlRow) class(shares bool) string {
 	first := ""
 	class := "same"

@@ -27,8 +27,9 @@ type Finding struct {
 	Scenarios []string
 	// Sometimes are scenarios that need no luck of other locks, and of this one do.
 	Sometimes []string
-	// Lacks is set if the library does not have what the scenarios ask for, such as fencing tokens: it breaks no promise of its
-	// own there. What a program does not claim is skipped by the suite, which is the same.
+	// Lacks is set if the library does not have what the scenarios ask for, such as fencing tokens:
+	// it breaks no promise of its own there. What a program does not claim is skipped by the suite,
+	// which is the same.
 	Lacks bool
 	// Repro is the test that shows it with the library's own API.
 	Repro string

@@ -19,7 +19,8 @@ import (
 	"github.com/go-locker/locker/internal/test/testwait"
 )
 
-// What is there before a check is there after it, and nothing else, whether it ends or is interrupted.
+// What is there before a check is there after it, and nothing else, whether it ends or is
+// interrupted.
 func TestCheck_leavesNothing(t *testing.T) {
 	t.Parallel()
 	const ttl = "4s"

@@ -55,9 +55,9 @@ func notItsTurn(err error) bool {
 	return errors.Is(err, locker.ErrHeld) || errors.Is(err, locker.ErrLost)
 }
 
-// Ticks enqueues a task each time that interval has passed, until ctx ends, while this process leads.
-// A leader that was stopped, and wakes, may enqueue one more: so the task of a tick has an ID, and is
-// kept when it is done.
+// Ticks enqueues a task each time that interval has passed, until ctx ends, while this process
+// leads. A leader that was stopped, and wakes, may enqueue one more: so the task of a tick has an
+// ID, and is kept when it is done.
 func Ticks(ctx context.Context, e *election.Election, client *asynq.Client, typ string, interval time.Duration) error {
 	return e.Lead(ctx, time.Second, func(ctx context.Context, _ uint64) {
 		for {

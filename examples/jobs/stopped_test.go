@@ -166,8 +166,8 @@ func ticks(t testing.TB) {
 	require.NoError(t, jobs.Ticks(t.Context(), e, client, "report", interval))
 }
 
-// The process that leads is stopped for longer than its TTL, and another one goes on. When the first
-// wakes, no report is made twice.
+// The process that leads is stopped for longer than its TTL, and another one goes on. When the
+// first wakes, no report is made twice.
 func TestStopped_ticksGoOnAndNoneComesTwice(t *testing.T) {
 	t.Parallel()
 	testwait.OnlyNightly(t, "a process is started and stopped; who leads the tests of package election show")

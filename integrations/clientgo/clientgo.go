@@ -72,7 +72,8 @@ func (l *Lock) Hold() *locker.Hold {
 	return hold
 }
 
-// term returns the hold, if it lasts. It is over if the election has not ended yet, and the hold has.
+// term returns the hold, if it lasts. It is over if the election has not ended yet, and the hold
+// has.
 func (l *Lock) term() (hold *locker.Hold, over bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -94,8 +95,8 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 
 func (l *Lock) record(ctx context.Context) (*resourcelock.LeaderElectionRecord, error) {
 	hold, over := l.term()
-	// A candidate looks by its own clock whether a record is old. The backend has done that, so that
-	// each record is a new one.
+	// A candidate looks by its own clock whether a record is old. The backend has done that, so
+	// that each record is a new one.
 	r := &resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 1, RenewTime: metav1.Now()}
 	if hold != nil {
 		r.HolderIdentity, r.LeaderTransitions, r.LeaseDurationSeconds = l.identity, int(hold.Token()), l.seconds

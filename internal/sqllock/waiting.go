@@ -87,8 +87,8 @@ func (t *tokens) remember(key []byte, token int64) {
 	t.of[string(key)] = token
 }
 
-// recall returns the token and forgets it, because the caller is about to change it. It returns 0 if
-// it knows none.
+// recall returns the token and forgets it, because the caller is about to change it. It returns 0
+// if it knows none.
 func (t *tokens) recall(key []byte) int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -13,7 +13,8 @@ import (
 // StopsProcesses reports whether this system can stop one.
 const StopsProcesses = true
 
-// OwnGroup gives cmd a process group: stopped, it does not outlive this process then, for the kernel hangs up on it.
+// OwnGroup gives cmd a process group: stopped, it does not outlive this process then, for the
+// kernel hangs up on it.
 func OwnGroup(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Pool is processes whose Lockers were closed. Where programs start slowly, most of a check would be their starts.
+// Pool is processes whose Lockers were closed. Where programs start slowly, most of a check would
+// be their starts.
 type Pool struct {
 	mu    sync.Mutex
 	idle  []*Program
@@ -32,7 +33,8 @@ func (o *Pool) Take() *Program {
 	return nil
 }
 
-// Put takes a process back, or ends it: if it has something left to answer, or does not close its Lockers.
+// Put takes a process back, or ends it: if it has something left to answer, or does not close its
+// Lockers.
 func (o *Pool) Put(p *Program) {
 	closed := p.closeAll()
 	o.mu.Lock()

@@ -249,7 +249,8 @@ func (p *Program) Gone() <-chan struct{} { return p.gone }
 // CloseInput says that there are no more requests: it should end.
 func (p *Program) CloseInput() { _ = p.stdin.Close() }
 
-// Turn waits until no other request is under way, if only one may be. over says that it is answered.
+// Turn waits until no other request is under way, if only one may be. over says that it is
+// answered.
 func (p *Program) Turn() (over func()) {
 	if !p.Can(CanCancel) {
 		select {

@@ -106,8 +106,8 @@ func (s *Scope) Cleanup(f func()) {
 	}
 }
 
-// Run runs f, and returns what f called Fatalf with, in one that New has made. It leaves f alone if that does not return
-// though the context has ended.
+// Run runs f, and returns what f called Fatalf with, in one that New has made. It leaves f alone if
+// that does not return though the context has ended.
 func (s *Scope) Run(f func()) error {
 	done := make(chan bool, 1)
 	go func() {
@@ -138,8 +138,8 @@ func (s *Scope) verdict(returned bool) error {
 	return s.fatal
 }
 
-// End ends the context, and runs the Cleanup functions, and those that they add. It returns when all
-// is done, also what another call of it has begun.
+// End ends the context, and runs the Cleanup functions, and those that they add. It returns when
+// all is done, also what another call of it has begun.
 func (s *Scope) End() {
 	s.cancel()
 	s.cleaning.Lock()

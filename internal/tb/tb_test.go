@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A function that does not return is waited for no longer than a while after the end of the context.
+// A function that does not return is waited for no longer than a while after the end of the
+// context.
 func TestRun_endsThoughTheFunctionDoesNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -45,8 +46,8 @@ func TestScope(t *testing.T) {
 	assert.Equal(t, []string{"words"}, said)
 }
 
-// A trial that has failed is cleaned up by its body and by who waits for its verdict, at the same time: neither goes on before
-// servers run again.
+// A trial that has failed is cleaned up by its body and by who waits for its verdict, at the same
+// time: neither goes on before servers run again.
 func TestEnd_twice(t *testing.T) {
 	s := Within(t, t.Fatalf)
 	began, proceed := make(chan struct{}), make(chan struct{})

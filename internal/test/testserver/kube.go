@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// KubeServer is a kube-apiserver over an etcd of its own, and nothing else of Kubernetes. Its data is
-// gone at the end of the test.
+// KubeServer is a kube-apiserver over an etcd of its own, and nothing else of Kubernetes. Its data
+// is gone at the end of the test.
 type KubeServer struct {
 	*process
 
