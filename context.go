@@ -36,7 +36,7 @@ import (
 func (h *Hold) Context(ctx context.Context, reserve time.Duration) (context.Context, context.CancelFunc) {
 	own, cancel := context.WithCancelCause(ctx)
 	forget := h.atEnd(max(reserve, 0), cancel)
-	work := &holdContext{Context: own, hold: h}
+	work := &holdContext{Context: own, hold: h, reserve: reserve, end: cancel}
 	h.mu.Lock()
 	h.working++
 	h.mu.Unlock()
@@ -104,19 +104,33 @@ func (m *Mutex) Context(ctx context.Context, reserve time.Duration) (context.Con
 type holdContext struct {
 	context.Context
 
-	hold *Hold
-	done sync.Once // the work under it
+	hold    *Hold
+	reserve time.Duration
+	end     context.CancelCauseFunc
+	done    sync.Once // the work under it
+}
+
+// look ends the context if the hold is lost, or if its reserve is reached. Another goroutine may
+// have noticed that, and not have told this context yet. An Unlock ends it when it is time.
+func (c *holdContext) look() {
+	switch err := c.hold.expireIfDue(); {
+	case c.Context.Err() != nil:
+	case errors.Is(err, ErrLost):
+		c.end(err)
+	case err == nil && c.reserve > 0 && time.Until(c.hold.Deadline()) <= c.reserve:
+		c.end(c.hold.reachedReserve(c.reserve))
+	}
 }
 
 // Err implements [context.Context].
 func (c *holdContext) Err() error {
-	_ = c.hold.expireIfDue()
+	c.look()
 	return c.Context.Err()
 }
 
 // Done implements [context.Context].
 func (c *holdContext) Done() <-chan struct{} {
-	_ = c.hold.expireIfDue()
+	c.look()
 	return c.Context.Done()
 }
 
@@ -175,6 +189,6 @@ func (h *Hold) reserved(now time.Time) (reached []*ending) {
 }
 
 // reachedReserve returns the cause of a context that ends before its hold.
-func (h *Hold) reachedReserve(e *ending) error {
-	return fmt.Errorf("the lock %q was not renewed: no more than %v is left of the hold", h.name, e.reserve)
+func (h *Hold) reachedReserve(reserve time.Duration) error {
+	return fmt.Errorf("the lock %q was not renewed: no more than %v is left of the hold", h.name, reserve)
 }

@@ -157,7 +157,7 @@ func (h *Hold) expireIfDue() error {
 			return ErrNotHeld
 		case !due:
 			for _, e := range reached {
-				e.tell(h.reachedReserve(e))
+				e.tell(h.reachedReserve(e.reserve))
 			}
 			return nil
 		}

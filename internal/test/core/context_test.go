@@ -2,7 +2,9 @@ package core_test
 
 import (
 	"context"
+	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -168,4 +170,42 @@ func TestMutexContext(t *testing.T) {
 			return ctx.Err()
 		}), "there was time to stop")
 	})
+}
+
+// Whoever looks at one context while another goroutine notices the end, and has told others of it
+// but not yet this one, must not go on.
+func TestHoldContext_hasEndedThoughWhoNoticedIsStillTellingOthers(t *testing.T) {
+	each(t, map[string]time.Duration{"a loss": 0, "a reserve": 2 * time.Second}, func(t *testing.T, b *backend, reserve time.Duration) {
+		h, err := b.client(t, locker.WithoutRenewal()).Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		var later context.Context
+		looks := 0
+		told, cancel := h.Context(asked{t.Context(), func() {
+			if later == nil {
+				return
+			}
+			looks++
+			require.Error(t, later.Err())
+			assert.True(t, fired(later.Done()))
+			assert.Equal(t, reserve == 0, errors.Is(context.Cause(later), locker.ErrLost))
+		}}, reserve)
+		defer cancel()
+		later, cancel = h.Context(t.Context(), reserve)
+		defer cancel()
+		<-told.Done()
+		synctest.Wait()
+		assert.NotZero(t, looks)
+	})
+}
+
+// asked calls a function when it is asked for Done, as a context does that ends before its parent.
+type asked struct {
+	context.Context
+
+	look func()
+}
+
+func (a asked) Done() <-chan struct{} {
+	a.look()
+	return a.Context.Done()
 }
