@@ -66,12 +66,11 @@ func TestRun_cutOff_givesWhatHasLeftTheGroupTimeToTidyUp(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
 	proxy := testserver.NewProxy(t, s.Addr())
-	const params = "?ttl=12s" // and a third of it to tidy up, also on a loaded machine
 	dir := t.TempDir()
-	p := begin(t, append([]string{"run", "redis://" + proxy.Addr() + params, "name", "--"}, scattered(t, dir)...)...)
+	p := begin(t, append([]string{"run", "redis://" + proxy.Addr() + unhurried, "name", "--"}, scattered(t, dir)...)...)
 	all := pids(t, dir)
 	proxy.DropRequests(true)
-	hold(t, s.URL()+params, "name")
+	hold(t, s.URL()+unhurried, "name")
 	for name, pid := range all {
 		assert.False(t, alive(t, pid), "%s runs, and another holds the lock", name)
 	}

@@ -53,18 +53,21 @@ func pidOf(t *testing.T, file string) int {
 	return pid
 }
 
+// unhurried are the parameters of a lock with the longest time between SIGKILL and the expiry, one
+// second, and four for a command to tidy up: on a loaded machine a process is slow to die.
+const unhurried = "?ttl=16s"
+
 // A command whose holder is cut off is gone, with all its children, when another gets the lock.
 func TestRun_cutOff_isDeadWhenAnotherGetsTheLock(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
 	proxy := testserver.NewProxy(t, s.Addr())
-	const params = "?ttl=4s"
 	dir := t.TempDir()
-	p := begin(t, append([]string{"run", "redis://" + proxy.Addr() + params, "name", "--"}, stubborn(dir)...)...)
+	p := begin(t, append([]string{"run", "redis://" + proxy.Addr() + unhurried, "name", "--"}, stubborn(dir)...)...)
 	command, child := pidOf(t, dir+"/pid"), pidOf(t, dir+"/child")
 
 	proxy.DropRequests(true)
-	hold(t, s.URL()+params, "name")
+	hold(t, s.URL()+unhurried, "name")
 	assert.False(t, alive(t, command), "the command runs, and another holds the lock")
 	assert.False(t, alive(t, child), "a child of the command runs, and another holds the lock")
 	assert.FileExists(t, dir+"/term", "SIGTERM comes first")
