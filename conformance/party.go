@@ -110,14 +110,14 @@ func (p *party) lock(ctx context.Context) error {
 	} else {
 		limit += p.env.patience + p.env.long + p.env.prompt + p.env.grace
 	}
-	return p.offered(p.noted(func() error {
+	return p.skipTooLong(p.noted(func() error {
 		return p.call("Lock", limit, func() error { return p.l.Lock(ctx) })
 	}))
 }
 
-// offered skips the scenario if err says that the backend does not grant a TTL as long as p's. It
+// skipTooLong skips the scenario if err says that the backend does not grant a TTL as long as p's. It
 // grants that of the Harness.
-func (p *party) offered(err error) error {
+func (p *party) skipTooLong(err error) error {
 	if err != nil && p.ttl > p.env.ttl && (errors.Is(err, locker.ErrUnsupported) || strings.Contains(err.Error(), locker.ErrUnsupported.Error())) { // in a process
 		p.env.end(Skip(fmt.Sprintf("it needs a TTL of %v: %v", p.ttl, err)))
 	}
@@ -129,7 +129,7 @@ func (p *party) tryLock(ctx context.Context) error {
 	if !ok {
 		return Skip("the Locker has no TryLock")
 	}
-	return p.offered(p.noted(func() error {
+	return p.skipTooLong(p.noted(func() error {
 		return p.call("TryLock", p.env.patience, func() error { return l.TryLock(ctx) })
 	}))
 }

@@ -3,6 +3,7 @@ package conformance
 import (
 	"errors"
 	"regexp"
+	"strings"
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/stdio"
@@ -50,24 +51,19 @@ func power[T any](l locker.Locker, capability string) (methods T, ok bool) {
 	return methods, ok
 }
 
-var wordsOfGo = regexp.MustCompile(`\b(ErrHeld|ErrLost|ErrNotHeld|nil|goroutines?)\b`)
+var (
+	wordsOfGo = regexp.MustCompile(`"(?:\\.|[^"\\])*"|\b(?:ErrHeld|ErrLost|ErrNotHeld|goroutines?)\b` +
+		`|\b(?:says|said|returned|want|never) nil\b|: nil; want|\(nil\)`)
+	protocolsWords = strings.NewReplacer("ErrHeld", stdio.Held, "ErrLost", stdio.Lost, "ErrNotHeld", stdio.NotHeld, "nil", stdio.OK, "goroutine", "caller")
+)
 
-// inItsWords is what is said of a lock, in the words of the protocol instead of Go's.
+// inItsWords is what is said of a lock, in the words of the protocol instead of Go's. What is quoted
+// are the program's own words.
 func inItsWords(text string) string {
-	return wordsOfGo.ReplaceAllStringFunc(text, func(word string) string {
-		switch word {
-		case "ErrHeld":
-			return stdio.Held
-		case "ErrLost":
-			return stdio.Lost
-		case "ErrNotHeld":
-			return stdio.NotHeld
-		case "nil":
-			return stdio.OK
-		case "goroutine":
-			return "caller"
-		default:
-			return "callers"
+	return wordsOfGo.ReplaceAllStringFunc(text, func(words string) string {
+		if words[0] == '"' {
+			return words
 		}
+		return protocolsWords.Replace(words)
 	})
 }

@@ -86,9 +86,8 @@ func ServeLocks(in io.Reader, out io.Writer, name string, h Harness) error {
 
 // server answers the suite.
 type server struct {
-	h    Harness
-	tb   *tb.Scope
-	stop context.CancelFunc // ends the context of tb
+	h  Harness
+	tb *tb.Scope
 
 	writing sync.Mutex
 	out     io.Writer
@@ -115,9 +114,8 @@ type clientKey struct {
 }
 
 func newServer(out io.Writer, h Harness) *server {
-	ctx, stop := context.WithCancel(context.Background())
 	return &server{
-		h: h, tb: servedScope(ctx), stop: stop, out: out, lockers: map[string]*served{},
+		h: h, tb: servedScope(context.Background()), out: out, lockers: map[string]*served{},
 		calls: map[uint64]context.CancelFunc{}, clients: map[clientKey]func(string) locker.Locker{},
 	}
 }
@@ -137,7 +135,7 @@ func (s *server) serve(in io.Reader, hello stdio.Hello) error {
 			err = fmt.Errorf("a line that is no request: %s: %w", stdio.Shown(lines.Bytes()), err)
 		}
 	}
-	s.stop()
+	s.tb.Cancel()
 	s.under.Wait()
 	s.tb.End()
 	why := lines.Err()
