@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/internal/stdio"
 )
 
 // ownServer is a server that the check has started, and may stop and kill.
@@ -24,28 +25,7 @@ type ownServer struct {
 	cmd   *exec.Cmd
 	guard *exec.Cmd // kills the server if we are killed
 	ended chan struct{}
-	says  lastWords
-}
-
-// lastWords is the end of what a server has written, for errors: servers write much.
-type lastWords struct {
-	mu   sync.Mutex
-	text []byte
-}
-
-func (w *lastWords) Write(text []byte) (int, error) {
-	const enough = 1000
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.text = append(w.text, text...)
-	w.text = w.text[max(0, len(w.text)-enough):]
-	return len(text), nil
-}
-
-func (w *lastWords) String() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return "it wrote:\n" + string(w.text)
+	says  stdio.Tail // the end of it
 }
 
 const serverWait = 30 * time.Second // for a server to answer after its start
@@ -99,13 +79,13 @@ func (s *ownServer) await(ctx context.Context) error {
 				if accepts(one) {
 					continue // said below
 				}
-				return fmt.Errorf("--server: it has ended before it took connections (it has to run in the foreground); %v", &s.says)
+				return fmt.Errorf("--server: it has ended before it took connections (it has to run in the foreground); it wrote:\n%v", &s.says)
 			case <-ctx.Done():
 				return ctx.Err()
 			case <-time.After(10 * time.Millisecond):
 			}
 			if time.Now().After(end) {
-				return fmt.Errorf("--server: nothing answers at %s after %v; %v", one, serverWait, &s.says)
+				return fmt.Errorf("--server: nothing answers at %s after %v; it wrote:\n%v", one, serverWait, &s.says)
 			}
 		}
 	}

@@ -30,7 +30,7 @@ type Program struct {
 
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
-	stderr *tail // the end of it
+	stderr *Tail // the end of it
 	trace  *Trace
 	turn   chan struct{} // is taken while a request is under way, if only one may be
 
@@ -52,7 +52,7 @@ type Program struct {
 // Start starts one, which has said hello.
 func Start(cmd *exec.Cmd, trace *Trace) (*Program, error) {
 	p := &Program{
-		cmd: cmd, stderr: &tail{}, trace: trace, turn: make(chan struct{}, 1),
+		cmd: cmd, stderr: &Tail{}, trace: trace, turn: make(chan struct{}, 1),
 		waiting: map[uint64]chan Answer{}, gone: make(chan struct{}),
 	}
 	if cmd.Env == nil {
