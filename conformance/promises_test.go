@@ -1,7 +1,6 @@
 package conformance_test
 
 import (
-	"context"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/internal/tb"
 )
 
 const inOrder = "waiters are served in the order in which they came"
@@ -69,19 +69,16 @@ func TestPromises_leaveNothingOpen(t *testing.T) {
 }
 
 func TestPromises_ofAHarnessThatFails(t *testing.T) {
-	r := &recorder{}
-	r.ctx, r.cancel = context.WithCancel(t.Context())
-	defer r.cancel()
-	done, returned := make(chan struct{}), false
-	go func() {
-		defer close(done)
-		conformance.Examine(r, find(t, inOrder), conformance.Harness{TTL: time.Second, New: func(t conformance.TB, _ string, _ time.Duration) locker.Locker {
+	returned := false
+	trial := tb.New(t.Context(), nil)
+	defer trial.End()
+	err := trial.Run(func() {
+		conformance.Examine(trial, find(t, inOrder), conformance.Harness{TTL: time.Second, New: func(t conformance.TB, _ string, _ time.Duration) locker.Locker {
 			t.Fatalf("no server")
 			return nil
 		}})
 		returned = true
-	}()
-	<-done
+	})
 	assert.False(t, returned)
-	assert.EqualError(t, r.fatal, "Fatalf: no server")
+	require.EqualError(t, err, "no server")
 }

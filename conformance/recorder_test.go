@@ -3,7 +3,6 @@ package conformance_test
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -13,56 +12,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
-
 	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/internal/tb"
 )
 
-// recorder is a TB outside of any test, so that a scenario may fail without failing one.
-type recorder struct {
-	ctx    context.Context
-	cancel context.CancelFunc
-
-	mu       sync.Mutex
-	fatal    error
-	cleanups []func()
-}
-
-func (r *recorder) Helper()                  {}
-func (r *recorder) Logf(string, ...any)      {}
-func (r *recorder) Context() context.Context { return r.ctx }
-
-func (r *recorder) Cleanup(f func()) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.cleanups = append(r.cleanups, f)
-}
-
-func (r *recorder) Fatalf(format string, args ...any) {
-	r.mu.Lock()
-	r.fatal = fmt.Errorf("Fatalf: "+format, args...)
-	r.mu.Unlock()
-	runtime.Goexit()
-}
-
-// try puts h through one scenario, and returns what was seen.
+// try puts h through one scenario, outside of any test: it may fail. It returns what was seen, or
+// what Fatalf said.
 func try(s conformance.Scenario, h conformance.Harness) (seen error) {
-	r := &recorder{}
-	r.ctx, r.cancel = context.WithCancel(context.Background())
-	verdict := make(chan error, 1)
-	go func() {
-		defer close(verdict)
-		verdict <- s.Check(r, h)
-	}()
-	seen = <-verdict
-	r.cancel()
-	for len(r.cleanups) > 0 {
-		last := len(r.cleanups) - 1
-		f := r.cleanups[last]
-		r.cleanups = r.cleanups[:last]
-		f()
-	}
-	if r.fatal != nil {
-		return r.fatal
+	t := tb.New(context.Background(), nil)
+	defer t.End()
+	if err := t.Run(func() { seen = s.Check(t, h) }); err != nil {
+		return fmt.Errorf("Fatalf: %w", err)
 	}
 	return seen
 }
@@ -155,9 +115,7 @@ func TestCleanups_runAtTheEndOfEachTrial(t *testing.T) {
 		t.Cleanup(func() { ended++ })
 		return newLock(t, name, ttl)
 	}
-	r := &recorder{ctx: context.Background()}
-	require.NoError(t, conformance.Scenarios()[0].Check(r, h))
+	require.NoError(t, conformance.Scenarios()[0].Check(t, h))
 	assert.NotZero(t, made)
-	assert.Equal(t, made, ended)
-	assert.Empty(t, r.cleanups, "nothing is left to the end of the test")
+	assert.Equal(t, made, ended, "nothing is left to the end of the test")
 }

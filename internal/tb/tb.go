@@ -1,4 +1,5 @@
-// Package tb has what a suite of tests needs of a test, for programs that are none.
+// Package tb implements the TB of package conformance: for programs that are no tests, and for what
+// ends before a test does.
 package tb
 
 import (
@@ -33,16 +34,16 @@ type Parent interface {
 	Context() context.Context
 }
 
-// Within returns one whose Context ends with that of parent, or before. fatalf ends the calling
-// goroutine.
+// Within returns a Scope whose Context ends with that of parent, or before. Its Fatalf is fatalf,
+// which ends the calling goroutine.
 func Within(parent Parent, fatalf func(format string, args ...any)) *Scope {
 	s := &Scope{parent: parent, fatalf: fatalf}
 	s.ctx, s.cancel = context.WithCancel(parent.Context())
 	return s
 }
 
-// New returns one of a program: its Context ends with ctx, or before. logf writes what is said to
-// Logf; nil drops it.
+// New returns a Scope for a program that is no test. Its Context ends with ctx, or before. Its Logf
+// is logf; nil writes nothing.
 func New(ctx context.Context, logf func(format string, args ...any)) *Scope {
 	var s *Scope
 	s = Within(program{ctx, logf}, func(format string, args ...any) {
@@ -54,7 +55,7 @@ func New(ctx context.Context, logf func(format string, args ...any)) *Scope {
 	return s
 }
 
-// program is the Parent of a program's.
+// program is the Parent of a Scope that New has made.
 type program struct {
 	ctx  context.Context
 	logf func(format string, args ...any)
@@ -70,7 +71,7 @@ func (p program) Logf(format string, args ...any) {
 	}
 }
 
-// Helper does nothing: Logf has lines of the caller.
+// Helper does nothing: Logf calls that of the parent.
 func (s *Scope) Helper() {}
 
 // Logf is for people. It is dropped after the end: package testing would panic, and a goroutine may
@@ -106,8 +107,8 @@ func (s *Scope) Cleanup(f func()) {
 	}
 }
 
-// Run runs f, and returns what f called Fatalf with, in one that New has made. It leaves f alone if
-// that does not return though the context has ended.
+// Run runs f in a goroutine of a Scope that New has made, and returns what f called Fatalf with. If f
+// has not returned a while after the end of the context, Run returns an error, and f goes on.
 func (s *Scope) Run(f func()) error {
 	done := make(chan bool, 1)
 	go func() {
@@ -138,8 +139,8 @@ func (s *Scope) verdict(returned bool) error {
 	return s.fatal
 }
 
-// End ends the context, and runs the Cleanup functions, and those that they add. It returns when
-// all is done, also what another call of it has begun.
+// End ends the context, and runs the Cleanup functions, and those that they add. It returns when all
+// have returned, also those that another call of End runs.
 func (s *Scope) End() {
 	s.cancel()
 	s.cleaning.Lock()
