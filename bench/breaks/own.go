@@ -6,6 +6,12 @@ const core = "internal/test/core"
 // test compiles without the mend.
 var own = []ours{
 	{
+		name: "core-context-outlives-a-loss-that-is-noticed", lock: "core",
+		what: "the context of a hold that was lost had not ended at the first look, if another goroutine had noticed the loss just then",
+		by:   "a test that failed under load",
+		fix:  "058702b", dir: core, test: "TestHoldContext_hasEndedThoughWhoNoticedIsStillTellingOthers",
+	},
+	{
 		name: "etcd-try-that-left-is-granted", lock: "etcd",
 		what: "a TryLock whose leaving was not answered was granted the lock by the place that it had left",
 		fix:  "9ab923b", dir: "etcd", test: "TestAsk_ofATryThatIsToLeave",

@@ -44,17 +44,17 @@ func (r *Run) breaksPage() string {
 	return fmt.Sprintf("%s# Known breaks\n\n"+
 		"How locks have broken: this module's own, and those of other libraries. One command shows each of them again, for example:\n\n"+
 		"    make show BREAK=redsync-stopped-node\n\n"+
-		"The beginning of a name is enough. `make nightly PART=breaks` shows all, and fails if one does not show any more.\n\n"+
-		"A deviation from the contract of this module is no defect of a library that promises something else.\n\n"+
+		"The beginning of a name is enough. `make nightly PART=breaks` shows all of them, and fails if one no longer shows.\n\n"+
+		"The measure is the contract of this module. If a library promises something else, its deviation is no defect.\n\n"+
 		"## Of this module\n\n"+
-		"Each was mended before the first release. The command checks out the commit that mended it, takes back what that changed outside of tests, "+
-		"and runs the test that the commit came with: it has to fail, and to pass with the mend.\n\n%s\n\n"+
+		"All of these were mended before the first release. The command checks out the commit of the mend, and runs the test that the commit came with, twice. "+
+		"Without the mend the test has to fail. With the mend it has to pass.\n\n%s\n\n"+
 		"## Of other libraries\n\n"+
-		"The command runs the library alone on a real server, in the version that [bench/go.mod](../bench/go.mod) has, or in another: "+
-		"`make show BREAK=redsync-stopped-node VERSION=v4.13.0`. The oldest version is that of those that were tried. The scenarios are those of the [conformance suite](conformance.md). A number in brackets counts the others. "+
-		"%d of these %d the suite finds by itself, with usual settings.\n\n%s\n\n"+
+		"The command runs the library alone on a real server. It takes the version in [bench/go.mod](../bench/go.mod), or the one that you name: "+
+		"`make show BREAK=redsync-stopped-node VERSION=v4.13.0`. *Seen in* begins with the oldest version that was tried. The scenarios are those of the [conformance suite](conformance.md). "+
+		"Where more than two look for a break, a number in brackets counts the others. With usual settings the suite finds %d of these %d by itself.\n\n%s\n\n"+
 		"## Known from issues\n\n"+
-		"These are not shown here; the suite looks for them.\n\n%s\n",
+		"These were reported in the issues of other libraries. No command shows them. The suite looks for them.\n\n%s\n",
 		generated, ours.RenderMarkdown(), alone, all, others.RenderMarkdown(), reported.RenderMarkdown())
 }
 
