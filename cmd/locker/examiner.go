@@ -33,7 +33,7 @@ type examiner struct {
 	prefix  string
 	ttl     time.Duration
 	harness conformance.Harness
-	// Warnings are about settings of the servers that can break promises.
+	// warnings are about settings of the servers that can break promises.
 	warnings []string
 	bounds   string // of the load, or ""
 
@@ -85,13 +85,16 @@ func newExaminer(ctx context.Context, url string, o *checkOptions) (*examiner, e
 	if self, err := os.Executable(); err == nil && g.deployment.kind() != "mem" && runtime.GOOS != "windows" { // which stops no processes
 		e.harness.Faults.Process = func(conformance.TB) *exec.Cmd { return g.process(self) }
 	}
-	if err := e.probe(ctx); err != nil {
+	shares := false
+	err = e.probe(ctx)
+	if err == nil {
+		shares, err = g.hasShares(ctx)
+	}
+	if err != nil {
 		_ = g.dropTable(context.WithoutCancel(ctx))
 		return nil, err
 	}
-	if shares, err := g.hasShares(ctx); err != nil {
-		return nil, err
-	} else if shares {
+	if shares {
 		e.harness.RW = g.rw
 	}
 	return e, nil
