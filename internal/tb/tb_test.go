@@ -42,7 +42,9 @@ func TestScope(t *testing.T) {
 	require.ErrorContains(t, s.Run(func() { s.Fatalf("it is %d", 1) }), "it is 1")
 	require.NoError(t, s.Run(func() {}))
 	s.End()
-	assert.Equal(t, []string{"second", "first", "inner"}, done)
+	s.Cleanup(func() { done = append(done, "at once") })
+	s.Logf("nobody reads it any more")
+	assert.Equal(t, []string{"second", "first", "inner", "at once"}, done)
 	assert.Equal(t, []string{"words"}, said)
 }
 
