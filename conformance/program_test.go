@@ -14,7 +14,10 @@ import (
 	"github.com/go-locker/locker/internal/stdio"
 )
 
-const plainHello = `{"protocol":1,"capabilities":["lock","unlock","cancel"]}`
+const (
+	plainHello = `{"protocol":1,"capabilities":["lock","unlock","cancel"]}`
+	lostHello  = `{"protocol":1,"capabilities":["lock","unlock","cancel","lost"]}`
+)
 
 // shellProgram is a program of the shell. It answers requests in the order of its lines.
 func shellProgram(lines string) Program {
@@ -182,9 +185,13 @@ func TestPool_keepsWhatHasClosedItsLockers(t *testing.T) {
 	for name, c := range map[string]struct {
 		close string // the answer to that
 		asks  bool   // something that is not answered before
+		held  bool   // so that it is asked for the loss, until that is cancelled
+		ended bool   // the pool, before
 		kept  bool
 	}{
 		"closed":            {close: fmt.Sprintf(ok, 2), kept: true},
+		"has held":          {close: "read request; " + fmt.Sprintf(ok, 2) + "; " + fmt.Sprintf(ok, 3) + "; read request; " + fmt.Sprintf(ok, 4), held: true, kept: true},
+		"comes back late":   {close: fmt.Sprintf(ok, 2), ended: true},
 		"refuses to close":  {close: fmt.Sprintf(refused, 2)},
 		"does not answer":   {close: "true"},
 		"has ended":         {close: fmt.Sprintf(ok, 2) + "; exit"},
@@ -194,15 +201,22 @@ func TestPool_keepsWhatHasClosedItsLockers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			err := fatalOf(t, func(e *env) {
-				f := &foreign{program: shellProgram(inTurn(plainHello, fmt.Sprintf(ok, 1), c.close, "read request"))}
+				f := &foreign{program: shellProgram(inTurn(lostHello, fmt.Sprintf(ok, 1), c.close, "read request"))}
 				p, err := f.start("")
 				if err != nil {
 					e.Fatalf("%v", err)
 				}
 				defer p.End()
 				lock := "x"
-				if _, err := openRemote(e, p, stdio.Request{Locker: "a", Name: &lock, TTL: 1000}); err != nil {
+				l, err := openRemote(e, p, stdio.Request{Locker: "a", Name: &lock, TTL: 1000})
+				if err != nil {
 					e.Fatalf("%v", err)
+				}
+				if c.held {
+					l.(*remote).granted()
+				}
+				if c.ended {
+					f.pool.End()
 				}
 				if c.asks {
 					p.Send(stdio.Request{Op: stdio.CanToken, Locker: "a"})
