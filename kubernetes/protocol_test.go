@@ -193,6 +193,29 @@ func TestRelease_beforeARequestArrives(t *testing.T) {
 	require.ErrorIs(t, c.Extend(t.Context(), request.TTL), driver.ErrLost)
 }
 
+// The API server has given up, and tells nothing of what it has stored.
+func TestRelease_afterATimeoutOfTheServer(t *testing.T) {
+	f := newFake(t)
+	d := f.driver(t)
+	require.NoError(t, take(t, d).Release(t.Context()))
+	c := d.Claim(request)
+	f.late = http.StatusGatewayTimeout
+	_, err := c.Ask(t.Context())
+	require.True(t, apierrors.IsTimeout(err), "%v", err)
+	f.late = 0
+	require.NoError(t, c.Release(t.Context()))
+	take(t, f.driver(t))
+}
+
+// A holder that stood still for a TTL does not go on, even if nobody has taken the lock over.
+func TestExtend_ofAHoldThatHasExpired(t *testing.T) {
+	f := newFake(t)
+	c, err := claims.Take(t.Context(), f.driver(t), driver.Request{Name: "x", TTL: time.Second})
+	require.NoError(t, err)
+	eventually(t, "it expires", func() bool { return c.Validity() <= 0 })
+	assert.Empty(t, f.sent(func() { require.ErrorIs(t, c.Extend(t.Context(), time.Second), driver.ErrLost) }))
+}
+
 // The Lease is changed by others, and deleted.
 func TestExtend_besideOthers(t *testing.T) {
 	f := newFake(t)
@@ -295,6 +318,23 @@ func TestSweep_deletesWhatNobodyUses(t *testing.T) {
 	assert.Empty(t, names())
 	l := taken("released")
 	require.NoError(t, l.Extend(t.Context(), time.Second))
+}
+
+// A Lease that is taken after a sweep has read it is not deleted.
+func TestSweep_ofALeaseThatIsTakenMeanwhile(t *testing.T) {
+	f := newFake(t)
+	d := f.driver(t)
+	require.NoError(t, take(t, d).Release(t.Context()))
+	f.ahead.Store(int64(idleFree + time.Minute))
+	f.lose = func(method string, applied bool) bool {
+		if method == http.MethodDelete && !applied {
+			f.store("MODIFIED", f.leases[objectName(request.Name)].DeepCopy())
+		}
+		return false
+	}
+	asked := f.sent(func() { require.NoError(t, d.sweep(t.Context())) })
+	assert.Equal(t, 1, asked[http.MethodDelete])
+	assert.Contains(t, f.leases, objectName(request.Name))
 }
 
 func TestNew_refusesWhatMakesNoRequests(t *testing.T) {
