@@ -187,7 +187,8 @@ func TestRelease_beforeARequestArrives(t *testing.T) {
 	require.True(t, apierrors.IsConflict(err), "%v", err)
 
 	c = take(t, d).(*claim)
-	late = c.latest().renewed(request.TTL, time.Now())
+	late = c.latest().renewed(request.TTL, time.Unix(0, 0))
+	assert.True(t, late.Spec.RenewTime.After(c.latest().lease.Spec.RenewTime.Time), "another, though the clock was set back")
 	require.NoError(t, c.Release(t.Context()))
 	_, err = d.api.lease(t.Context(), http.MethodPut, late.Name, late)
 	require.True(t, apierrors.IsConflict(err), "%v", err)
@@ -206,6 +207,17 @@ func TestRelease_afterATimeoutOfTheServer(t *testing.T) {
 	f.late = 0
 	require.NoError(t, c.Release(t.Context()))
 	take(t, f.driver(t))
+}
+
+// A Lease that was copied from another cluster has a token above all versions of this one.
+func TestToken_isAboveTheLast(t *testing.T) {
+	f := newFake(t)
+	d := f.driver(t)
+	l := free("default", request.Name)
+	l.Annotations[tokenKey] = "1000000"
+	_, err := d.api.lease(t.Context(), http.MethodPost, l.Name, l)
+	require.NoError(t, err)
+	assert.EqualValues(t, 1000001, take(t, d).Token())
 }
 
 // A holder that stood still for a TTL does not go on, even if nobody has taken the lock over.
