@@ -40,6 +40,7 @@ type fake struct {
 	slow   time.Duration                                 // before a request is applied that is no watch
 	ahead  atomic.Int64                                  // nanoseconds, by which its clock is
 	refuse int                                           // a status with which it answers, as a proxy does, if that is not 0
+	late   int                                           // a status with which it answers what it has applied, if that is not 0
 	lose   func(method string, applied bool) (lost bool) // breaks the connection, before the request is applied or after
 }
 
@@ -84,6 +85,9 @@ func (f *fake) serve(w http.ResponseWriter, r *http.Request) {
 		code, result = f.apply(r, name)
 	} else if code == http.StatusTooManyRequests {
 		w.Header().Set("Retry-After", "1")
+	}
+	if f.late != 0 {
+		code, result = refuse(f.late, metav1.StatusReasonTimeout)
 	}
 	if f.lose != nil && f.lose(r.Method, true) {
 		panic(http.ErrAbortHandler)

@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -54,9 +55,9 @@ func byWall(s story, told []object, _ []time.Time) time.Time {
 	return r.lease.Spec.RenewTime.Add(r.ttl - s.client)
 }
 
-// expiry plays a story, and returns from when on the observer would take the hold over, and from
-// when on it may.
-func (s story) expiry(r rule) (takes, may time.Time) {
+// expiry plays a story. It returns when the observer would take the hold over, from when on it may,
+// and by when it has to: a TTL after it first saw the Lease so.
+func (s story) expiry(r rule) (takes, may, must time.Time) {
 	lease := func(at, ahead time.Duration) object {
 		return object{owner: "holder", ttl: s.ttl, lease: &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{
@@ -74,20 +75,18 @@ func (s story) expiry(r rule) (takes, may time.Time) {
 		return o
 	}
 	told, at := []object{looks(s.first, s.answers), looks(s.last, s.answersLast)}, []time.Time{zero.Add(s.first), zero.Add(s.last)}
-	may = zero.Add(s.ttl)
+	may, must = zero.Add(s.ttl), at[0].Add(s.ttl)
 	if s.renewed > 0 && s.renewed <= s.last {
 		may = may.Add(s.renewed)
+		if s.renewed > s.first {
+			must = at[1].Add(s.ttl)
+		}
 	} // else its version is another by then, and the take is refused
-	takes = r(s, told, at)
-	if takes.Before(at[1]) {
-		takes = at[1]
-	}
-	return takes, may
+	return max2(r(s, told, at), at[1]), may, max2(must, at[1])
 }
 
 // explore plays all stories with clocks that are up to skew apart. It returns by how much a rule
-// has one taken too early, and how long after its end at worst; for who comes late, within a TTL of
-// it.
+// has a hold taken over too early, and too late, at worst.
 func explore(ttl, skew time.Duration, r rule) (early, late time.Duration) {
 	step := ttl/7 + 10*time.Millisecond // not in step with whole seconds
 	clocks := []time.Duration{0, skew}
@@ -99,8 +98,8 @@ func explore(ttl, skew time.Duration, r rule) (early, late time.Duration) {
 						ttl: ttl, first: first, last: last, renewed: renewed, client: clocks[i%2],
 						stored: clocks[i%2], again: clocks[i/2%2], answers: clocks[i/4%2], answersLast: clocks[i/8],
 					}
-					takes, may := s.expiry(r)
-					early, late = max(early, may.Sub(takes)), max(late, takes.Sub(max2(may, zero.Add(s.last))))
+					takes, may, must := s.expiry(r)
+					early, late = max(early, may.Sub(takes)), max(late, takes.Sub(must))
 				}
 			}
 		}
@@ -141,6 +140,9 @@ func TestModel_expiry(t *testing.T) {
 			early, late := explore(ttl, c.skew, c.rule)
 			t.Logf("TTL %v, %s: at most %v too early, %v late", ttl, c.name, early, late)
 			assert.Equal(t, c.safe, early <= 0, "TTL %v, %s: %v too early", ttl, c.name, early)
+			if strings.HasPrefix(c.name, "ours") {
+				assert.LessOrEqual(t, late, time.Duration(0), "TTL %v, %s: %v too late", ttl, c.name, late)
+			}
 		}
 	}
 }

@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"errors"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -186,11 +187,46 @@ func TestRelease_beforeARequestArrives(t *testing.T) {
 	require.True(t, apierrors.IsConflict(err), "%v", err)
 
 	c = take(t, d).(*claim)
-	late = c.latest().renewed(request.TTL, time.Now())
+	late = c.latest().renewed(request.TTL, time.Unix(0, 0))
+	assert.True(t, late.Spec.RenewTime.After(c.latest().lease.Spec.RenewTime.Time), "another, though the clock was set back")
 	require.NoError(t, c.Release(t.Context()))
 	_, err = d.api.lease(t.Context(), http.MethodPut, late.Name, late)
 	require.True(t, apierrors.IsConflict(err), "%v", err)
 	require.ErrorIs(t, c.Extend(t.Context(), request.TTL), driver.ErrLost)
+}
+
+// The API server has given up, and tells nothing of what it has stored.
+func TestRelease_afterATimeoutOfTheServer(t *testing.T) {
+	f := newFake(t)
+	d := f.driver(t)
+	require.NoError(t, take(t, d).Release(t.Context()))
+	c := d.Claim(request)
+	f.late = http.StatusGatewayTimeout
+	_, err := c.Ask(t.Context())
+	require.True(t, apierrors.IsTimeout(err), "%v", err)
+	f.late = 0
+	require.NoError(t, c.Release(t.Context()))
+	take(t, f.driver(t))
+}
+
+// A Lease that was copied from another cluster has a token above all versions of this one.
+func TestToken_isAboveTheLast(t *testing.T) {
+	f := newFake(t)
+	d := f.driver(t)
+	l := free("default", request.Name)
+	l.Annotations[tokenKey] = "1000000"
+	_, err := d.api.lease(t.Context(), http.MethodPost, l.Name, l)
+	require.NoError(t, err)
+	assert.EqualValues(t, 1000001, take(t, d).Token())
+}
+
+// A holder that stood still for a TTL does not go on, even if nobody has taken the lock over.
+func TestExtend_ofAHoldThatHasExpired(t *testing.T) {
+	f := newFake(t)
+	c, err := claims.Take(t.Context(), f.driver(t), driver.Request{Name: "x", TTL: time.Second})
+	require.NoError(t, err)
+	eventually(t, "it expires", func() bool { return c.Validity() <= 0 })
+	assert.Empty(t, f.sent(func() { require.ErrorIs(t, c.Extend(t.Context(), time.Second), driver.ErrLost) }))
 }
 
 // The Lease is changed by others, and deleted.
@@ -284,17 +320,119 @@ func TestSweep_deletesWhatNobodyUses(t *testing.T) {
 		require.NoError(t, err)
 		return l
 	}
+	foreign := free("default", "foreign")
+	foreign.Name = "foreign" // it has our label, and is no lock
+	_, err := d.api.lease(t.Context(), http.MethodPost, foreign.Name, foreign)
+	require.NoError(t, err)
 	require.NoError(t, taken("released").Release(t.Context()))
 	taken("died")
 	f.ahead.Store(int64(idleFree + time.Minute))
 	taken("held")
 	require.NoError(t, d.sweep(t.Context()))
-	assert.ElementsMatch(t, []string{"died", "held"}, names())
+	assert.ElementsMatch(t, []string{"foreign", "died", "held"}, names())
 	f.ahead.Store(int64(idleHeld + time.Hour))
 	require.NoError(t, d.sweep(t.Context()))
-	assert.Empty(t, names())
+	assert.Equal(t, []string{"foreign"}, names())
 	l := taken("released")
 	require.NoError(t, l.Extend(t.Context(), time.Second))
+}
+
+// A watch that has ended begins again, and who waits is woken. While the API server cannot be
+// reached, nobody is told what it said before. A Lease that is deleted is free.
+func TestWatch_ends(t *testing.T) {
+	f := newFake(t)
+	long := request
+	long.TTL = 10 * time.Minute // nobody looks, or sees it expire
+	_, err := claims.Take(t.Context(), f.driver(t), long)
+	require.NoError(t, err)
+	d := f.driver(t)
+	waiter, woken := wait(t, d, long)
+	watches := func() int { f.mu.Lock(); defer f.mu.Unlock(); return f.requests["WATCH"] }
+	refuse := func(status int) { f.mu.Lock(); defer f.mu.Unlock(); f.refuse = status }
+	eventually(t, "it watches", func() bool { return watches() == 1 })
+
+	refuse(http.StatusServiceUnavailable)
+	f.CloseClientConnections()
+	eventually(t, "another asks in vain", func() bool {
+		other := long
+		other.Wake = func() {}
+		_, err := d.Claim(other).Ask(t.Context())
+		return err != nil && !errors.Is(err, driver.ErrHeld)
+	})
+	refuse(0)
+	eventually(t, "it watches again", func() bool { return watches() == 2 })
+	f.mu.Lock()
+	name := objectName(long.Name)
+	f.store("DELETED", f.leases[name].DeepCopy())
+	delete(f.leases, name)
+	f.mu.Unlock()
+	require.NoError(t, await(t, woken))
+	_, err = waiter.Ask(t.Context())
+	require.NoError(t, err)
+}
+
+// wait has a claim wait. woken gets a nil when it is woken.
+func wait(t *testing.T, d *Driver, req driver.Request) (c driver.Claim, woken chan error) {
+	t.Helper()
+	woken = make(chan error, 10)
+	req.Wake = func() { woken <- nil }
+	c = d.Claim(req)
+	next, err := c.Ask(t.Context())
+	require.ErrorIs(t, err, driver.ErrHeld)
+	assert.LessOrEqual(t, next, req.TTL/2+leastSpread, "then it looks whether the watch still tells")
+	return c, woken
+}
+
+// A waiter that gives up when it is woken has the next one woken.
+func TestRelease_ofAWaiterThatWasWoken(t *testing.T) {
+	f := newFake(t)
+	c := take(t, f.driver(t))
+	d := f.driver(t)
+	first, woken := wait(t, d, request)
+	_, next := wait(t, d, request)
+	require.NoError(t, c.Release(t.Context()))
+	require.NoError(t, await(t, woken))
+	assert.Empty(t, next)
+	require.NoError(t, first.Release(t.Context()))
+	require.NoError(t, await(t, next))
+}
+
+// An answer that comes late does not hide what was told since. What a server says that was restored
+// from a backup counts, though its versions are lower. Of names that nobody waits for, few are kept.
+func TestViews(t *testing.T) {
+	f := newFake(t)
+	d := f.driver(t)
+	sent := time.Now()
+	c := take(t, d)
+	held := c.(*claim).latest()
+	require.NoError(t, c.Release(t.Context()))
+	d.views.observe(request.Name, held, sent)
+	s, _ := d.views.recall(request.Name, false)
+	assert.Empty(t, s.owner)
+	d.views.observe(request.Name, held, time.Now())
+	s, _ = d.views.recall(request.Name, false)
+	assert.Equal(t, held.owner, s.owner)
+	for i := range 2 * mostViews {
+		d.views.recall(strconv.Itoa(i), false)
+	}
+	assert.Len(t, d.views.of, mostViews)
+}
+
+// A Lease that is taken after a sweep has read it is not deleted.
+func TestSweep_ofALeaseThatIsTakenMeanwhile(t *testing.T) {
+	f := newFake(t)
+	d := f.driver(t)
+	require.NoError(t, take(t, d).Release(t.Context()))
+	f.ahead.Store(int64(idleFree + time.Minute))
+	f.lose = func(method string, applied bool) bool {
+		if method == http.MethodDelete && !applied {
+			f.store("MODIFIED", f.leases[objectName(request.Name)].DeepCopy())
+		}
+		return false
+	}
+	asked := f.sent(func() { require.NoError(t, d.sweep(t.Context())) })
+	assert.Equal(t, 1, asked[http.MethodDelete])
+	assert.Contains(t, f.leases, objectName(request.Name))
 }
 
 func TestNew_refusesWhatMakesNoRequests(t *testing.T) {

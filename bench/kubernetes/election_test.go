@@ -1,5 +1,5 @@
 // Package kubernetes_test has client-go's leader election beside a lock of ours, on one API server:
-// what they ask for, how soon another leads, and what becomes of a late release.
+// what they ask for, and how soon another leads.
 package kubernetes_test
 
 import (
@@ -239,87 +239,3 @@ func TestElections_sideBySide(t *testing.T) {
 	t.Log("\n" + strings.Join(lines, "\n"))
 	assert.Less(t, idle["locker"], idle["client-go"]/10, "requests a minute")
 }
-
-// stalled is a lock whose process stands still when told to.
-type stalled struct {
-	resourcelock.Interface
-	mu    sync.Mutex
-	stand chan struct{}
-}
-
-func (s *stalled) stall() (goOn func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	stand := make(chan struct{})
-	s.stand = stand
-	return func() { close(stand) }
-}
-
-func (s *stalled) wait() {
-	s.mu.Lock()
-	stand := s.stand
-	s.mu.Unlock()
-	if stand != nil {
-		<-stand
-	}
-}
-
-func (s *stalled) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
-	s.wait()
-	return s.Interface.Get(ctx)
-}
-
-func (s *stalled) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
-	s.wait()
-	return s.Interface.Update(ctx, r)
-}
-
-// A leader with ReleaseOnCancel stands still, another takes over, and the first goes on: its
-// release reads the Lease, which is the other's, and frees it, because it asks its own memory
-// whether it leads. The other still does, and a third may lead beside it.
-func TestLease_aLateReleaseFreesAnothers(t *testing.T) {
-	testwait.OnlyNightly(t, "it takes a server that make setup-nightly builds")
-	s := testserver.SharedKube(t)
-	cs := connect(t, s, &counts{of: map[string]int{}})
-	run := func(who string, period time.Duration) (*stalled, chan struct{}, *flag) {
-		ctx, cancel := context.WithCancel(t.Context())
-		t.Cleanup(cancel)
-		led, ended := &flag{}, make(chan struct{})
-		by := &stalled{Interface: &resourcelock.LeaseLock{
-			LeaseMeta: metav1.ObjectMeta{Name: "late-release", Namespace: "default"}, Client: cs.CoordinationV1(),
-			LockConfig: resourcelock.ResourceLockConfig{Identity: who},
-		}}
-		e, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-			Lock: by, LeaseDuration: period, RenewDeadline: period * 2 / 3, RetryPeriod: period / 10, ReleaseOnCancel: true,
-			Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) { led.set() }, OnStoppedLeading: func() {}},
-		})
-		require.NoError(t, err)
-		go func() { defer close(ended); e.Run(ctx) }()
-		return by, ended, led
-	}
-	holder := func() string {
-		l, err := cs.CoordinationV1().Leases("default").Get(t.Context(), "late-release", metav1.GetOptions{})
-		require.NoError(t, err)
-		return *l.Spec.HolderIdentity
-	}
-	first, ended, led := run("first", 5*time.Second)
-	eventually(t, "the first leads", led.get)
-	goOn := first.stall()
-	second, _, led := run("second", 5*time.Minute)
-	eventually(t, "the second leads", led.get)
-	assert.Equal(t, "second", holder())
-	letRenew := second.stall() // until it renews it does not know
-	defer letRenew()
-	goOn()
-	<-ended
-	assert.Empty(t, holder(), "the second leads, and its Lease is free")
-}
-
-// flag is set once.
-type flag struct {
-	mu sync.Mutex
-	is bool
-}
-
-func (f *flag) set()      { f.mu.Lock(); f.is = true; f.mu.Unlock() }
-func (f *flag) get() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.is }

@@ -9,6 +9,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
@@ -53,7 +56,7 @@ func newLock(t *testing.T, url, identity string) *clientgo.Lock {
 	return l
 }
 
-// run begins an election by lock, which may be a *clientgo.Lock in something else.
+// run begins an election by something over lock, or over a Lease, where lock is nil.
 func run(t *testing.T, lock *clientgo.Lock, by resourcelock.Interface, duration time.Duration, release bool) *candidate {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -65,6 +68,9 @@ func run(t *testing.T, lock *clientgo.Lock, by resourcelock.Interface, duration 
 				c.mu.Lock()
 				defer c.mu.Unlock()
 				c.began++
+				if lock == nil {
+					return
+				}
 				if h := lock.Hold(); h != nil {
 					c.token = h.Token()
 				}
@@ -167,43 +173,26 @@ func TestElection_aLostTermIsOver(t *testing.T) {
 	assert.False(t, state.Held)
 }
 
-// paused is a lock whose process stands still when told to, in the middle of a request.
+// paused is a lock whose process stands still from Lock to Unlock, before its next request.
 type paused struct {
 	resourcelock.Interface
-
-	mu    sync.Mutex
-	stand chan struct{} // closed when it goes on
-}
-
-func (p *paused) pause() (goOn func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	stand := make(chan struct{})
-	p.stand = stand
-	return func() { close(stand) }
-}
-
-func (p *paused) wait() {
-	p.mu.Lock()
-	stand := p.stand
-	p.mu.Unlock()
-	if stand != nil {
-		<-stand
-	}
+	sync.RWMutex
 }
 
 func (p *paused) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
-	p.wait()
+	p.RLock()
+	defer p.RUnlock()
 	return p.Interface.Get(ctx)
 }
 
 func (p *paused) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
-	p.wait()
+	p.RLock()
+	defer p.RUnlock()
 	return p.Interface.Update(ctx, r)
 }
 
 // A leader stands still until another leads, and releases when it goes on: the other's term is not
-// its own. TestLease_evicts shows what becomes of that with a Lease.
+// its own. TestLease_aLateReleaseFreesAnothers shows what becomes of that with a Lease.
 func TestElection_aLateReleaseIsNotAnothers(t *testing.T) {
 	const duration = 3 * time.Second
 	url := "mem://" + t.Name()
@@ -211,11 +200,11 @@ func TestElection_aLateReleaseIsNotAnothers(t *testing.T) {
 	by := &paused{Interface: first}
 	a := run(t, first, by, duration, true)
 	eventually(t, "the first leads", a.leads)
-	goOn := by.pause()
+	by.Lock()
 	second := newLock(t, url, "second")
 	b := run(t, second, second, long, true)
 	eventually(t, "the second leads", b.leads)
-	goOn()
+	by.Unlock()
 	<-a.ended
 	state, err := open(t, url).Inspect(t.Context(), "election")
 	require.NoError(t, err)
@@ -223,4 +212,37 @@ func TestElection_aLateReleaseIsNotAnothers(t *testing.T) {
 	assert.Equal(t, "second", state.Holder.Metadata)
 	assert.Equal(t, b.tokenOf(), state.Token)
 	assert.NotNil(t, second.Hold())
+}
+
+// With a Lease the release of the first reads that of the second, and frees it, because it asks its
+// own memory whether it leads. The second still does, and a third may lead beside it.
+func TestLease_aLateReleaseFreesAnothers(t *testing.T) {
+	testwait.OnlyNightly(t, "it takes a server that make setup-nightly builds")
+	client, err := coordinationv1.NewForConfig(&rest.Config{
+		Host: testserver.SharedKube(t).Addr(), BearerToken: testserver.KubeAdmin, TLSClientConfig: rest.TLSClientConfig{Insecure: true},
+	})
+	require.NoError(t, err)
+	candidateOf := func(who string, duration time.Duration) (*paused, *candidate) {
+		p := &paused{Interface: &resourcelock.LeaseLock{
+			LeaseMeta: metav1.ObjectMeta{Name: "late-release", Namespace: "default"}, Client: client,
+			LockConfig: resourcelock.ResourceLockConfig{Identity: who},
+		}}
+		return p, run(t, nil, p, duration, true)
+	}
+	first, a := candidateOf("first", 5*time.Second)
+	eventually(t, "the first leads", a.leads)
+	first.Lock()
+	second, b := candidateOf("second", 5*time.Minute)
+	eventually(t, "the second leads", b.leads)
+	second.Lock() // until it renews it does not know
+	defer second.Unlock()
+	holder := func() string {
+		l, err := client.Leases("default").Get(t.Context(), "late-release", metav1.GetOptions{})
+		require.NoError(t, err)
+		return *l.Spec.HolderIdentity
+	}
+	assert.Equal(t, "second", holder())
+	first.Unlock()
+	<-a.ended
+	assert.Empty(t, holder(), "the second leads, and its Lease is free")
 }
