@@ -90,6 +90,7 @@ func newExaminer(ctx context.Context, url string, o *checkOptions) (*examiner, e
 		return nil, err
 	}
 	if shares, err := g.hasShares(ctx); err != nil {
+		_ = g.dropTable(context.WithoutCancel(ctx))
 		return nil, err
 	} else if shares {
 		e.harness.RW = g.rw

@@ -15,7 +15,7 @@ import (
 type ground struct {
 	deployment deployment
 	prefix     string
-	table      string // of our own in PostgreSQL, or empty
+	table      string // of our own in PostgreSQL or MySQL, or empty
 	mark       string // the end of our names, or empty if the prefix is ours alone
 
 	mu    sync.Mutex
