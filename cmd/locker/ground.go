@@ -38,8 +38,8 @@ func newGround(url, prefix, purpose string) *ground {
 func (g *ground) url() string { return g.deployment.url(g.deployment.hosts) }
 
 // open makes a Client for it.
-func (g *ground) open(ctx context.Context, opts ...locker.Option) (*locker.Client, error) {
-	return open(ctx, g.url(), append(opts, locker.WithPrefix(g.prefix))...)
+func (g *ground) open(ctx context.Context) (*locker.Client, error) {
+	return open(ctx, g.url(), locker.WithPrefix(g.prefix))
 }
 
 // random matches the random part that nearly all names of the conformance suite have.
