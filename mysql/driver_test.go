@@ -172,10 +172,22 @@ func TestFence_inTheSameTransaction(t *testing.T) {
 
 func TestWarnings(t *testing.T) {
 	t.Parallel()
-	loose, durable := testserver.SharedMariaDB(t), testserver.MariaDB(t, testserver.MariaDBDurable)
-	for url, want := range map[string]int{loose.URL(): 1, durable.URL(): 0} {
-		warnings, err := newClient(t, url).Warnings(t.Context())
+	const log, durable = "log-bin=binlog", "innodb-flush-log-at-trx-commit=1"
+	for _, c := range []struct {
+		settings, want []string
+	}{
+		{nil, []string{"innodb_flush_log_at_trx_commit=0"}},
+		{[]string{durable}, nil},
+		{[]string{log}, []string{"innodb_flush_log_at_trx_commit=0", "sync_binlog=0", "asynchronous"}},
+		{[]string{log, durable, "sync-binlog=1"}, []string{"asynchronous"}},
+		{[]string{log, durable, "sync-binlog=1", "rpl-semi-sync-master-enabled=ON"}, nil},
+	} {
+		s := testserver.MariaDB(t, testserver.MariaDBSettings(c.settings...))
+		warnings, err := newClient(t, s.URL()).Warnings(t.Context())
 		require.NoError(t, err)
-		assert.Len(t, warnings, want, url)
+		require.Len(t, warnings, len(c.want), c.settings)
+		for i, want := range c.want {
+			assert.Contains(t, warnings[i], want)
+		}
 	}
 }
