@@ -38,5 +38,6 @@ func Rights(t *testing.T, open func() *locker.Client) {
 	}
 	assert.Equal(t, []string{"x"}, names)
 	require.NoError(t, c.ForceRelease(t.Context(), "x", state))
+	require.NoError(t, m.TryLock(t.Context()), "it is free: whoever held it does not stand in the queue")
 	require.ErrorIs(t, next.Unlock(t.Context()), locker.ErrLost)
 }
