@@ -80,22 +80,10 @@ func TestKube_rights(t *testing.T) {
 	role, binding, _ := strings.Cut(string(roles), "---\n")
 	call(t, s, http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/namespaces/locks/roles", "application/yaml", role)
 	call(t, s, http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/namespaces/locks/rolebindings", "application/yaml", binding)
-	c := open()
-	m, next := c.Mutex("x"), open().Mutex("x")
+	m := open().Mutex("x")
 	eventually(t, "the role is known", func() bool { return m.Lock(t.Context()) == nil })
-	locked := async(func() error { return next.Lock(t.Context()) })
-	time.Sleep(200 * time.Millisecond) // it waits
-	require.NoError(t, m.Extend(t.Context()))
 	require.NoError(t, m.Unlock(t.Context()))
-	require.NoError(t, await(t, locked))
-	state, err := c.Inspect(t.Context(), "x")
-	require.NoError(t, err)
-	for name, err := range c.List(t.Context(), "") {
-		require.NoError(t, err)
-		assert.Equal(t, "x", name)
-	}
-	require.NoError(t, c.ForceRelease(t.Context(), "x", state))
-	require.ErrorIs(t, next.Unlock(t.Context()), locker.ErrLost)
+	harness.Rights(t, open)
 	_, err = locker.Open(t.Context(), "kubernetes://?kubeconfig="+file+"&context=none")
 	require.Error(t, err)
 }

@@ -2,7 +2,6 @@ package mysql_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -12,10 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/fence"
 	"github.com/go-locker/locker/fence/sqlfence"
-	"github.com/go-locker/locker/internal/sqllock"
+	"github.com/go-locker/locker/internal/test/sqlcases"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 	"github.com/go-locker/locker/mysql"
@@ -65,33 +62,14 @@ func TestLock_onAnyPool(t *testing.T) {
 	}
 }
 
-// A take that arrives after its claim was released takes nothing. Here it waits for a row that
-// somebody has locked by hand.
+// Here a take waits for a row that somebody has locked by hand.
 func TestRelease_beforeItsTakeArrives(t *testing.T) {
 	t.Parallel()
 	s := testserver.SharedMariaDB(t)
-	d, err := mysql.NewDriver(pool(t, s.Addr(), "interpolateParams=true"), "")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, d.Close()) })
-	req := driver.Request{Name: t.Name(), TTL: 20 * time.Second}
-	first := d.Claim(req)
-	_, err = first.Ask(t.Context())
-	require.NoError(t, err)
-	require.NoError(t, first.Release(t.Context()))
-
-	unlock := lockRows(t, pool(t, s.Addr(), ""), "locker_locks WHERE name = ?", []byte(t.Name()))
-	late := d.Claim(req)
-	_, err = late.Ask(withTimeout(t, 200*time.Millisecond))
-	require.Error(t, err)
-	require.NotErrorIs(t, err, driver.ErrHeld)
-	releasing := async(func() error { return late.Release(t.Context()) })
-	unlock()
-	require.NoError(t, await(t, releasing))
-	next := d.Claim(req)
-	_, err = next.Ask(withTimeout(t, 20*time.Second))
-	require.NoError(t, err, "whichever came first, nothing is left")
-	assert.Greater(t, next.Token(), first.Token())
-	require.NoError(t, next.Release(t.Context()))
+	d, db := newDriver(t, s, "")
+	sqlcases.Released(t, d, db, func(name []byte) (unblock func()) {
+		return lockRows(t, pool(t, s.Addr(), ""), "locker_locks WHERE name = ?", name)
+	})
 }
 
 // After a failover behind one address, connections of before lead to a server that takes no writes.
@@ -146,43 +124,10 @@ func TestRenewal_besideALockedRow(t *testing.T) {
 	require.NoError(t, b.Unlock(t.Context()))
 }
 
-// Names that come and go leave no rows behind, and their tokens go on rising.
 func TestSweep(t *testing.T) {
 	t.Parallel()
-	s := testserver.SharedMariaDB(t)
-	db := pool(t, s.Addr(), "")
-	d, err := mysql.NewDriver(db, "locker.swept")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, d.Close()) })
-	take := func(name string) driver.Claim {
-		c := d.Claim(driver.Request{Name: name, TTL: 2 * time.Minute})
-		_, err := c.Ask(t.Context())
-		require.NoError(t, err)
-		return c
-	}
-	held := take("held")
-	for i := range 20 {
-		require.NoError(t, take(fmt.Sprint(i)).Release(t.Context()))
-	}
-	const future = 1 << 60
-	execute(t, db, "UPDATE swept SET token = ? WHERE name = '7'", future)
-	execute(t, db, "INSERT INTO swept_waiters SELECT lock_key, 1, 'x', '', 0 FROM swept WHERE name = '7'")
-	rows := func() int { return value[int](t, db, "SELECT count(*) FROM swept WHERE lock_key <> ''") }
-	sweep := func(idle time.Duration) {
-		for range 2 {
-			require.NoError(t, d.(*sqllock.Driver).Sweep(t.Context(), idle))
-		}
-	}
-	sweep(sqllock.Idle)
-	assert.Equal(t, 21, rows())
-	assert.Zero(t, value[int](t, db, "SELECT count(*) FROM swept_waiters"))
-	sweep(-time.Hour)
-	assert.Equal(t, 1, rows(), "one is held")
-	require.NoError(t, held.Extend(t.Context(), 2*time.Minute))
-	again := take("7")
-	assert.Greater(t, again.Token(), uint64(future))
-	require.NoError(t, again.Release(t.Context()))
-	require.NoError(t, held.Release(t.Context()))
+	d, db := newDriver(t, testserver.SharedMariaDB(t), "locker.swept")
+	sqlcases.Sweep(t, d, db, "swept", "swept_waiters")
 }
 
 // Many goroutines and Clients that want a few names get each of them in turn, whatever deadlocks
@@ -216,49 +161,33 @@ func TestLock_underContention(t *testing.T) {
 	assert.Equal(t, [2]int{clients * each / 2 * rounds, clients * each / 2 * rounds}, inside)
 }
 
-// Lock and data are in one database: a holder that has lost its lock writes nothing.
 func TestFence_inTheSameTransaction(t *testing.T) {
 	t.Parallel()
-	s := testserver.SharedMariaDB(t)
-	db := pool(t, s.Addr(), "")
+	db := pool(t, testserver.SharedMariaDB(t).Addr(), "")
 	c, err := mysql.New(db, locker.WithTTL(20*time.Second), locker.WithoutRenewal())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
-	execute(t, db, "DROP TABLE IF EXISTS orders")
-	execute(t, db, "CREATE TABLE orders (id INTEGER PRIMARY KEY, state VARCHAR(20))")
-	execute(t, db, "INSERT INTO orders (id) VALUES (1)")
-	table := sqlfence.Table{Dialect: sqlfence.MySQL}
-	require.NoError(t, table.Create(t.Context(), db))
-	write := func(token uint64, state string) error {
-		tx, err := db.BeginTx(t.Context(), nil)
-		require.NoError(t, err)
-		defer func() { _ = tx.Rollback() }()
-		if err := table.Admit(t.Context(), tx, "orders/1", token); err != nil {
-			return err
-		}
-		_, err = tx.ExecContext(t.Context(), "UPDATE orders SET state = ? WHERE id = 1", state)
-		return errors.Join(err, tx.Commit())
-	}
-	m := c.Mutex("orders/1")
-	require.NoError(t, m.Lock(t.Context()))
-	late := m.FencingToken()
-	state, err := c.Inspect(t.Context(), "orders/1")
-	require.NoError(t, err)
-	require.NoError(t, c.ForceRelease(t.Context(), "orders/1", state))
-	require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
-	next := c.Mutex("orders/1")
-	require.NoError(t, next.Lock(t.Context()))
-	require.NoError(t, write(next.FencingToken(), "paid"))
-	require.ErrorIs(t, write(late, "cancelled"), fence.ErrStale)
-	assert.Equal(t, "paid", value[string](t, db, "SELECT state FROM orders"))
+	sqlcases.Fence(t, c, db, sqlfence.MySQL)
 }
 
 func TestWarnings(t *testing.T) {
 	t.Parallel()
-	loose, durable := testserver.SharedMariaDB(t), testserver.MariaDB(t, testserver.MariaDBDurable)
-	for url, want := range map[string]int{loose.URL(): 1, durable.URL(): 0} {
-		warnings, err := newClient(t, url).Warnings(t.Context())
+	const log, durable = "log-bin=binlog", "innodb-flush-log-at-trx-commit=1"
+	for _, c := range []struct {
+		settings, want []string
+	}{
+		{nil, []string{"innodb_flush_log_at_trx_commit=0"}},
+		{[]string{durable}, nil},
+		{[]string{log}, []string{"innodb_flush_log_at_trx_commit=0", "sync_binlog=0", "asynchronous"}},
+		{[]string{log, durable, "sync-binlog=1"}, []string{"asynchronous"}},
+		{[]string{log, durable, "sync-binlog=1", "rpl-semi-sync-master-enabled=ON"}, nil},
+	} {
+		s := testserver.MariaDB(t, testserver.MariaDBSettings(c.settings...))
+		warnings, err := newClient(t, s.URL()).Warnings(t.Context())
 		require.NoError(t, err)
-		assert.Len(t, warnings, want, url)
+		require.Len(t, warnings, len(c.want), c.settings)
+		for i, want := range c.want {
+			assert.Contains(t, warnings[i], want)
+		}
 	}
 }

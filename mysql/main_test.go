@@ -10,10 +10,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/harness"
+	"github.com/go-locker/locker/internal/test/sqlcases"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
-	_ "github.com/go-locker/locker/mysql"
+	"github.com/go-locker/locker/mysql"
 )
 
 func TestMain(m *testing.M) {
@@ -26,6 +28,7 @@ var (
 	await       = testwait.Patience(20 * time.Second).Result
 	async       = testwait.Go
 	withTimeout = testwait.Context
+	execute     = sqlcases.Execute
 )
 
 // newClient makes a Client of names that no other test has.
@@ -46,14 +49,12 @@ func pool(t testing.TB, addr, parameters string) *sql.DB {
 	return db
 }
 
-func execute(t testing.TB, db *sql.DB, statement string, args ...any) {
+// newDriver makes a Driver on an application's pool.
+func newDriver(t testing.TB, s *testserver.MariaDBServer, table string) (driver.Driver, *sql.DB) {
 	t.Helper()
-	_, err := db.ExecContext(t.Context(), statement, args...)
-	require.NoError(t, err, statement)
-}
-
-func value[T any](t testing.TB, db *sql.DB, query string, args ...any) (v T) {
-	t.Helper()
-	require.NoError(t, db.QueryRowContext(t.Context(), query, args...).Scan(&v), query)
-	return v
+	db := pool(t, s.Addr(), "interpolateParams=true")
+	d, err := mysql.NewDriver(db, table)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	return d, db
 }

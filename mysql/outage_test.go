@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/test/harness"
+	"github.com/go-locker/locker/internal/test/sqlcases"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/mysql"
 )
@@ -110,7 +111,7 @@ func TestLock_whileNobodyMayWrite(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotErrorIs(t, err, locker.ErrHeld)
 	eventually(t, "nothing waits at the server", func() bool {
-		return value[int](t, db, "SELECT count(*) FROM information_schema.processlist WHERE info LIKE 'UPDATE%'") == 0
+		return sqlcases.Value[int](t, db, "SELECT count(*) FROM information_schema.processlist WHERE info LIKE 'UPDATE%'") == 0
 	})
 	_, err = backup.ExecContext(t.Context(), "UNLOCK TABLES")
 	require.NoError(t, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/mysql"
 )
@@ -35,26 +36,8 @@ func TestRights(t *testing.T) {
 
 	admin("GRANT SELECT, INSERT, UPDATE, DELETE ON jobs.locks TO app")
 	admin("GRANT SELECT, INSERT, UPDATE, DELETE ON jobs.locks_waiters TO app")
-	c := newClient(t, url)
-	m, next := c.Mutex("x"), newClient(t, url).Mutex("x")
-	require.NoError(t, m.Lock(t.Context()))
-	locking := async(func() error { return next.Lock(t.Context()) })
-	eventually(t, "it waits", func() bool {
-		state, err := c.Inspect(t.Context(), "x")
-		return err == nil && len(state.Waiters) == 1
-	})
-	require.NoError(t, m.Extend(t.Context()))
-	require.NoError(t, m.Unlock(t.Context()))
-	require.NoError(t, await(t, locking))
-	state, err := c.Inspect(t.Context(), "x")
-	require.NoError(t, err)
-	for name, err := range c.List(t.Context(), "") {
-		require.NoError(t, err)
-		assert.Equal(t, "x", name)
-	}
-	require.NoError(t, c.ForceRelease(t.Context(), "x", state))
-	require.ErrorIs(t, next.Unlock(t.Context()), locker.ErrLost)
-	warnings, err := c.Warnings(t.Context())
+	harness.Rights(t, func() *locker.Client { return newClient(t, url) })
+	warnings, err := newClient(t, url).Warnings(t.Context())
 	require.NoError(t, err)
 	assert.Len(t, warnings, 1, "innodb_flush_log_at_trx_commit is 0")
 

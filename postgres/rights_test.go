@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/postgres"
 )
@@ -27,22 +28,8 @@ func TestRights(t *testing.T) {
 	require.ErrorContains(t, err, "permission denied")
 
 	execute(t, s.URL(), pageLine(t, "GRANT SELECT"))
-	c := open()
-	m, next := c.Mutex("x"), open().Mutex("x")
-	require.NoError(t, m.Lock(t.Context()))
-	locked := waits(t, t.Context(), c, next, 1)
-	require.NoError(t, m.Extend(t.Context()))
-	require.NoError(t, m.Unlock(t.Context()))
-	require.NoError(t, await(t, locked))
-	state, err := c.Inspect(t.Context(), "x")
-	require.NoError(t, err)
-	for name, err := range c.List(t.Context(), "") {
-		require.NoError(t, err)
-		assert.Equal(t, "x", name)
-	}
-	require.NoError(t, c.ForceRelease(t.Context(), "x", state))
-	require.ErrorIs(t, next.Unlock(t.Context()), locker.ErrLost)
-	warnings, err := c.Warnings(t.Context())
+	harness.Rights(t, open)
+	warnings, err := open().Warnings(t.Context())
 	require.NoError(t, err)
 	assert.Len(t, warnings, 1, "fsync is off")
 

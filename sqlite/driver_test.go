@@ -3,7 +3,6 @@ package sqlite_test
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,10 +15,8 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
-	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/fence"
 	"github.com/go-locker/locker/fence/sqlfence"
-	"github.com/go-locker/locker/internal/sqllock"
+	"github.com/go-locker/locker/internal/test/sqlcases"
 	"github.com/go-locker/locker/sqlite"
 )
 
@@ -35,10 +32,11 @@ func TestRestart_ofTheMachine(t *testing.T) {
 	require.NoError(t, released.Lock(t.Context()))
 	last := released.FencingToken()
 	require.NoError(t, released.Unlock(t.Context()))
+	db := pool(t, path)
 	for _, until := range []int64{1, 1 << 60} { // the new clock is ahead of what was written by the old one, or far behind
-		execute(t, path, "UPDATE locker_locks SET until = ?", until)
-		execute(t, path, "INSERT INTO locker_waiters VALUES ((SELECT lock_key FROM locker_locks WHERE name = ?), 1, 'x', '', ?)", []byte("locker:released"), until)
-		execute(t, path, "UPDATE locker_boot SET id = 'the last one'")
+		sqlcases.Execute(t, db, "UPDATE locker_locks SET until = ?", until)
+		sqlcases.Execute(t, db, "INSERT INTO locker_waiters VALUES ((SELECT lock_key FROM locker_locks WHERE name = ?), 1, 'x', '', ?)", []byte("locker:released"), until)
+		sqlcases.Execute(t, db, "UPDATE locker_boot SET id = 'the last one'")
 		after := newClient(t, path)
 		require.NoError(t, after.Mutex("another").TryLock(t.Context()))
 		require.NoError(t, after.Mutex("released").TryLock(t.Context()))
@@ -87,78 +85,17 @@ func TestLock_whileAnotherProcessIsStoppedWhileItWrites(t *testing.T) {
 	}
 }
 
-// What a take does late, after its claim was released, is nothing.
 func TestRelease_beforeItsTakeArrives(t *testing.T) {
 	t.Parallel()
 	path := file(t)
-	app := pool(t, path)
-	d, err := sqlite.NewDriver(app)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, d.Close()) })
-	req := driver.Request{Name: "x", TTL: 20 * time.Second}
-	first := d.Claim(req)
-	_, err = first.Ask(t.Context()) // the tables and the row are there
-	require.NoError(t, err)
-	require.NoError(t, first.Release(t.Context()))
-
-	resume := lockFile(conformance.TB(t), path)
-	late := d.Claim(req)
-	_, err = late.Ask(withTimeout(t, 50*time.Millisecond))
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	releasing := async(func() error { return late.Release(t.Context()) }) // on another connection: one of the two comes first
-	resume()
-	require.NoError(t, await(t, releasing))
-	var token uint64
-	require.NoError(t, app.QueryRowContext(t.Context(), "SELECT token FROM locker_locks WHERE name = ?", []byte("x")).Scan(&token))
-	assert.Greater(t, token, first.Token(), "a take that comes after the release finds another token than it was sent with")
-	eventually(t, "it is free", func() bool {
-		state, err := d.(driver.Inspector).Inspect(t.Context(), "x")
-		return err == nil && !state.Held
-	})
-	next := d.Claim(req)
-	_, err = next.Ask(t.Context())
-	require.NoError(t, err)
-	assert.Greater(t, next.Token(), first.Token())
-	require.NoError(t, next.Release(t.Context()))
+	d, db := newDriver(t, path)
+	sqlcases.Released(t, d, db, func([]byte) (unblock func()) { return lockFile(t, path) })
 }
 
-// Names that come and go leave no rows behind, and their tokens go on rising, though the wall clock
-// was set back.
 func TestSweep(t *testing.T) {
 	t.Parallel()
-	path := file(t)
-	d, err := sqlite.NewDriver(pool(t, path))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, d.Close()) })
-	take := func(name string) driver.Claim {
-		c := d.Claim(driver.Request{Name: name, TTL: 20 * time.Second})
-		_, err := c.Ask(t.Context())
-		require.NoError(t, err)
-		return c
-	}
-	held := take("held")
-	for i := range 20 {
-		require.NoError(t, take(fmt.Sprint(i)).Release(t.Context()))
-	}
-	const future = 1 << 60
-	execute(t, path, "UPDATE locker_locks SET token = ? WHERE name = ?", future, []byte("7"))
-	execute(t, path, "INSERT INTO locker_waiters SELECT lock_key, 1, X'78', '', 0 FROM locker_locks WHERE name = ?", []byte("7"))
-	rows := func() int { return value[int](t, path, "SELECT count(*) FROM locker_locks WHERE lock_key <> X''") }
-	sweep := func(idle time.Duration) {
-		for range 2 { // from somewhere to the end, and from the beginning
-			require.NoError(t, d.(*sqllock.Driver).Sweep(t.Context(), idle))
-		}
-	}
-	sweep(sqllock.Idle)
-	assert.Equal(t, 21, rows(), "they were used a moment ago")
-	assert.Zero(t, value[int](t, path, "SELECT count(*) FROM locker_waiters"), "who died is gone")
-	sweep(-time.Hour) // as if in an hour
-	assert.Equal(t, 1, rows(), "one is held")
-	require.NoError(t, held.Extend(t.Context(), 20*time.Second))
-	again := take("7")
-	assert.Greater(t, again.Token(), uint64(future))
-	require.NoError(t, again.Release(t.Context()))
-	require.NoError(t, held.Release(t.Context()))
+	d, db := newDriver(t, file(t))
+	sqlcases.Sweep(t, d, db, "locker_locks", "locker_waiters")
 }
 
 // An application's own pool may have no busy_timeout, and its transactions keep locks waiting, no
@@ -244,7 +181,7 @@ func TestFile_cannotBeWritten(t *testing.T) {
 	require.NoError(t, c.Mutex("x").TryLock(t.Context()))
 	full := newClient(t, path)
 	require.NoError(t, full.Mutex("y").TryLock(t.Context()))
-	pages := value[int](t, path, "PRAGMA page_count")
+	pages := sqlcases.Value[int](t, pool(t, path), "PRAGMA page_count")
 	small, err := sql.Open("sqlite", fmt.Sprintf("file:%s?_pragma=max_page_count(%d)", path, pages))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = small.Close() })
@@ -265,39 +202,13 @@ func TestFile_cannotBeWritten(t *testing.T) {
 	assert.True(t, state.Held)
 }
 
-// Lock and data are in one file: a holder that has lost its lock writes nothing.
 func TestFence_inTheSameTransaction(t *testing.T) {
 	t.Parallel()
-	path := file(t)
-	db := pool(t, path)
+	db := pool(t, file(t))
 	c, err := sqlite.New(db, locker.WithTTL(20*time.Second), locker.WithoutRenewal())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
-	execute(t, path, "CREATE TABLE orders (id INTEGER PRIMARY KEY, state TEXT)")
-	execute(t, path, "INSERT INTO orders (id) VALUES (1)")
-	table := sqlfence.Table{Dialect: sqlfence.SQLite}
-	require.NoError(t, table.Create(t.Context(), db))
-	write := func(token uint64, state string) error {
-		tx, err := db.BeginTx(t.Context(), nil)
-		require.NoError(t, err)
-		defer func() { _ = tx.Rollback() }()
-		if err := table.Admit(t.Context(), tx, "orders/1", token); err != nil {
-			return err
-		}
-		_, err = tx.ExecContext(t.Context(), "UPDATE orders SET state = ? WHERE id = 1", state)
-		return errors.Join(err, tx.Commit())
-	}
-	m := c.Mutex("orders/1")
-	require.NoError(t, m.Lock(t.Context()))
-	late := m.FencingToken()
-	state, err := c.Inspect(t.Context(), "orders/1")
-	require.NoError(t, err)
-	require.NoError(t, c.ForceRelease(t.Context(), "orders/1", state))
-	next := c.Mutex("orders/1")
-	require.NoError(t, next.Lock(t.Context()))
-	require.NoError(t, write(next.FencingToken(), "paid"))
-	require.ErrorIs(t, write(late, "cancelled"), fence.ErrStale)
-	assert.Equal(t, "paid", value[string](t, path, "SELECT state FROM orders"))
+	sqlcases.Fence(t, c, db, sqlfence.SQLite)
 }
 
 func TestWarnings(t *testing.T) {

@@ -1,7 +1,6 @@
 package sqlite_test
 
 import (
-	"context"
 	"database/sql"
 	"os"
 	"path/filepath"
@@ -12,10 +11,11 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
-	_ "github.com/go-locker/locker/sqlite"
+	"github.com/go-locker/locker/sqlite"
 )
 
 func TestMain(m *testing.M) {
@@ -58,17 +58,12 @@ func pool(t testing.TB, path string) *sql.DB {
 	return db
 }
 
-func execute(t testing.TB, path, statement string, args ...any) (changed int64) {
+// newDriver makes a Driver on an application's pool.
+func newDriver(t testing.TB, path string) (driver.Driver, *sql.DB) {
 	t.Helper()
-	result, err := pool(t, path).ExecContext(context.WithoutCancel(t.Context()), statement, args...)
+	db := pool(t, path)
+	d, err := sqlite.NewDriver(db)
 	require.NoError(t, err)
-	changed, err = result.RowsAffected()
-	require.NoError(t, err)
-	return changed
-}
-
-func value[T any](t testing.TB, path, query string, args ...any) (v T) {
-	t.Helper()
-	require.NoError(t, pool(t, path).QueryRowContext(t.Context(), query, args...).Scan(&v))
-	return v
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	return d, db
 }

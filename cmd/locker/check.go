@@ -61,9 +61,10 @@ and waits most of that time. Ctrl-C ends it, and leaves nothing locked.
 
 Afterwards nothing of it stays, also if it was interrupted. On Redis check
 deletes its keys, and says so if it may not (DEL); under --prefix the key that
-makes tokens rise is that of others, and stays. In PostgreSQL it makes a table
-of its own, and drops it, if it may. ZooKeeper removes empty containers itself,
-once a minute. On S3 and SQLite the locks' objects and rows stay for a while.
+makes tokens rise is that of others, and stays. In PostgreSQL and MySQL it makes
+a table of its own, and drops it, if it may. ZooKeeper removes empty containers
+itself, once a minute. On S3 and SQLite the locks' objects and rows stay for a
+while.
 
 ` + exitHelp
 

@@ -25,7 +25,7 @@ func (g *ground) cleanUp() string {
 			return fmt.Sprintf("keys under the prefix %q stay, because they could not be deleted: those of locks for at most their TTL and a minute, "+
 				"and the one that makes tokens rise, of about 100 bytes, in a Redis Cluster one for each slot in use: %v", g.prefix, err)
 		}
-	case "postgres":
+	case "mysql", "postgres":
 		if err := g.dropTable(ctx); err != nil {
 			return fmt.Sprintf("the table %s stays, because it could not be dropped: %v", g.table, err)
 		}

@@ -91,13 +91,6 @@ func (d deployment) bounded() (_ deployment, connections int) {
 	if !ok {
 		return d, 0
 	}
-	var params []string
-	for _, p := range d.params {
-		if name, _, _ := strings.Cut(p, "="); name != pool.param {
-			params = append(params, p)
-		}
-	}
-	params = append(params, pool.param+"="+strconv.Itoa(pool.most))
-	d.params = params
+	d.params = append(d.only(func(name string) bool { return name != pool.param }), pool.param+"="+strconv.Itoa(pool.most))
 	return d, pool.most + pool.beside
 }

@@ -63,6 +63,16 @@ func (d deployment) url(hosts []string) string {
 	return u
 }
 
+// only returns the parameters whose names are to stay.
+func (d deployment) only(stays func(name string) bool) (params []string) {
+	for _, p := range d.params {
+		if name, _, _ := strings.Cut(p, "="); stays(name) {
+			params = append(params, p)
+		}
+	}
+	return params
+}
+
 // kind returns the scheme without TLS.
 func (d deployment) kind() string {
 	if b, ok := backends.Of(d.scheme); ok {

@@ -15,7 +15,7 @@ import (
 type ground struct {
 	deployment deployment
 	prefix     string
-	table      string // of our own in PostgreSQL, or empty
+	table      string // of our own in PostgreSQL or MySQL, or empty
 	mark       string // the end of our names, or empty if the prefix is ours alone
 
 	mu    sync.Mutex
@@ -38,8 +38,8 @@ func newGround(url, prefix, purpose string) *ground {
 func (g *ground) url() string { return g.deployment.url(g.deployment.hosts) }
 
 // open makes a Client for it.
-func (g *ground) open(ctx context.Context, opts ...locker.Option) (*locker.Client, error) {
-	return open(ctx, g.url(), append(opts, locker.WithPrefix(g.prefix))...)
+func (g *ground) open(ctx context.Context) (*locker.Client, error) {
+	return open(ctx, g.url(), locker.WithPrefix(g.prefix))
 }
 
 // random matches the random part that nearly all names of the conformance suite have.

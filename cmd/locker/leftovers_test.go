@@ -1,6 +1,7 @@
 package main
 
 import (
+	"database/sql"
 	"fmt"
 	"os"
 	"regexp"
@@ -15,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 )
@@ -32,6 +34,17 @@ func TestCheck_leavesNothing(t *testing.T) {
 		"PostgreSQL": func(t *testing.T) (string, func() string) {
 			s := testserver.Postgres(t)
 			return s.URL(), func() string { return inPostgres(t, s.URL()) }
+		},
+		"MariaDB": func(t *testing.T) (string, func() string) {
+			testwait.OnlyNightly(t, "make test has no MariaDB")
+			s := testserver.MariaDB(t)
+			db, err := sql.Open("mysql", "root@tcp("+s.Addr()+")/locker")
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = db.Close() })
+			return s.URL(), func() (counts string) {
+				require.NoError(t, db.QueryRowContext(t.Context(), "SELECT count(*) FROM information_schema.tables").Scan(&counts))
+				return counts
+			}
 		},
 		"Redlock": func(t *testing.T) (string, func() string) {
 			testwait.OnlyNightly(t, "Redis is the same with one server")
@@ -96,12 +109,31 @@ func TestCheck_leavesNothing(t *testing.T) {
 	}
 }
 
-// inPostgres counts tables, routines, and rows.
-func inPostgres(t *testing.T, url string) (counts string) {
+// Whoever may make no table uses that of others, and is told what stays.
+func TestCheck_whereNoTableMayBeMade(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t)
+	c, err := locker.Open(t.Context(), s.URL())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	require.NoError(t, c.Mutex("x").TryLock(t.Context()))
+	inPostgres(t, s.URL(), "CREATE ROLE app LOGIN; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO app")
+	before := inPostgres(t, s.URL())
+	r := checked(t, 0, "--run", "^a held lock is not granted", strings.Replace(s.URL(), "postgres@", "app@", 1))
+	assert.Contains(t, r.Left, "rows of the locks stay in the table")
+	assert.Equal(t, before, inPostgres(t, s.URL()))
+}
+
+// inPostgres runs statements, and then counts tables and routines.
+func inPostgres(t *testing.T, url string, statements ...string) (counts string) {
 	t.Helper()
 	c, err := pgx.Connect(t.Context(), url)
 	require.NoError(t, err)
 	defer func() { _ = c.Close(t.Context()) }()
+	for _, statement := range statements {
+		_, err := c.Exec(t.Context(), statement)
+		require.NoError(t, err)
+	}
 	require.NoError(t, c.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace) || ' ' ||
 		(SELECT count(*) FROM pg_proc WHERE pronamespace = 'public'::regnamespace)`).Scan(&counts))
 	return counts

@@ -34,6 +34,31 @@ func TestAsk_isInterruptedWhileItJoinsTheQueue(t *testing.T) {
 	require.ErrorIs(t, err, driver.ErrHeld)
 }
 
+// A take whose reply was lost is granted by the next Ask, from when that is sent.
+func TestAsk_afterATakeWhoseReplyWasLost(t *testing.T) {
+	db := &database{row: row{token: 5}}
+	var extended int
+	db.exec = func(_ context.Context, statement string, args []sqldriver.NamedValue) (int64, error) {
+		switch {
+		case strings.Contains(statement, "owner = ?\n"): // take
+			db.row = row{token: 6, owner: string(args[3].Value.([]byte)), until: 1 << 40}
+			return 0, io.ErrUnexpectedEOF
+		case strings.Contains(statement, "SET until"):
+			extended++
+			return 1, nil
+		}
+		return 0, nil
+	}
+	c := db.claim(t)
+	_, err := c.Ask(t.Context())
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	_, err = c.Ask(t.Context())
+	require.NoError(t, err)
+	assert.EqualValues(t, 6, c.Token())
+	assert.Positive(t, c.Validity())
+	assert.Equal(t, 1, extended)
+}
+
 // A server of a cluster may not have heard yet of the token that another has told. A take that was
 // sent with that token may arrive still.
 func TestRelease_afterALookAtAServerThatIsBehind(t *testing.T) {

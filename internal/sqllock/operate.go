@@ -2,6 +2,7 @@ package sqllock
 
 import (
 	"context"
+	"database/sql"
 	"encoding/hex"
 	"time"
 
@@ -72,4 +73,12 @@ func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.Sta
 	default:
 		return &driver.HeldError{Holder: now.Holder}
 	}
+}
+
+// Drop drops the tables, and with them all locks. cmd/locker has tables of its own.
+func (d *Driver) Drop(ctx context.Context) error {
+	return d.run(ctx, d.pools.Keep, false, func(ctx context.Context, c *sql.Conn) error {
+		_, err := c.ExecContext(ctx, d.Fill("DROP TABLE IF EXISTS {waiters}, {locks}"))
+		return err
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	mrand "math/rand/v2"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -27,7 +28,9 @@ type sweeper struct {
 	made    atomic.Int64 // rows, since the last sweep
 	due     atomic.Int64 // nanoseconds since epoch
 	running atomic.Bool
-	from    []byte
+
+	mu   sync.Mutex
+	from []byte // the key after which the next sweep begins
 }
 
 var epoch = time.Now()
@@ -60,6 +63,8 @@ func (d *Driver) sweepIfDue() {
 // with the empty key keeps the largest of their tokens, from before they are deleted. It also
 // deletes the rows of waiters that have died.
 func (d *Driver) Sweep(ctx context.Context, idleFor time.Duration) error {
+	d.sweeper.mu.Lock() // tests sweep, too
+	defer d.sweeper.mu.Unlock()
 	type lock struct {
 		key   []byte
 		token int64
