@@ -78,6 +78,20 @@ func TestRelease_thatIsSentAgainSucceedsUntilAnotherReleases(t *testing.T) {
 	require.ErrorIs(t, l.Release(t.Context()), locker.ErrLost)
 }
 
+// A renewal was under way when its hold was released. Then the server loses the table. The renewal
+// reclaims nothing: the lock is another's.
+func TestExtend_afterTheReleaseAndTheLossOfTheTable(t *testing.T) {
+	pool := newPool(t)
+	d := newDriver(t, pool, "")
+	l := acquire(t, d, "name")
+	require.NoError(t, l.Release(t.Context()))
+	next := acquire(t, d, "name")
+	_, err := pool.Exec(t.Context(), "TRUNCATE locker_locks")
+	require.NoError(t, err)
+	require.ErrorIs(t, l.Extend(t.Context(), time.Minute), locker.ErrLost)
+	require.NoError(t, next.Extend(t.Context(), time.Minute))
+}
+
 func TestTable_isLost(t *testing.T) {
 	pool := newPool(t)
 	d := newDriver(t, pool, "")

@@ -75,6 +75,85 @@ func TestRelease_beforeItsTakeArrives(t *testing.T) {
 	}
 }
 
+// A Driver that has not seen a lock asks with the version of new rows, which may be higher than
+// that of the lock's row. The row gets there by releases of others. The late request takes nothing.
+func TestRelease_beforeATakeOfAHigherVersionArrives(t *testing.T) {
+	d := newTestDriver(t)
+	req := driver.Request{Name: "name", TTL: time.Minute}
+	first, err := claims.Take(t.Context(), d, req)
+	require.NoError(t, err)
+	require.NoError(t, first.Release(t.Context()))
+	now, _ := d.eras.current(req.TTL)
+	releaseInDoubt := func(with sent) *claim {
+		c := d.Claim(req).(*claim)
+		c.known, c.doubtful = true, &with
+		require.ErrorIs(t, c.Release(t.Context()), driver.ErrLost)
+		return c
+	}
+	higher := sent{now.number, now.version + 1}
+	late := releaseInDoubt(higher)
+	releaseInDoubt(sent{now.number, now.version})
+	a, err := late.askOnce(t.Context(), higher)
+	require.NoError(t, err)
+	assert.EqualValues(t, isStale, a.state)
+}
+
+// Two requests of a claim were not answered. The release has to stop the one of the higher version.
+func TestAsk_remembersTheHighestVersionInDoubt(t *testing.T) {
+	d := newTestDriver(t)
+	req := driver.Request{Name: "name", TTL: time.Minute}
+	first, err := claims.Take(t.Context(), d, req)
+	require.NoError(t, err)
+	require.NoError(t, first.Release(t.Context()))
+	now, _ := d.eras.current(req.TTL)
+	for _, before := range []*sent{nil, {now.number, now.version + 1}, {now.number - 1, now.version + 1}} {
+		tx, err := d.pool.Begin(t.Context())
+		require.NoError(t, err)
+		_, err = tx.Exec(t.Context(), "SELECT FROM locker_locks WHERE key <> '' FOR UPDATE")
+		require.NoError(t, err)
+		c := d.Claim(req).(*claim)
+		c.doubtful = before
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		_, err = c.ask(ctx)
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NoError(t, tx.Rollback(t.Context()))
+		want := sent{now.number, now.version}
+		if before != nil && before.era == now.number {
+			want = *before
+		}
+		require.NotNil(t, c.doubtful)
+		assert.Equal(t, want, *c.doubtful)
+	}
+}
+
+// The grace has begun, and a take of another was given up without an answer: its release has made
+// the row. The holder of before gives the lock back all the same.
+func TestRelease_inTheGraceAfterARowWasMade(t *testing.T) {
+	d := newTestDriver(t)
+	req := driver.Request{Name: "name", TTL: time.Minute}
+	holder, err := claims.Take(t.Context(), d, req)
+	require.NoError(t, err)
+	require.NoError(t, d.exec(t.Context(), "TRUNCATE locker_locks"))
+	now, err := d.confirm(t.Context(), era{number: holder.(*claim).hold.Load().era}, req.TTL)
+	require.NoError(t, err)
+	late := d.Claim(req).(*claim)
+	late.known, late.doubtful = true, &sent{now.number, now.version}
+	require.ErrorIs(t, late.Release(t.Context()), driver.ErrLost)
+	require.Equal(t, 2, rowsOf(t, d), "one is that of the era")
+	require.NoError(t, holder.Release(t.Context()))
+}
+
+// A renewal that waits for its turn extends a hold, and grants none.
+func TestExtendInTurn_ofAHoldThatHasExpired(t *testing.T) {
+	d := newTestDriver(t)
+	l, err := claims.Take(t.Context(), d, driver.Request{Name: "name", TTL: time.Minute})
+	require.NoError(t, err)
+	require.NoError(t, d.exec(t.Context(), "UPDATE locker_locks SET expires_at = clock_timestamp() WHERE key <> ''"))
+	now, _ := d.eras.current(time.Minute)
+	require.ErrorIs(t, l.(*claim).extendInTurn(t.Context(), now, time.Minute), driver.ErrLost)
+}
+
 // A request arrives after its claim was granted the lock by another, and lost it. It leaves no
 // place in the queue.
 func TestRelease_afterARequestThatArrivesLate(t *testing.T) {

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -112,4 +113,30 @@ func script(t testing.TB, url, statements string) {
 	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
 	_, err = conn.PgConn().Exec(t.Context(), statements).ReadAll()
 	require.NoError(t, err)
+}
+
+// stillHeld waits until all of them must have been renewed, and fails if one was lost meanwhile.
+func stillHeld(t *testing.T, ttl time.Duration, ms ...*locker.Mutex) {
+	t.Helper()
+	time.Sleep(2 * ttl)
+	for i, m := range ms {
+		require.NotZero(t, m.FencingToken(), "hold %d is lost", i)
+	}
+}
+
+func held(t *testing.T, c *locker.Client, n int) (ms []*locker.Mutex) {
+	t.Helper()
+	for i := range n {
+		m := c.Mutex(fmt.Sprint("hold", i))
+		require.NoError(t, m.Lock(t.Context()))
+		ms = append(ms, m)
+	}
+	return ms
+}
+
+func unlock(t *testing.T, ms ...*locker.Mutex) {
+	t.Helper()
+	for _, m := range ms {
+		require.NoError(t, m.Unlock(t.Context()))
+	}
 }

@@ -207,8 +207,8 @@ func (e *explorer) serve(w *world, m message) message {
 		if ours {
 			row.expires = 0
 		}
-		if m.doubt && row.there && row.era == m.era && row.version == m.version && !e.keepVersion {
-			row.version++
+		if m.doubt && row.there && row.era == m.era && !e.keepVersion {
+			row.version = max(row.version, m.version+1)
 		}
 		if m.doubt && !row.there && s.era == m.era && !e.noPlaceholder { // not free before the grace is over
 			*row = modelRow{there: true, era: s.era, version: s.base + 1, token: s.floor, expires: s.graceEnd}

@@ -21,6 +21,10 @@ import (
 	"github.com/go-locker/locker/postgres"
 )
 
+// lazyFlush has a crash lose what was committed in the last seconds, unless its transaction has asked
+// for more.
+var lazyFlush = testserver.PostgresSettings("synchronous_commit=off", "wal_writer_delay=10s")
+
 // The server loses its unlogged tables. Holds go on with their tokens, nobody else gets in, and a
 // name that was free is granted after the grace.
 func TestHolds_surviveTheLossOfTheTable(t *testing.T) {
@@ -29,7 +33,7 @@ func TestHolds_surviveTheLossOfTheTable(t *testing.T) {
 	for name, start := range map[string]func(t *testing.T) (url string, lose func()){
 		"kill -9": func(t *testing.T) (string, func()) {
 			t.Helper()
-			s := testserver.Postgres(t)
+			s := testserver.Postgres(t, lazyFlush)
 			return s.URL(), func() {
 				s.Kill()
 				s.Restart()
@@ -221,7 +225,7 @@ func releaseBeforeTheLoss(t *testing.T, reclaims bool) {
 // before the first has heard of it. The first reclaims nothing.
 func TestForceRelease_beforeTheLoss(t *testing.T) {
 	t.Parallel()
-	s := testserver.Postgres(t)
+	s := testserver.Postgres(t, lazyFlush)
 	c, other := openURL(t, s.URL(), locker.WithTTL(time.Minute)), openURL(t, s.URL(), locker.WithTTL(time.Minute))
 	ms := held(t, c, 2)
 	var next []*locker.Mutex

@@ -287,7 +287,7 @@ END $locker$;
 -- release ends the hold of in_owner, or its wait, and hands the lock over to the first of those who wait: then
 -- next is that one. It returns whether in_owner held the lock, or has released it last; NULL if the name has
 -- no row. If a take was not answered, in_version is that with which it was sent, else -1: a request that
--- arrives later finds that the version has moved on.
+-- arrives later finds that the version has moved on. A take may be sent with a higher version than the row has.
 CREATE OR REPLACE FUNCTION public.locker_locks_release_v1(in_key bytea, in_owner bytea, in_waits boolean, in_era bigint, in_version bigint, in_name bytea,
 	OUT ours boolean, OUT version bigint, OUT next bytea, OUT token bigint, OUT era bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET lock_timeout = '500ms' AS $locker$
@@ -315,8 +315,8 @@ BEGIN
 	END IF;
 	version := l.version;
 	era := l.era;
-	IF l.version = in_version AND l.era = in_era OR current_setting('transaction_isolation') <> 'read committed' THEN
-		UPDATE public.locker_locks AS t SET version = t.version + CASE WHEN t.version = in_version AND t.era = in_era THEN 1 ELSE 0 END
+	IF l.version <= in_version AND l.era = in_era OR current_setting('transaction_isolation') <> 'read committed' THEN
+		UPDATE public.locker_locks AS t SET version = CASE WHEN t.era = in_era THEN greatest(t.version, in_version + 1) ELSE t.version END
 			WHERE t.key = in_key RETURNING t.version INTO version;
 	END IF;
 	was := l.owner;

@@ -60,6 +60,12 @@ func TestSweep_deletesWhatNobodyUses(t *testing.T) {
 	exec("UPDATE locker_locks SET token = token + 3600 * 1000000::bigint WHERE name = 'name8'")
 	d.idle, d.sweeper.from = 100*time.Millisecond, []byte{}
 	time.Sleep(1500 * time.Millisecond)
+	exec("UPDATE locker_locks SET expires_at = clock_timestamp() + interval '1 minute' WHERE key = ''")
+	n, err := d.sweep(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, n, "in the grace")
+	exec("UPDATE locker_locks SET expires_at = clock_timestamp() - interval '1 minute' WHERE key = ''")
+	d.sweeper.from = []byte{}
 	deleted := int64(0)
 	for range 4 { // each looks at a part of the table, and the last two go through it once more
 		n, err := d.sweep(t.Context())
