@@ -27,6 +27,9 @@ func TestSender_aRequestEndsWithItsContext(t *testing.T) {
 		"in time": {func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return context.WithTimeout(ctx, 3*time.Second)
 		}, 3 * time.Second},
+		"soon": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, unwatched/2)
+		}, unwatched / 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -49,6 +52,20 @@ func TestSender_aRequestEndsWithItsContext(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A take that is not answered is given up after half of its TTL, also without the end of a context.
+func TestSender_aTakeEndsInItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGated()
+		d := NewDriver(g)
+		began := time.Now()
+		_, err := claims.Take(t.Context(), d, driver.Request{Name: "x", TTL: 6 * time.Second})
+		require.ErrorIs(t, err, errNoAnswer)
+		assert.Equal(t, 3*time.Second+moment, time.Since(began))
+		close(g.gate)
+		require.NoError(t, d.Close(noClient))
+	})
 }
 
 // A client library that ignores contexts may still be asking. Nothing more is sent until that has
