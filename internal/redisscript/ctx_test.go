@@ -2,6 +2,7 @@ package redisscript
 
 import (
 	"context"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/interrupt"
 	"github.com/go-locker/locker/internal/test/claims"
 )
 
@@ -64,6 +66,33 @@ func TestSender_aTakeEndsInItsTime(t *testing.T) {
 		require.ErrorIs(t, err, errNoAnswer)
 		assert.Equal(t, 3*time.Second+moment, time.Since(began))
 		close(g.gate)
+		require.NoError(t, d.Close(noClient))
+	})
+}
+
+// punctual is a client library that gives up each request at its deadline.
+type punctual struct {
+	puppet
+
+	conns interrupt.Conns
+}
+
+func (p *punctual) Conns() *interrupt.Conns { return &p.conns }
+
+func (*punctual) Run(ctx context.Context, _ []Call, replies []Reply) {
+	until, _ := ctx.Deadline()
+	time.Sleep(time.Until(until))
+	for i := range replies {
+		replies[i].Err = os.ErrDeadlineExceeded
+	}
+}
+
+// The client library is the first to see that the time of a request is over.
+func TestSender_aClientLibrarysTimeoutIsThatOfTheRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := NewDriver(&punctual{})
+		_, err := claims.Take(t.Context(), d, driver.Request{Name: "x", TTL: moment})
+		require.ErrorIs(t, err, errNoAnswer)
 		require.NoError(t, d.Close(noClient))
 	})
 }

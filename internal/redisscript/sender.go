@@ -45,12 +45,12 @@ type sender struct {
 	era      int32       // ends when that is overdue, and a request waits
 	overtime *time.Timer // ends it; armed while a request waits
 
-	conns      *interrupt.Conns // nil if requests cannot be interrupted
-	lone, seen *lone            // the one under way, and the one that there was when look looked
-	look       *time.Timer
-	looking    bool                         // look is armed
-	done       chan struct{}                // of an earlier lone, for the next
-	late       map[*interrupt.Late]struct{} // of those that were interrupted
+	conns   *interrupt.Conns // nil if requests cannot be interrupted
+	lone    *lone            // the one under way
+	look    *time.Timer
+	looking bool                         // look is armed
+	done    chan struct{}                // of an earlier lone, for the next
+	late    map[*interrupt.Late]struct{} // of those that were interrupted
 }
 
 func newSender(r Runner) *sender {
