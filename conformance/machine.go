@@ -1,6 +1,9 @@
 package conformance
 
-import "time"
+import (
+	"sync"
+	"time"
+)
 
 const (
 	machineTick = 10 * time.Millisecond
@@ -54,3 +57,49 @@ func (l lateness) paused() bool { return l.longest > longPause }
 
 // overloaded reports whether the machine was too slow all the time. That excuses what looks slow, and hides nothing.
 func (l lateness) overloaded() bool { return float64(l.late) > tooLate*float64(l.took) }
+
+// beats is how many short times make the limit of a call. If the machine does not run this process
+// for a while, whatever is called stands still too, and one beat alone passes.
+const beats = 20
+
+// heart counts the beats of one call, and tells if it has not ended after all of them.
+type heart struct {
+	beat time.Duration
+	tell func()
+
+	mu    sync.Mutex
+	left  int // 0: the call has ended, or was told of
+	timer *time.Timer
+}
+
+// watchdog calls tell after this process has run for limit, unless it is stopped before.
+func watchdog(limit time.Duration, tell func()) *heart {
+	h := &heart{beat: limit / beats, tell: tell, left: beats}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.timer = time.AfterFunc(h.beat, h.next)
+	return h
+}
+
+// next is called when a beat is over, however late.
+func (h *heart) next() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch h.left {
+	case 0:
+	case 1:
+		h.left = 0
+		h.tell()
+	default:
+		h.left--
+		h.timer.Reset(h.beat)
+	}
+}
+
+// stop ends the watch: tell is not called any more.
+func (h *heart) stop() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.left = 0
+	h.timer.Stop()
+}

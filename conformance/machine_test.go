@@ -1,7 +1,9 @@
 package conformance
 
 import (
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -41,4 +43,35 @@ func TestWatchMachine(t *testing.T) {
 	l := stop()
 	assert.Greater(t, l.took, 50*time.Millisecond)
 	assert.LessOrEqual(t, l.longest, l.took)
+}
+
+func TestWatchdog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told atomic.Int32
+		watchdog(time.Minute, func() { told.Add(1) })
+		time.Sleep(time.Minute - 1)
+		synctest.Wait()
+		assert.Zero(t, told.Load())
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		assert.EqualValues(t, 1, told.Load(), "once")
+
+		stopped := watchdog(time.Minute, func() { t.Error("the call has ended") })
+		time.Sleep(time.Minute / 2)
+		stopped.stop()
+		stopped.next() // it was due already
+		time.Sleep(time.Hour)
+	})
+}
+
+// A process that stands still, for however long, finds one timer due when it goes on.
+func TestWatchdog_aPauseIsOneBeat(t *testing.T) {
+	told := false
+	w := watchdog(beats*time.Hour, func() { told = true })
+	for range beats - 1 {
+		w.next()
+	}
+	assert.False(t, told)
+	w.next()
+	assert.True(t, told)
 }

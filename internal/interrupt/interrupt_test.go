@@ -108,7 +108,9 @@ func TestInterrupt_endsTheWaitForTheReplyAlone(t *testing.T) {
 	w := begin(t, &conns)
 	asks.exchange(hello)
 	asks.write(ask)
-	others.write("*1\r\n$4\r\nping\r\n")
+	others.exchange(hello)
+	others.exchange("*1\r\n$4\r\nping\r\n")
+	others.write("*2\r\n$7\r\ncluster\r\n$5\r\nslots\r\n") // which is no set-up any more
 	read, other := asks.reading(), others.reading()
 	w.Interrupt()
 	require.ErrorIs(t, await(t, read), os.ErrDeadlineExceeded)

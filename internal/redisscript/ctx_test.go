@@ -2,6 +2,7 @@ package redisscript
 
 import (
 	"context"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/interrupt"
 	"github.com/go-locker/locker/internal/test/claims"
 )
 
@@ -27,6 +29,9 @@ func TestSender_aRequestEndsWithItsContext(t *testing.T) {
 		"in time": {func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return context.WithTimeout(ctx, 3*time.Second)
 		}, 3 * time.Second},
+		"soon": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, unwatched/2)
+		}, unwatched / 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -49,6 +54,47 @@ func TestSender_aRequestEndsWithItsContext(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A take that is not answered is given up after half of its TTL, also without the end of a context.
+func TestSender_aTakeEndsInItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGated()
+		d := NewDriver(g)
+		began := time.Now()
+		_, err := claims.Take(t.Context(), d, driver.Request{Name: "x", TTL: 6 * time.Second})
+		require.ErrorIs(t, err, errNoAnswer)
+		assert.Equal(t, 3*time.Second+moment, time.Since(began))
+		close(g.gate)
+		require.NoError(t, d.Close(noClient))
+	})
+}
+
+// punctual is a client library that gives up each request at its deadline.
+type punctual struct {
+	puppet
+
+	conns interrupt.Conns
+}
+
+func (p *punctual) Conns() *interrupt.Conns { return &p.conns }
+
+func (*punctual) Run(ctx context.Context, _ []Call, replies []Reply) {
+	until, _ := ctx.Deadline()
+	time.Sleep(time.Until(until))
+	for i := range replies {
+		replies[i].Err = os.ErrDeadlineExceeded
+	}
+}
+
+// The client library is the first to see that the time of a request is over.
+func TestSender_aClientLibrarysTimeoutIsThatOfTheRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := NewDriver(&punctual{})
+		_, err := claims.Take(t.Context(), d, driver.Request{Name: "x", TTL: moment})
+		require.ErrorIs(t, err, errNoAnswer)
+		require.NoError(t, d.Close(noClient))
+	})
 }
 
 // A client library that ignores contexts may still be asking. Nothing more is sent until that has

@@ -135,10 +135,9 @@ func (s *sender) awaitLate(late *interrupt.Late, r *request, until time.Time) {
 func (s *sender) lookAtLone() {
 	s.mu.Lock()
 	l := s.lone
-	if s.looking = !s.closed && (l != nil && l != s.seen || time.Since(s.latest) < 2*moment); s.looking {
+	if s.looking = !s.closed && time.Since(s.latest) < 2*moment; s.looking {
 		s.look.Reset(moment)
 	}
-	s.seen = l
 	s.mu.Unlock()
 	if l != nil {
 		l.interruptAtEnd()

@@ -19,7 +19,7 @@ const (
 	maxBatches  = 2                     // under way; later requests go with the next
 	maxCalls    = 128                   // in a batch of several requests
 	overdue     = 20 * time.Millisecond // after which batches that are under way do not keep others from being sent
-	unwatched   = overdue / 2           // for which nobody looks whether a request's context was cancelled
+	unwatched   = overdue / 2           // for which nobody looks whether a request's context has ended
 	moment      = time.Millisecond      // for what was given up to end
 	idleWorkers = 64                    // where each request goes by itself
 	longest     = time.Minute           // that a request which is about no hold may take
@@ -45,12 +45,12 @@ type sender struct {
 	era      int32       // ends when that is overdue, and a request waits
 	overtime *time.Timer // ends it; armed while a request waits
 
-	conns      *interrupt.Conns // nil if requests cannot be interrupted
-	lone, seen *lone            // the one under way, and the one that there was when look looked
-	look       *time.Timer
-	looking    bool                         // look is armed
-	done       chan struct{}                // of an earlier lone, for the next
-	late       map[*interrupt.Late]struct{} // of those that were interrupted
+	conns   *interrupt.Conns // nil if requests cannot be interrupted
+	lone    *lone            // the one under way
+	look    *time.Timer
+	looking bool                         // look is armed
+	done    chan struct{}                // of an earlier lone, for the next
+	late    map[*interrupt.Late]struct{} // of those that were interrupted
 }
 
 func newSender(r Runner) *sender {
@@ -141,7 +141,7 @@ func (s *sender) send(ctx context.Context, timeout time.Duration, r *request) (r
 		return Reply{Err: driver.ErrClosed}, false
 	}
 	// The Done of a context costs more than all else here, and most requests are answered before it
-	// matters. Its deadline is known without.
+	// matters. Its own deadline, which the core sets, is known without; that of the caller is not.
 	r.timer.Reset(first)
 	select {
 	case <-r.done:

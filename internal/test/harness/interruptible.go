@@ -26,14 +26,15 @@ import (
 // library, which has something to say to the server first, waits for a reply for a minute.
 func RedisInterruptible(t *testing.T, client func(t testing.TB, addr string, dial interrupt.Dialer, opts ...locker.Option) *locker.Client) {
 	for name, test := range map[string]func(*testing.T, *interruptible){
-		"the caller sends its request":                        callerSends,
-		"Lock returns when its context ends, connected":       func(t *testing.T, i *interruptible) { i.warm(); returnsAtEnd(t, i) },
-		"Lock returns when its context ends, connecting":      returnsAtEnd,
-		"Lock returns when its context ends, dialling":        returnsAtEndOfDial,
-		"a take that arrives late is released":                lateTake,
-		"Close ends what is under way":                        closeEnds,
-		"a server that has lost its scripts is silent":        silentWithoutScripts,
-		"what is interrupted again and again leaves no other": interruptedAtAnyMoment,
+		"the caller sends its request":                         callerSends,
+		"Lock returns when its context ends, connected":        func(t *testing.T, i *interruptible) { i.warm(); returnsAtEnd(t, i) },
+		"Lock returns when its context ends, connecting":       returnsAtEnd,
+		"Lock returns when its context ends, dialling":         returnsAtEndOfDial,
+		"a take that arrives late is released":                 lateTake,
+		"Close ends what is under way":                         closeEnds,
+		"a server that has lost its scripts is silent":         silentWithoutScripts,
+		"the server closes the connection right after a reply": closedAfterReply,
+		"what is interrupted again and again leaves no other":  interruptedAtAnyMoment,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -169,6 +170,22 @@ func (i *interruptible) scriptsRun() (n int) {
 		n += of
 	}
 	return n
+}
+
+// The next request is written on a connection that is closed: it is not carried out, and made again
+// on another one. A release that is made again knows that it may have been carried out.
+func closedAfterReply(t *testing.T, i *interruptible) {
+	i.warm()
+	m := i.Mutex("x")
+	for range 10 {
+		before := i.scriptsRun()
+		i.server.Do("CLIENT", "KILL", "TYPE", "normal")
+		require.NoError(t, m.Lock(t.Context()))
+		i.server.Do("CLIENT", "KILL", "TYPE", "normal")
+		require.NoError(t, m.Unlock(t.Context()))
+		assert.Equal(t, before+2, i.scriptsRun(), "one take, one release")
+		wantPair(t, i.other) // it is free
+	}
 }
 
 // The server is silent, and nothing that was asked of it is waited for.
