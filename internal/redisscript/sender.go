@@ -19,7 +19,7 @@ const (
 	maxBatches  = 2                     // under way; later requests go with the next
 	maxCalls    = 128                   // in a batch of several requests
 	overdue     = 20 * time.Millisecond // after which batches that are under way do not keep others from being sent
-	unwatched   = overdue / 2           // for which nobody looks whether a request's context has ended
+	unwatched   = overdue / 2           // for which nobody looks whether a request's context has ended; see lookAtLone
 	moment      = time.Millisecond      // for what was given up to end
 	idleWorkers = 64                    // where each request goes by itself
 	longest     = time.Minute           // that a request which is about no hold may take

@@ -59,6 +59,8 @@ var All = append(slices.Clip(Waiting),
 	contend.Library{Name: "locker-redigo", Module: lockerModule, Settings: "redigo, a pool of as many connections", TTL: TTL, Open: openRedigo},
 	contend.Library{Name: Floor, Module: goRedisModule, Settings: "EVALSHA of SET NX PX, and of GET and DEL", TTL: TTL, Open: openBare(false)},
 	contend.Library{Name: PipeFloor, Module: goRedisModule, Settings: "the same through its AutoPipeline", TTL: TTL, Open: openBare(true)},
+	contend.Library{Name: "locker-scripts", Module: goRedisModule, Settings: "EVALSHA of locker's scripts, and nothing else of it", TTL: TTL, Open: openScripts(false)},
+	contend.Library{Name: "locker-scripts-autopipeline", Module: goRedisModule, Settings: "the same through its AutoPipeline", TTL: TTL, Open: openScripts(true)},
 )
 
 // Renews are those that renew what they hold, and how many locks they are made to hold at most: rueidislock has goroutines
@@ -142,17 +144,25 @@ var (
 	give = goredis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
 )
 
+// scripterOf closes rdb if it fails.
+func scripterOf(rdb *goredis.Client, pipelined bool) (goredis.Scripter, error) {
+	if !pipelined {
+		return rdb, nil
+	}
+	pipe, err := rdb.AutoPipeline()
+	if err != nil {
+		return nil, errors.Join(err, rdb.Close())
+	}
+	return pipe, nil
+}
+
 // openBare is no lock: what it takes is taken only if nobody else wants it.
 func openBare(pipelined bool) func([]string, *wire.Tally, time.Duration) (*contend.Client, error) {
 	return func(addrs []string, sent *wire.Tally, ttl time.Duration) (*contend.Client, error) {
 		rdb := newGoRedis(addrs[0], sent)
-		var to goredis.Scripter = rdb
-		if pipelined {
-			pipe, err := rdb.AutoPipeline()
-			if err != nil {
-				return nil, errors.Join(err, rdb.Close())
-			}
-			to = pipe
+		to, err := scripterOf(rdb, pipelined)
+		if err != nil {
+			return nil, err
 		}
 		return &contend.Client{
 			Waiter: func(name string) contend.LockFunc {
