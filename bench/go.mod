@@ -9,7 +9,7 @@ replace github.com/go-locker/locker/kubernetes => ../kubernetes
 replace github.com/go-locker/locker/postgres => ../postgres
 
 require (
-	github.com/bsm/redislock v0.9.4
+	github.com/bsm/redislock v0.10.0
 	github.com/go-locker/locker v0.0.0-00010101000000-000000000000
 	github.com/go-locker/locker/postgres v0.0.0-00010101000000-000000000000
 	github.com/go-redsync/redsync/v4 v4.18.1
