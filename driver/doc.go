@@ -18,7 +18,8 @@
 //	Claim      for each Lock and TryLock, and once more for a Lock whose grant came too late to be
 //	           used.
 //	Ask        by TryLock, until it is answered. By Lock, until it returns nil: again when Wake was
-//	           called, and after the time that the last answer named, by default 10 ms to 250 ms.
+//	           called, and after the time that the last answer named, or if that was 0, 10 ms to
+//	           250 ms by default.
 //	Extend     by renewal, TTL/3 after the request that granted or extended the lease was sent, and
 //	           by an application.
 //	ExtendAll  in place of Extend, if the leases of several holds are due at once.
