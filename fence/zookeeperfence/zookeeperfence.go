@@ -97,7 +97,7 @@ func Write(ctx context.Context, conn *zk.Conn, tokenNode string, token uint64, o
 func checkOps(tokenNode string, ops []any) error {
 	for _, op := range ops {
 		if set, ok := op.(*zk.SetDataRequest); ok && set.Path == tokenNode {
-			return fmt.Errorf("zookeeperfence: %q: it is set by an operation: the token has to have a node of its own", tokenNode)
+			return fmt.Errorf("zookeeperfence: %q: one of the operations sets this node: the token needs a node of its own", tokenNode)
 		}
 	}
 	return nil
