@@ -10,15 +10,16 @@ import (
 	"github.com/go-locker/locker"
 )
 
-// Faults are what the suite may do to the backend, each optional. Scenarios that need a missing one are
-// skipped, and say so. A fault returns a function that undoes it. The suite calls that once, also if the
-// scenario has failed, and at the latest when the Cleanup functions of t run. Faults are called from
-// goroutines other than the test's.
+// Faults are what the suite may do to the backend, each optional. Scenarios that need a missing one
+// are skipped, and say so. A fault returns a function that undoes it. The suite calls that once,
+// also if the scenario has failed, and at the latest when the Cleanup functions of t run. Faults
+// are called from goroutines other than the test's.
 //
-// The suite checks that each fault acts, in a scenario of its own and where it is used. A fault may begin to act up to a second
-// after it has returned, in a random history a tenth of a second. If a fault does nothing, the scenario fails with a message
-// about the fault, not about the Locker. MoveClock is not checked, because a lock may use no clock. FailOver is checked
-// only with Through, which tells the suite where the servers are.
+// The suite checks that each fault acts, in a scenario of its own and where it is used. A fault may
+// begin to act up to a second after it has returned, in a random history a tenth of a second. If a
+// fault does nothing, the scenario fails with a message about the fault, not about the Locker.
+// MoveClock is not checked, because a lock may use no clock. FailOver is checked only with Through,
+// which tells the suite where the servers are.
 type Faults struct {
 	// StopServer stops the backend (SIGSTOP): it keeps and accepts connections, but answers
 	// nothing until resume is called. Its clock goes on.

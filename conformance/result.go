@@ -29,8 +29,8 @@ const (
 // failed reports whether a test fails. One that has decided nothing does.
 func (o Outcome) failed() bool { return o == Broken || o == Undecided || o == Stale }
 
-// Result is the outcome of a scenario for one Locker. Run appends each as a line of JSON to the file that the flag
-// -conformance.results names.
+// Result is the outcome of a scenario for one Locker. Run appends each as a line of JSON to the
+// file that the flag -conformance.results names.
 type Result struct {
 	Test       string           `json:"test"` // the one that called Run
 	Scenario   string           `json:"scenario"`
@@ -94,7 +94,8 @@ func saysNothing(seen error) bool {
 	return idle || errors.Is(seen, errInDoubt)
 }
 
-// String returns the result for a reader of test output. It is empty if the promise was kept in each trial.
+// String returns the result for a reader of test output. It is empty if the promise was kept in
+// each trial.
 func (r Result) String() string {
 	switch r.Outcome {
 	case Kept:

@@ -60,8 +60,8 @@ func (e *StaleError) Error() string {
 // Is reports whether target is ErrStale.
 func (e *StaleError) Is(target error) bool { return target == ErrStale }
 
-// Check applies the rule: it returns nil if a resource that has seen no token above newest may accept token, else a
-// [*StaleError]. For a resource that has seen no token, newest is 0.
+// Check applies the rule: it returns nil if a resource that has seen no token above newest may
+// accept token, else a [*StaleError]. For a resource that has seen no token, newest is 0.
 //
 // On its own it protects nothing, for the check has to be one step with the write: see [Guard].
 func Check(resource string, token, newest uint64) error {

@@ -56,8 +56,8 @@
 // the hold is as old as its TTL; it is as old as the longer of these says:
 //
 //   - The observer's own clock, from when it first saw the Lease so. This is client-go's rule. It
-//     needs no other clock. But a program that looks once, as TryLock does, never sees a hold expire
-//     that way, and who comes late waits for a TTL.
+//     needs no other clock. But a program that looks once, as TryLock does, never sees a hold
+//     expire that way, and who comes late waits for a TTL.
 //   - The API servers' clocks: the Date of the answer, less the time at which an API server stored
 //     the Lease (in managedFields), less a second for rounding, and less a margin of 10 s, or of
 //     one TTL if that is less.

@@ -1,15 +1,18 @@
-// Package otel has a [locker.Observer] that makes OpenTelemetry spans and metrics of what a Client does:
+// Package otel has a [locker.Observer] that makes OpenTelemetry spans and metrics of what a Client
+// does:
 //
 //	client, err := locker.Open(ctx, url, locker.WithObserver(otel.NewObserver()))
 //
-// It needs the API of OpenTelemetry alone, and uses the providers that the application has set (go.opentelemetry.io/otel,
-// SetTracerProvider and SetMeterProvider, also later) unless it is given others.
+// It needs the API of OpenTelemetry alone, and uses the providers that the application has set
+// (go.opentelemetry.io/otel, SetTracerProvider and SetMeterProvider, also later) unless it is given
+// others.
 //
 // # Spans
 //
-// Each call is a span of kind internal, a child of that of its context: lock, trylock, unlock and extend. (Acquire is a lock,
-// and Do a lock and an unlock, with what it runs between the two and not below either.) The spans of an instrumented
-// client library are children of these, those of an unlock's further tries too.
+// Each call is a span of kind internal, a child of that of its context: lock, trylock, unlock and
+// extend. (Acquire is a lock, and Do a lock and an unlock, with what it runs between the two and
+// not below either.) The spans of an instrumented client library are children of these, those of an
+// unlock's further tries too.
 //
 //	locker.operation.name      lock, trylock, unlock or extend
 //	locker.lock.name           of the lock, without the prefix
@@ -22,8 +25,8 @@
 //
 // A call that fails has the status Error. That a trylock finds the lock held is no failure.
 //
-// Automatic renewals, and the cleaning up after a call that was given up, are nobody's request: they have no span, and what a
-// client library makes of them is a trace of its own.
+// Automatic renewals, and the cleaning up after a call that was given up, are nobody's request:
+// they have no span, and what a client library makes of them is a trace of its own.
 //
 // # Metrics
 //
@@ -38,8 +41,9 @@
 //	locker.wait.active         {call}  calls of lock that wait now
 //	locker.renewal.lag         s       how long after it was due a renewal was sent: error.type
 //
-// The end_cause of a hold is unlocked, abandoned (by its holder, to expire), expired (not extended in time), revoked (the backend said so) or closed (with the Client).
-// Names of locks are as many as there are orders to lock, and in no metric. [WithLabel] maps them to what there are few of,
+// The end_cause of a hold is unlocked, abandoned (by its holder, to expire), expired (not extended
+// in time), revoked (the backend said so) or closed (with the Client). Names of locks are as many
+// as there are orders to lock, and in no metric. [WithLabel] maps them to what there are few of,
 // and [WithAttributes] adds what is the same for all of a Client's: which backend it is, say.
 package otel
 
@@ -84,15 +88,16 @@ func WithMeterProvider(p metric.MeterProvider) Option {
 	return func(o *observer) { o.meters = p }
 }
 
-// WithAttributes adds attributes to every span and metric. Several WithAttributes add up; where a key comes twice the last
-// value counts, and before any the package's own, where it has that key itself.
+// WithAttributes adds attributes to every span and metric. Several WithAttributes add up; where a
+// key comes twice the last value counts, and before any the package's own, where it has that key
+// itself.
 func WithAttributes(attrs ...attribute.KeyValue) Option {
 	return func(o *observer) { o.attrs = append(o.attrs, attrs...) }
 }
 
-// WithLabel adds an attribute to every span and metric that label makes of the name of the lock: "orders" of
-// "orders/42". There is a series of metrics for each label, so let there be few. The empty label is left out. label has to be
-// quick, and is called by several goroutines at once.
+// WithLabel adds an attribute to every span and metric that label makes of the name of the lock:
+// "orders" of "orders/42". There is a series of metrics for each label, so let there be few. The
+// empty label is left out. label has to be quick, and is called by several goroutines at once.
 func WithLabel(label func(name string) string) Option {
 	return func(o *observer) { o.label = label }
 }

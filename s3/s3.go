@@ -17,9 +17,9 @@
 // text, so an ETag never comes back: a write that asks for an ETag acts on the state that its
 // sender has read, or not at all.
 //
-//   - Take: read the object; if there is none, write with If-None-Match: *. If it is released or has
-//     expired, write with If-Match: its ETag. The token is one more than the last, or the store's
-//     clock in microseconds if that is more.
+//   - Take: read the object; if there is none, write with If-None-Match: *. If it is released or
+//     has expired, write with If-Match: its ETag. The token is one more than the last, or the
+//     store's clock in microseconds if that is more.
 //   - Extend: write with If-Match: the ETag of the hold's latest write.
 //   - Release: the same, and the text says so. The object stays, for its token.
 //

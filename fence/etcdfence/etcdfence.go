@@ -55,8 +55,9 @@ import (
 // alone. A holder that reads before it writes raises the token first: then no earlier holder can
 // change what it has read.
 //
-// Neither tokenKey nor any other key may be written twice in one transaction, and a server takes 128 operations unless
-// it is configured otherwise, of which one is for the token. The user needs the right to read and write tokenKey.
+// Neither tokenKey nor any other key may be written twice in one transaction, and a server takes
+// 128 operations unless it is configured otherwise, of which one is for the token. The user needs
+// the right to read and write tokenKey.
 //
 // After an error that is no refusal of the server, such as a lost connection, the write may have
 // been made. It may also be made later, even after the next write of the same holder: a token

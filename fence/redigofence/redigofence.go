@@ -1,4 +1,5 @@
-// Package redigofence refuses writes to Redis, or Valkey, whose fencing token is stale, through gomodule/redigo.
+// Package redigofence refuses writes to Redis, or Valkey, whose fencing token is stale, through
+// gomodule/redigo.
 //
 //	err := redigofence.Set(ctx, pool, "orders/42", m.FencingToken(), "paid", 0)
 //

@@ -1,5 +1,5 @@
-// Package redisfence refuses writes to Redis, or Valkey, whose fencing token is stale, through go-redis v9. Package
-// redigofence does the same through redigo; the two may be mixed.
+// Package redisfence refuses writes to Redis, or Valkey, whose fencing token is stale, through
+// go-redis v9. Package redigofence does the same through redigo; the two may be mixed.
 //
 //	err := redisfence.Set(ctx, rdb, "orders/42", m.FencingToken(), "paid", 0)
 //

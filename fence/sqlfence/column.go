@@ -12,8 +12,8 @@ import (
 	"github.com/go-locker/locker/fence"
 )
 
-// ErrNoRow means that a statement wrote nothing although the token is not stale: the row is not there, or does not meet
-// another condition of the statement.
+// ErrNoRow means that a statement wrote nothing although the token is not stale: the row is not
+// there, or does not meet another condition of the statement.
 var ErrNoRow = errors.New("no row was written, and the token is not the reason")
 
 // Exec runs a statement that writes one row if the row's token allows, and keeps the token in it:
@@ -91,8 +91,8 @@ func isToken(arg any, token uint64) bool {
 	return err == nil && value == int64(token)
 }
 
-// Column says where the rows of a table keep their tokens, so that [Column.Exec] can find out why a statement wrote
-// nothing. The names are used unquoted.
+// Column says where the rows of a table keep their tokens, so that [Column.Exec] can find out why a
+// statement wrote nothing. The names are used unquoted.
 type Column struct {
 	Dialect Dialect
 	Table   string // or schema.table

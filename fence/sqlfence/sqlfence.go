@@ -1,17 +1,19 @@
-// Package sqlfence lets a SQL database refuse writes whose fencing token is stale, over database/sql.
-// There are two ways, for PostgreSQL, MySQL and MariaDB, and SQLite:
+// Package sqlfence lets a SQL database refuse writes whose fencing token is stale, over
+// database/sql. There are two ways, for PostgreSQL, MySQL and MariaDB, and SQLite:
 //
-//   - [Exec] and [Column]: the row that is written has a column for the newest token, and the statement that
-//     writes it has the token as a condition. One statement, one round trip.
-//   - [Table]: a table has the newest token of each resource, and [Table.Admit] checks and raises it in
-//     the transaction of the writes. For more than one row, and for tables that cannot get a column.
+//   - [Exec] and [Column]: the row that is written has a column for the newest token, and the
+//     statement that writes it has the token as a condition. One statement, one round trip.
+//   - [Table]: a table has the newest token of each resource, and [Table.Admit] checks and raises
+//     it in the transaction of the writes. For more than one row, and for tables that cannot get a
+//     column.
 //
 // [Guard] uses such a table for a resource that is not in the database.
 //
 // Examples that run, and the tests on real servers, are in fence/sqltest of the repository. That is
 // a module of its own, so that this one has no database driver in its go.mod.
 //
-// Tokens are kept as BIGINT, so that the largest is 2^63-1; a larger one is refused before anything is sent.
+// Tokens are kept as BIGINT, so that the largest is 2^63-1; a larger one is refused before anything
+// is sent.
 //
 // # Isolation levels
 //
@@ -49,9 +51,10 @@
 //   - waits means that the newer write waited for the older one to commit, and came after it.
 //     SQLite waits for as long as busy_timeout allows, here 0, and then fails with 5 (SQLITE_BUSY).
 //
-// At SERIALIZABLE and at PostgreSQL's REPEATABLE READ the error may come with any statement, and with Commit. MariaDB
-// and PostgreSQL may find a deadlock (1213, 40P01) at any level. In SQLite begin a transaction that reads first with BEGIN
-// IMMEDIATE, or 517 (SQLITE_BUSY_SNAPSHOT) comes whatever busy_timeout says.
+// At SERIALIZABLE and at PostgreSQL's REPEATABLE READ the error may come with any statement, and
+// with Commit. MariaDB and PostgreSQL may find a deadlock (1213, 40P01) at any level. In SQLite
+// begin a transaction that reads first with BEGIN IMMEDIATE, or 517 (SQLITE_BUSY_SNAPSHOT) comes
+// whatever busy_timeout says.
 //
 // # Lost replies
 //

@@ -13,7 +13,8 @@ import (
 // MaxResource is how many bytes the name of a resource in a [Table] may have.
 const MaxResource = 1024
 
-// Table is a guard table: a row for each resource, with the largest token that it has seen. Its name is used unquoted.
+// Table is a guard table: a row for each resource, with the largest token that it has seen. Its
+// name is used unquoted.
 //
 // Do not delete a row while a holder with an earlier token may still be at work: without its row,
 // the resource accepts any token.
@@ -28,8 +29,8 @@ func (t Table) check() error {
 	return cmp.Or(t.Dialect.check(), checkName(tableName, "table", t.name()))
 }
 
-// Create creates the table unless it is there, by the statement of [Table.DDL]. Several programs may do so at once. In
-// MySQL that commits a transaction under way.
+// Create creates the table unless it is there, by the statement of [Table.DDL]. Several programs
+// may do so at once. In MySQL that commits a transaction under way.
 func (t Table) Create(ctx context.Context, db Querier) error {
 	ddl, err := t.DDL()
 	if err != nil {
@@ -41,7 +42,8 @@ func (t Table) Create(ctx context.Context, db Querier) error {
 	return nil
 }
 
-// DDL returns the statement that creates the table unless it is there, for those who have a tool for that.
+// DDL returns the statement that creates the table unless it is there, for those who have a tool
+// for that.
 func (t Table) DDL() (string, error) {
 	if err := t.check(); err != nil {
 		return "", err
@@ -62,9 +64,9 @@ END $$`, t.name()), nil
 	}
 }
 
-// Admit lets the transaction tx go on if token is at least as large as every token that the table has seen for
-// resource, and not 0; else it returns a [*fence.StaleError]. Until tx ends, no other transaction gets
-// past its own Admit for the resource: it waits, and then sees what tx has left.
+// Admit lets the transaction tx go on if token is at least as large as every token that the table
+// has seen for resource, and not 0; else it returns a [*fence.StaleError]. Until tx ends, no other
+// transaction gets past its own Admit for the resource: it waits, and then sees what tx has left.
 //
 // Call Admit before everything else in the transaction. Above all, call it before reads: a snapshot
 // that is taken before Admit may miss what other transactions wrote while Admit waited. After any

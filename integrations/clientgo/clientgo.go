@@ -11,15 +11,15 @@
 //
 // What is different from a Lease:
 //
-//   - The lock's TTL is the LeaseDuration of the leader. The backend decides when it is over, and not
-//     each candidate for itself: a candidate that has just started need not wait for a
+//   - The lock's TTL is the LeaseDuration of the leader. The backend decides when it is over, and
+//     not each candidate for itself: a candidate that has just started need not wait for a
 //     LeaseDuration to find out that nobody leads.
 //   - A leader whose hold was lost does not lead again in the same run: another may have led in
 //     between. client-go would go on without a word to its callbacks.
 //   - A release ends the leader's own hold alone. That of a Lease also ends the term of another who
 //     has taken over meanwhile.
-//   - There is a fencing token, and a hold that ends when it is lost: see [Lock.Hold]. client-go tells
-//     OnStoppedLeading only after RenewDeadline.
+//   - There is a fencing token, and a hold that ends when it is lost: see [Lock.Hold]. client-go
+//     tells OnStoppedLeading only after RenewDeadline.
 //
 // Candidates ask every RetryPeriod, as always.
 package clientgo

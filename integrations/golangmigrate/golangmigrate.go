@@ -19,8 +19,8 @@
 // or was done before. Exceptions:
 //
 //   - A migration with a COMMIT of its own: what follows the COMMIT is not checked.
-//   - A migration that cannot run in a transaction, as CREATE INDEX CONCURRENTLY. Its first line has
-//     to be [NoTransaction]. The token is checked right before it, and it may run twice.
+//   - A migration that cannot run in a transaction, as CREATE INDEX CONCURRENTLY. Its first line
+//     has to be [NoTransaction]. The token is checked right before it, and it may run twice.
 //   - The settings x-multi-statement and x-no-tx-wrap of the drivers, which are not to be used.
 //   - Drop, which checks by the clock alone.
 //
