@@ -21,18 +21,18 @@
 //
 // # What it is worth
 //
-// As package redis: one holder on one server whose clock nobody sets and which evicts no keys;
-// after a failover, or a restart without the data, two may hold. When the later one then has the
-// larger token, what is stored, and for how long, are the same, too.
+// The same as package redis. There is one holder, on one server whose clock nobody sets and which
+// evicts no keys. After a failover, or a restart without the data, two may hold. See package redis
+// for when the later one has the larger token, and for what is stored and how long.
 //
 // # Time-outs
 //
 // Lock, Unlock and Extend return when their context ends, also while they wait for a connection of
-// the pool, and during a Dial or a TestOnBorrow that knows no context. A pool that is exhausted and
-// does not Wait is an error at once. A pool of one connection is enough: waiters listen on a
-// connection of their own, dialled as the pool would. A connection that no request waits for is
-// closed. If the server has closed a connection, it is replaced, and the request sent again.
-// [Interruptible] makes a pool faster.
+// the pool, and during a Dial or a TestOnBorrow that knows no context. If the pool is exhausted and
+// does not Wait, they return an error at once. A pool of one connection is enough: waiters listen
+// on a connection of their own, which is dialled as the pool dials. A connection whose request
+// nobody waits for any more is closed. If the server has closed a connection, it is replaced, and
+// the request sent again. [Interruptible] makes a pool faster.
 package redigo
 
 import (
@@ -124,6 +124,6 @@ func (d *Driver) Close() error {
 	})
 }
 
-// Address is the server's host:port if the Driver was made by Open for one server, else empty: a
-// pool does not tell.
+// Address returns the server's host:port if the Driver was made by Open for one server. Otherwise
+// it is empty, because a pool does not tell its address.
 func (d *Driver) Address() string { return d.addr }
