@@ -56,10 +56,10 @@ type Harness struct {
 	// Faults are what the suite may do to the backend.
 	Faults Faults
 
-	// Grace: after a fault that loses what the servers knew, the backend keeps every name that was
-	// free from everybody until the longest TTL in use has passed, so that holders can claim theirs
-	// again. The suite then waits for that long. It wants that any other backend grants a free
-	// name at once.
+	// Grace says that after a fault that loses the servers' data, the backend grants no name that
+	// was free until the longest TTL in use has passed, so that holders can claim their names
+	// again. The suite then waits for that long. It expects any other backend to grant a free name
+	// at once.
 	Grace bool
 
 	// Promises are the guarantees of the backend. A promise that not every lock makes, such as an
@@ -73,8 +73,8 @@ type Harness struct {
 	// that the list stays true.
 	Deviations map[string]string
 
-	// Sometimes lists, like Deviations, what the backend breaks now and then, though the scenario
-	// is Deterministic for others: that it was kept is no failure.
+	// Sometimes lists, like Deviations, the promises that the backend breaks now and then, although
+	// the scenario is Deterministic for others. It is no failure if such a promise is kept.
 	Sometimes map[string]string
 
 	operations *atomic.Int64 // counts calls of Lockers
@@ -132,8 +132,8 @@ func IsSkip(err error) bool {
 // Run tests the Locker of h with every scenario, each as a subtest. A failure names the promise
 // that was broken, and what was seen. Scenarios that wait run side by side, on names of their own,
 // whatever -parallel says. Those that disturb the servers run one after the other, at the end.
-// Several Runs may go on at once. One scenario counts goroutines: it waits until it is alone among
-// the Runs, and other tests should not be parallel to them. A test calls Parallel, if at all, after
+// Several Runs may go on at once. One scenario counts goroutines. It waits until no other Run is at
+// work, and other tests should not be parallel to a Run. If a test calls Parallel, it does so after
 // it has started its servers.
 func Run(t *testing.T, h Harness) {
 	t.Helper()

@@ -29,10 +29,10 @@
 // After one trial in doubt there are up to five. The promise is kept if one of them sees nothing,
 // and the result says in how many: "kept, in 3 of 5 trials". The flag -conformance.doubts=N
 // tolerates N trials in doubt and no more. If you know that your lock is never slow and loses no
-// hold before its time, set it to 0. By default any number below all is tolerated, because those
-// two are no breach. A trial in which this machine paused or was overloaded does not count against
-// the Locker, unless each trial is in doubt; if every one was such a trial there are more than
-// five, for half a minute or so.
+// hold before its time, set it to 0. By default any number below all is tolerated, because slowness
+// and an early loss are no breach. A trial in which this machine paused or was overloaded does not
+// count against the Locker, unless every trial is in doubt. If every trial was of this kind, more
+// than five are made, for about half a minute.
 //
 // Locks are held for real time: at a backend whose TTL may be 300 ms the suite takes ten seconds
 // without faults and a minute and a half with all of them, and longer in proportion at others.

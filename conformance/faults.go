@@ -32,18 +32,18 @@ type Faults struct {
 	// WipeServer is KillServer, but the data are lost.
 	WipeServer func(t TB) (restart func())
 
-	// FailOver prepares a failover to the server that knows least: one that, from now on, learns
-	// only what the backend makes sure that it knows before it answers. fail then ends, by a
-	// crash, the server that decides now, has that other one take its place as the backend's own
-	// means would, and returns when the backend answers again. The Cleanup functions of t mend
-	// what is left.
+	// FailOver prepares a failover to the server that knows least. From now on, this server learns
+	// only what the backend waits for before it answers a request. fail then crashes the server
+	// that decides now, lets the other server take its place in the way of the backend's own
+	// failover, and returns when the backend answers again. The Cleanup functions of t mend what is
+	// left.
 	//
 	// For a quorum of servers that know nothing of each other it is the crash of one that has
 	// granted the lock, which comes back without its data.
 	FailOver func(t TB) (fail func())
 
-	// MoveClock moves the wall clock of the backend's servers by d, which may be negative, and
-	// nobody else's. back takes the move back.
+	// MoveClock moves the wall clock of the backend's servers by d, which may be negative, and no
+	// other clock. back undoes the move.
 	MoveClock func(t TB, d time.Duration) (back func())
 
 	// Revoke ends the present hold of name, without its holder, as an operator or the backend

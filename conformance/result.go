@@ -19,9 +19,9 @@ type Outcome string
 const (
 	Kept      Outcome = "kept"      // the promise was kept
 	Broken    Outcome = "broken"    // the promise was broken
-	Undecided Outcome = "undecided" // what was seen says nothing of the Locker: too little happened in each trial, for one
+	Undecided Outcome = "undecided" // nothing can be said of the Locker: in each trial too little happened, for example
 	Known     Outcome = "known"     // broken, as the Harness's Deviations say
-	Unseen    Outcome = "unseen"    // a deviation of luck that was not seen this time
+	Unseen    Outcome = "unseen"    // a deviation that needs luck, and was not seen this time
 	Stale     Outcome = "stale"     // a deviation that should have been seen, and was not
 	Skipped   Outcome = "skipped"   // the Harness, or the Locker, lacks what the scenario needs
 )

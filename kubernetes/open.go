@@ -51,7 +51,7 @@ func loading(u *driver.URL) (*clientcmd.ClientConfigLoadingRules, *clientcmd.Con
 	case u.User != nil:
 		return nil, nil, errors.New("kubernetes:// takes no user: a kubeconfig, or the service account of a pod, has who asks")
 	case strings.Trim(u.Path, "/") != "":
-		return nil, nil, fmt.Errorf("path %q: kubernetes:// takes none; there is the parameter namespace", u.Path)
+		return nil, nil, fmt.Errorf("path %q: kubernetes:// takes no path; for a namespace use the parameter namespace", u.Path)
 	case len(u.Hosts) > 1:
 		return nil, nil, errors.New("kubernetes:// takes one host: the address before all API servers")
 	case len(u.Hosts) == 1:

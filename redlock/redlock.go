@@ -110,7 +110,7 @@ func (d *Driver) add(n driver.Driver) error {
 	for i, other := range d.nodes {
 		same := reflect.TypeOf(p).Comparable() && other.Node == p
 		if same || addr != "" && strings.EqualFold(addr, other.name) {
-			return fmt.Errorf("nodes %d and %d are the same, %s: a majority of one server is none", i+1, number, cmp.Or(addr, "one Driver"))
+			return fmt.Errorf("nodes %d and %d are the same, %s: each node has to be a server of its own", i+1, number, cmp.Or(addr, "one Driver"))
 		}
 	}
 	d.nodes = append(d.nodes, &node{Node: p, name: cmp.Or(addr, fmt.Sprintf("node %d", number))})

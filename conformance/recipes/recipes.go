@@ -27,8 +27,8 @@ import (
 // Harness tells the suite how to make a Client of the backend.
 type Harness struct {
 	// Client makes a Client as a process of its own would have it, with connections of its own, and
-	// closes it in a Cleanup function of t. It passes on opts, which have a TTL. Several goroutines
-	// call it at the same time.
+	// closes it in a Cleanup function of t. The Client has the options opts, which include a TTL.
+	// Several goroutines call it at the same time.
 	Client func(t testing.TB, opts ...locker.Option) *locker.Client
 
 	// TTL is the shortest that the backend honours. Scenarios ask for multiples of it, too.

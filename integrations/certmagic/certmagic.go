@@ -1,26 +1,28 @@
-// Package certmagic has certmagic obtain each certificate once, under the locks of a
-// [locker.Client], whatever its storage is.
+// Package certmagic makes certmagic obtain each certificate once, under the locks of a
+// [locker.Client], whatever certmagic's storage is.
 //
 // certmagic's Locker cannot say that a lock was lost while it was held. Lock returns no context,
-// and the error of Unlock is only logged. The one question is RenewLockLease, which certmagic asks
-// before each attempt in the background (ManageAsync, ObtainCertAsync, RenewCertAsync). After a
-// loss this package takes the lock anew there: it waits until nobody else issues. Then certmagic
-// finds the other's certificate in the storage, and issues none, unless a renewal is forced. An
-// error ends the attempt before it issues. The next one, a minute or more later, asks again.
+// and the error of Unlock is only logged. The only call that can tell of a loss is RenewLockLease,
+// which certmagic makes before each attempt in the background (ManageAsync, ObtainCertAsync,
+// RenewCertAsync). If the lock was lost, RenewLockLease takes it anew: it waits until no other
+// process issues. Then certmagic finds the other's certificate in the storage, and issues none,
+// unless a renewal is forced. If RenewLockLease fails, the attempt ends before it issues. The next
+// attempt, a minute or more later, calls it again.
 //
 //	storage := locks.New(&certmagic.FileStorage{Path: "/shared/certificates"}, client)
 //	magic := certmagic.New(cache, certmagic.Config{Storage: storage})
 //
-// A loss while the authority is asked stops nothing. A pause of the process for longer than the TTL
-// is one. Its certificate is stored, and so is that of the next holder: both are valid, and one is
-// wasted. The three files of a certificate are stored one after another, so that two processes that
-// store at the same time may leave a key that does not fit. Attempts in the foreground (ManageSync,
-// ObtainCertSync) and the periodic renewal ask nothing: they make one attempt, soon after Lock.
+// A loss during a request to the certificate authority stops nothing. (A pause of the process for
+// longer than the TTL is such a loss.) The certificate is stored, and so is that of the next
+// holder: both are valid, and one is wasted. The three files of a certificate are stored one after
+// another, so that two processes that store at the same time may leave a key that does not fit.
+// Attempts in the foreground (ManageSync, ObtainCertSync) and the periodic renewal do not call
+// RenewLockLease: they make one attempt, soon after Lock.
 //
-// Let all programs that share a storage take their locks here. Before, stop those that take the
-// storage's own: the two do not exclude each other. Give the locks a prefix of their own
-// ([locker.WithPrefix]), one for each storage, because their names are those of certificates. Leave
-// renewal on.
+// All programs that share a storage must use this package. Before the first one uses it, stop all
+// programs that take the storage's own locks: the two kinds of locks do not exclude each other.
+// Give the locks a prefix of their own ([locker.WithPrefix]), one for each storage, because their
+// names are those of certificates. Leave renewal on.
 package certmagic
 
 import (
@@ -36,9 +38,9 @@ import (
 )
 
 // Storage is another storage with the locks of a Client. Make one with [New]. It has Lock, TryLock,
-// Unlock and RenewLockLease, whether or not the other has them, and never calls the other's.
-// Everything else of a certmagic.Storage, and String for logs, is the other's. Reach what more it
-// can do by the field Storage; certmagic asks for nothing more.
+// Unlock and RenewLockLease, whether or not the other has them, and never calls the other's. All
+// other methods of a certmagic.Storage, and String for logs, are those of the other storage. If the
+// other storage can do more, use it by the field Storage; certmagic itself needs no more.
 type Storage struct {
 	certmagic.Storage
 
@@ -52,8 +54,8 @@ var _ interface {
 	fmt.Stringer
 } = (*Storage)(nil)
 
-// New returns s with the locks of c. It makes no request. The Client is still the caller's to
-// close, when certmagic has ended.
+// New returns s with the locks of c. It makes no request. The caller closes the Client, after
+// certmagic has ended.
 func New(s certmagic.Storage, c *locker.Client) *Storage {
 	return &Storage{Storage: s, locks: keyed.New(c)}
 }
@@ -101,7 +103,7 @@ func (s *Storage) RenewLockLease(ctx context.Context, name string, _ time.Durati
 	return err
 }
 
-// String returns that of the other storage, or its type.
+// String returns the String of the other storage, or its type.
 func (s *Storage) String() string {
 	if other, ok := s.Storage.(fmt.Stringer); ok {
 		return other.String()

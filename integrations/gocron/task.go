@@ -18,10 +18,10 @@ import (
 // Each of its jobs needs [cron.WithName], and a scheduler or a job that has this Locker. Otherwise
 // f is never called, and onError is told why.
 //
-// Two runs never share a lock. The locks of a job are given to its runs in the order of their
-// grants, which is each its own, unless a run was delayed between the grant and its begin until the
-// lock was lost and given to another run of the same scheduler. Then both may fail, and neither
-// runs under a lock that it does not hold.
+// Two runs never share a lock. The runs of a job get its locks in the order of the grants. So each
+// run gets its own lock, with one exception: a run was delayed between its grant and its start
+// until its lock was lost, and another run of the same scheduler was granted a lock. Then both may
+// fail, and neither runs under a lock that it does not hold.
 func (l *Locker) Task(f func(ctx context.Context, token uint64) error) cron.Task {
 	return cron.NewTask((&task{l, f}).run)
 }

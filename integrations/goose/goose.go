@@ -1,12 +1,11 @@
 // Package goose lets one of many programs run the migrations of github.com/pressly/goose/v3, under
 // a lock of any backend.
 //
-// Goose's interfaces for locks (lock.Locker, lock.SessionLocker) have no word for a lock that is
-// lost. With a [Lock] alone, a holder that was paused past its TTL goes on when it wakes, and a
-// migration may be applied twice. Goose's Store has that word: it records a version in the
-// transaction of its migration. So the Store of [NewStore] checks the fencing token there: the
-// migration of a holder that has lost the lock is refused, and rolled back. And the context of
-// [Context] ends with the loss.
+// Goose's interfaces for locks (lock.Locker, lock.SessionLocker) cannot tell that a lock was lost.
+// With a [Lock] alone, a holder that was paused past its TTL goes on when it wakes, and a migration
+// may be applied twice. But goose's Store records a version in the transaction of its migration. So
+// the Store of [NewStore] checks the fencing token there: the migration of a holder that has lost
+// the lock is refused, and rolled back. The context of [Context] ends when the lock is lost.
 //
 //	import lockergoose "github.com/go-locker/locker/integrations/goose" // beside goose itself
 //
@@ -25,18 +24,19 @@
 // backend. Then
 //
 //   - a migration in a transaction is applied once, and undone once. A new holder shows its token
-//     to the database before it reads which versions are there. From then on the database refuses
-//     earlier holders. If one is about to commit, the new holder waits for that.
+//     to the database before it reads which versions are applied. From then on the database refuses
+//     earlier holders. If an earlier holder is about to commit, the new holder waits for the
+//     commit.
 //   - a migration without a transaction (NO TRANSACTION, goose.GoFunc.RunDB, goose.WithIsolateDDL)
-//     may be run by two holders, also at the same time, and has to bear that. It is recorded once:
-//     a holder that has lost the lock cannot record it, and goose stops there. With [Context] such
-//     a holder sends no further statement from the moment when it can see its loss.
+//     may be run by two holders, even at the same time. It must allow for that. It is recorded
+//     once: a holder that has lost the lock cannot record it, and goose stops there. With [Context]
+//     such a holder sends no further statement from the moment when it can see its loss.
 //
-// A paused holder may have an open transaction. Until that ends, the new holder waits at its rows
-// and tables; in SQLite it fails when busy_timeout has passed.
+// A paused holder may have an open transaction. Until the transaction ends, the new holder waits
+// for its rows and tables. In SQLite the new holder fails when busy_timeout has passed.
 //
-// goose.WithDisableVersioning uses no Store: nothing is checked. Other databases have [New] and
-// [Context], and no fence. In MySQL each statement that changes a table commits, so that there
+// goose.WithDisableVersioning uses no Store: nothing is checked. For other databases there are
+// [New] and [Context], and no fence. In MySQL each statement that changes a table commits, so there
 // would be nothing to roll back.
 //
 // The database keeps the newest token in the table fencing_tokens, which the Store creates, under
@@ -55,9 +55,9 @@ import (
 	"github.com/go-locker/locker"
 )
 
-// Lock is a lock for goose.WithLocker, or goose.WithSessionLocker; it is the same for both, for it
-// uses no connection to the database. It tells nobody of a loss but the caller of Up, at the end:
-// the error then matches [locker.ErrLost].
+// Lock is a lock for goose.WithLocker, or goose.WithSessionLocker; it is the same for both, because
+// it uses no connection to the database. Only the caller of Up learns of a loss, at the end: the
+// error then matches [locker.ErrLost].
 type Lock struct{ mutex *locker.Mutex }
 
 var (
