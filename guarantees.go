@@ -39,7 +39,7 @@ const (
 	LevelYes         = driver.LevelYes         // promised
 )
 
-// Promise is a backend's word on one guarantee.
+// Promise says how firmly a backend promises one guarantee.
 //
 //	type Promise struct {
 //		Level     Level

@@ -31,8 +31,8 @@ type State = driver.State
 // Participant holds a lock, or waits for it.
 //
 //	type Participant struct {
-//		ID       string // what the backend knows this attempt to hold by; empty: it has none
-//		Metadata string // what WithMetadata said, where the backend keeps it
+//		ID       string // by which the backend knows this attempt; empty: it has none
+//		Metadata string // the text of WithMetadata, if the backend keeps it
 //	}
 type Participant = driver.Participant
 
@@ -79,7 +79,7 @@ type HeldError = driver.HeldError
 
 // List returns the names of the locks that are held and begin with prefix, without the Client's own
 // prefix and in no order. If prefix is "", List returns the names of all locks that are held by
-// Clients with the same prefix option. It does not contend: it changes nothing at the backend, and
+// Clients with the same [WithPrefix]. It does not contend: it changes nothing at the backend, and
 // nobody there notices.
 //
 // Names come in pages, and a page is asked for when it is needed, so that a loop that ends early

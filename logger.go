@@ -14,7 +14,7 @@ import (
 //
 //	WARN  lock lost              it expired, or the backend said that it had ended; by Close: INFO
 //	WARN  lock not renewed       a renewal failed; the next ones to fail in a row are not logged
-//	INFO  lock renewed again     one succeeded after that
+//	INFO  lock renewed again     a renewal succeeded after that
 //	INFO  lock released late     a release failed at first: others could not take the lock until now
 //	WARN  lock not released      no release succeeded; the lock lasts until it expires
 //	INFO  wall clock ahead       the machine may have been frozen: holds are renewed at once

@@ -146,9 +146,10 @@ func WithMetadata(metadata string) MutexOption {
 
 const defaultPrefix = "locker"
 
-// WithPrefix sets what the names of this Client begin with at the backend, so that applications
-// can share one. The default is "locker", and the empty string means the default. Clients of
-// different prefixes never contend, whatever their names. One that is not UTF-8 is an error.
+// WithPrefix sets what the names of this Client begin with at the backend, so that several
+// applications can share a backend. The default is "locker", and the empty string means the
+// default. Clients of different prefixes never contend, whatever their names. A prefix that is not
+// UTF-8 is an error.
 func WithPrefix(prefix string) Option {
 	return clientOption(func(c *config) error {
 		if prefix == "" {

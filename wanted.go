@@ -23,8 +23,8 @@ const looksPerTTL = 10
 // hold looks every tenth of the TTL, as [Client.Inspect] does. A backend that promises no order of
 // waiters has no queue to look at, so only a Lock of the same Mutex closes the channel.
 //
-// The watch ends when somebody waits, or with the hold. It takes a goroutine. A hold for which
-// nobody calls Wanted pays nothing.
+// The hold watches for waiters until somebody waits, or until its end. This takes a goroutine. A
+// hold for which nobody calls Wanted pays nothing.
 func (h *Hold) Wanted() <-chan struct{} {
 	h.mu.Lock()
 	asked := h.wanted != nil

@@ -1,7 +1,7 @@
 // Package filefence replaces files under a fencing token, which is kept beside them.
 //
 // [Write] is os.WriteFile with a token, and [Read] shows the token before it reads. Beside
-// config.json are then
+// config.json there are then
 //
 //	config.json.fence       the newest token that the file has seen, a decimal number on a line
 //	config.json.fence.lock  empty; locked during a write, by flock or what the system has in its place

@@ -12,18 +12,19 @@ import (
 )
 
 // Handler returns a handler that lets a request through to next unless its token is stale. The
-// package says how it answers otherwise. Safe methods pass unseen: next must not write on a GET.
+// package documentation says how it answers otherwise. Safe methods pass unseen: next must not
+// write on a GET.
 //
 // A resource is what one lock protects; only tokens of the same resource are compared. The function
 // resource returns the resource that a request writes. If it is nil, the resource is the path of
 // the URL, unescaped and cleaned by [path.Clean]: /a/b, /a/./b, //a/b, /a%2Fb and /a/b/ are one
 // resource, whatever the host and the query. next gets the URL as it was sent. Requests that write
 // one thing must have one resource, or the fence keeps two tokens for it. If /A is /a, or a path
-// has other names, as by a symbolic link, pass a function of your own. A Handler belongs behind
-// what changes the path, as [http.StripPrefix] does: /files/../x without its prefix would be /x.
-// For the same reason all servers of a resource have to share one guard: a [fence.Memory] serves
-// one process, and a Dir of filefence one machine. If several machines write the resource, the
-// check belongs into the database that they share.
+// has other names, as by a symbolic link, pass a function of your own. Put a Handler behind
+// handlers that change the path, such as [http.StripPrefix]: /files/../x without its prefix would
+// be /x. For the same reason all servers of a resource have to share one guard: a [fence.Memory]
+// serves one process, and a Dir of filefence one machine. If several machines write the resource,
+// the check belongs into the database that they share.
 //
 // All of next's ServeHTTP runs within one Write of the [fence.Guard]. A request with a larger token
 // waits until next has returned, for as long as its own context allows. It waits even if the client

@@ -22,7 +22,7 @@
 //	400  not one number        type …/fence/httpfence#malformed-token
 //	412  a stale token, or 0   type …/fence/httpfence#stale-token, members token and newest: strings of digits
 //	503  fence.ErrUnknown      type …/fence/httpfence#unknown-tokens, of the guard
-//	503  another failure       type about:blank, of the guard
+//	503  the guard has failed  type about:blank
 //
 // The URLs of the types lead to the README beside this file.
 //

@@ -19,10 +19,10 @@ import (
 // is lost, the state is not known, and a repetition may be refused because the first write was
 // done. [fence.Mark] says what all this gives, and what it does not.
 //
-// The tag has to come with the answer to the write that marks: one that a later GET or HEAD brings
-// may be of another's state. And if tags are made from the content alone, as in S3, the mark has to
-// be in the content. IfMatch returns an error for a response that is no success, or has no entity
-// tag, or only a weak one, which does not tell all states apart.
+// The tag has to come with the answer to the write that marks: the tag that a later GET or HEAD
+// returns may be that of another's state. And if tags are made from the content alone, as in S3,
+// the mark has to be in the content. IfMatch returns an error for a response that is no success, or
+// has no entity tag, or only a weak one, which does not tell all states apart.
 func IfMatch(write *http.Request, marked *http.Response) error {
 	if marked.StatusCode < 200 || marked.StatusCode > 299 {
 		return fmt.Errorf("httpfence: nothing was marked: %s", marked.Status)

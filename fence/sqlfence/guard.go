@@ -23,13 +23,13 @@ import (
 // and MariaDB, MariaDB's idle_transaction_timeout and idle_write_transaction_timeout, and those of
 // a proxy in between.
 type Guard struct {
-	DB    *sql.DB // of whose connections each Write has one at a time
-	Table Table   // that was created
+	DB    *sql.DB // each Write takes one of its connections
+	Table Table   // which has to exist, see Table.Create
 }
 
 var _ fence.Guard = Guard{}
 
-// Write implements [fence.Guard]. Besides ctx the database limits how long it waits for another
+// Write implements [fence.Guard]. Besides ctx, the database limits how long Write waits for another
 // Write: by innodb_lock_wait_timeout in MySQL, lock_timeout in PostgreSQL, busy_timeout in SQLite.
 // In SQLite all Writes for other resources wait, too, and so does everything else that writes into
 // the same database. So the function write must not write into that database.

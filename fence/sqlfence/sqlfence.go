@@ -85,7 +85,7 @@ type Execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-// Dialect is whose SQL it is.
+// Dialect is the kind of SQL that a database understands.
 type Dialect int
 
 // The databases whose SQL is known.

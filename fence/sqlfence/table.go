@@ -42,8 +42,8 @@ func (t Table) Create(ctx context.Context, db Querier) error {
 	return nil
 }
 
-// DDL returns the statement that creates the table unless it is there, for those who have a tool
-// for that.
+// DDL returns the statement that creates the table unless it is there, for programs that create
+// their tables with a tool.
 func (t Table) DDL() (string, error) {
 	if err := t.check(); err != nil {
 		return "", err

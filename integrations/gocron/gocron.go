@@ -14,8 +14,8 @@
 //     which lock it has. A Locker finds the lock of a run by the context that gocron passes to both
 //     Lock and the run.
 //   - Unlock gets the job's context, which has ended when the scheduler shuts down, and gocron
-//     drops its error. A Locker releases all the same, and tells the function that NewLocker was
-//     given.
+//     drops the error of Unlock. A Locker releases all the same, and passes the error to the
+//     function that [NewLocker] was given.
 //   - The lock's name is the job's name, by default that of its function, which is the same for all
 //     functions that Task made. Without [cron.WithName] such a job is refused.
 //
