@@ -46,8 +46,8 @@ type Faults struct {
 	// other clock. back undoes the move.
 	MoveClock func(t TB, d time.Duration) (back func())
 
-	// Revoke ends the present hold of name, without its holder, as an operator or the backend
-	// can: it deletes the key, revokes the lease or expires the session.
+	// Revoke ends the present hold of name, without the help of its holder, as an operator or the
+	// backend can: it deletes the key, revokes the lease or expires the session.
 	Revoke func(t TB, name string)
 
 	// Through is like Harness.New, but the Locker connects to via(address) instead of each

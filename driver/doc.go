@@ -6,8 +6,8 @@
 // is the work of the core, which is package locker: waiting, deadlines, renewal, loss, retries,
 // clean-up and the wrapping of errors. locker.New makes a Client over a Driver. [Register] makes a
 // scheme known, so that locker.Open finds the Driver by URL. Package conformance tests whether a
-// Driver keeps what [Claim] asks; docs/writing-a-driver.md in the repository says in which order to
-// write one.
+// Driver keeps the rules of [Claim]; docs/writing-a-driver.md in the repository says in which order
+// to write one.
 //
 // # What the core asks of a Driver, and when
 //

@@ -26,8 +26,8 @@ type Pager func(ctx context.Context) (Page, error)
 type Page struct {
 	Names []string // of locks that are held, in no order that counts
 
-	// Unnamed counts locks that are held and have no name here, because the backend keeps a hash of
-	// it. They may begin with the prefix or not.
+	// Unnamed counts locks that are held and are not in Names, because the backend keeps only
+	// hashes of their names. Their names may begin with the prefix or not.
 	Unnamed int
 
 	Last bool // there are no more

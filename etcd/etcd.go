@@ -36,9 +36,9 @@
 // error after half a TTL, and holds expire. After a restore from a backup, or a new beginning, use
 // [locker.WithTokenBase].
 //
-// That needs etcd 3.4.31, 3.5.13 or later: older leaders could end sessions that their successor
-// had renewed (etcd issue 15247). A newer leader may still do so at the moment it wakes, if it was
-// stopped for a TTL. The holder hears of it at once, or at its next renewal.
+// All this needs etcd 3.4.31, 3.5.13 or later: older leaders could end sessions that their
+// successor had renewed (etcd issue 15247). A newer leader may still do so at the moment it wakes,
+// if it was stopped for a TTL. The holder hears of it at once, or at its next renewal.
 //
 // # A client of your own
 //
@@ -121,8 +121,8 @@ func (d *Driver) Close() error {
 // maxTTL is etcd's own limit.
 const maxTTL = 9_000_000_000 * time.Second
 
-// CheckTTL implements driver.TTLChecker. It refuses what no etcd honours. What a server's election
-// timeout rules out shows when a lock is taken.
+// CheckTTL implements driver.TTLChecker. It refuses a TTL that no etcd honours. If the election
+// timeout of the servers rules out a TTL, this shows when a lock is taken.
 func (d *Driver) CheckTTL(ttl time.Duration) error {
 	switch {
 	case ttl < time.Second:

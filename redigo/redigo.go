@@ -85,12 +85,12 @@ type scripts = redisscript.Driver
 // DriverOption is an option of [NewDriver].
 type DriverOption func(*runner) error
 
-// WaitReplicas has Lock and Extend succeed only when n replicas have acknowledged the grant within
-// timeout, by WAIT in the same round trip: whole milliseconds, and less than the pool's read
-// timeout. A lock that too few know of is given back. It costs the time of the slowest of the n,
-// and all of timeout while one is missing. A failover loses such a lock only if it promotes a
-// replica that was not among the n: it narrows the gap, and does not close it. Both have to be
-// given: n of 1 or more, a timeout above 0.
+// WaitReplicas makes Lock and Extend succeed only if n replicas have acknowledged the grant within
+// timeout, by WAIT in the same round trip. If fewer have acknowledged it, the lock is given back.
+// It costs the time of the slowest of the n replicas, and all of timeout while one is missing. A
+// failover then loses a lock only if it promotes a replica that was not among the n: this is less
+// likely, but may still happen. n is 1 or more. timeout is above 0, in whole milliseconds, and less
+// than the pool's read timeout.
 func WaitReplicas(n int, timeout time.Duration) DriverOption {
 	return func(r *runner) error {
 		var err error

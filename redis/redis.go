@@ -43,7 +43,7 @@
 //
 // Lock, Unlock and Extend return when their context ends, even if the client does not heed it. Such
 // a client's connection stays busy until its ReadTimeout, 5 s by default; ContextTimeoutEnabled,
-// which Open sets, frees it at TTL/2 at the latest. [Interruptible] makes such a client faster.
+// which Open sets, frees it at TTL/2 at the latest. [Interruptible] makes a Client faster.
 //
 // A client of NewFailoverClient gives up a sentinel that hangs only if (MaxRetries + 1) ×
 // ReadTimeout is shorter than DialTimeout. By default it is not. A ClusterClient looks for a new

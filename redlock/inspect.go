@@ -24,7 +24,7 @@ const (
 // others under larger tokens.
 //
 // Left is for how long a majority has the lock. If it is not held, Token is the largest that nodes
-// have accepted, be it in an attempt that failed. Waiters are those of the node that knows most of
+// have accepted, even in an attempt that failed. Waiters are those of the node that knows most of
 // them. The holder has no ID, because its ID differs from node to node.
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
 	quorum := majority(len(d.nodes))

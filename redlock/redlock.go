@@ -19,8 +19,8 @@ import (
 )
 
 // New makes a Client whose locks are kept by a majority of the nodes, which from then on are the
-// Client's. The TTL is 30 s unless [locker.WithTTL] says otherwise, and a node has the default of
-// [NodeTimeout] to answer; for another there is [NewDriver]. New makes no request. It fails as
+// Client's. The TTL is 30 s unless [locker.WithTTL] says otherwise. Each node has the default of
+// [NodeTimeout] to answer; for another time-out use [NewDriver]. New makes no request. It fails as
 // NewDriver and [locker.New] do, and then the nodes are still the caller's.
 func New(nodes []driver.Driver, opts ...locker.Option) (*locker.Client, error) {
 	d, err := NewDriver(nodes)

@@ -9,9 +9,9 @@
 // docs/protocols-consensus.md there.
 //
 // The servers have to be of version 3.6 or later: after the restart of an older one tokens may
-// fall. Connections ask for the version, by the word srvr, unless the servers'
-// 4lw.commands.whitelist forbids it; an older one is [driver.ErrUnsupported] when a lock is first
-// taken.
+// fall. Each connection asks its server for the version, by the command srvr, unless the servers'
+// 4lw.commands.whitelist forbids it. If a server is older, the first Lock returns
+// [driver.ErrUnsupported].
 //
 // # The URL
 //

@@ -54,7 +54,7 @@ type Lock struct {
 var _ resourcelock.Interface = (*Lock)(nil)
 
 // New makes a Lock of a name. identity tells candidates apart; it is the metadata of the hold. The
-// backend of client has to tell who holds a lock, as all of this repository do.
+// backend of client has to tell who holds a lock, as all backends of this repository do.
 func New(client *locker.Client, name, identity string) (*Lock, error) {
 	switch {
 	case client == nil:
