@@ -86,8 +86,8 @@ type scripts = redisscript.Driver
 type DriverOption func(*runner) error
 
 // WaitReplicas makes Lock and Extend succeed only if n replicas have acknowledged the grant within
-// timeout, by WAIT in the same round trip. If fewer have acknowledged it, the lock is given back.
-// It costs the time of the slowest of the n replicas, and all of timeout while one is missing. A
+// timeout, by WAIT in the same round trip. A lock that too few have acknowledged is given back. It
+// costs the time of the slowest of the n replicas, and all of timeout while one is missing. A
 // failover then loses a lock only if it promotes a replica that was not among the n: this is less
 // likely, but may still happen. n is 1 or more. timeout is above 0, in whole milliseconds, and less
 // than the pool's read timeout.
