@@ -87,7 +87,7 @@ func connectorOf(u *driver.URL) (sqldriver.Connector, error) {
 	tls, _ := u.Take("tls")
 	switch {
 	case len(u.Hosts) > 1:
-		return nil, errors.New("one server is named: behind its address another may take over")
+		return nil, errors.New("mysql:// and mariadb:// take one host: a failover happens behind its address")
 	case tls != "" && !slices.Contains([]string{"true", "false", "skip-verify", "preferred"}, tls):
 		return nil, fmt.Errorf("parameter tls: %q is neither true, false, the default, skip-verify nor preferred", tls)
 	case len(u.Path) < 2 || strings.Contains(u.Path[1:], "/"):
