@@ -103,7 +103,7 @@ func (d *Driver) read(ctx context.Context, name string) (sighting, error) {
 	return d.request(ctx, http.MethodGet, name, nil)
 }
 
-// CheckTTL refuses a TTL that leaseDurationSeconds cannot express: it has whole seconds, one or more.
+// CheckTTL refuses a TTL that leaseDurationSeconds cannot express: it has whole seconds.
 func (d *Driver) CheckTTL(ttl time.Duration) error {
 	if ttl < time.Second || ttl%time.Second != 0 || ttl/time.Second > math.MaxInt32 {
 		down := max(ttl.Truncate(time.Second), time.Second)

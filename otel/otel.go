@@ -17,7 +17,7 @@
 //	locker.operation.name      the call, as above
 //	locker.lock.name           of the lock, without the prefix
 //	locker.lock.label          where WithLabel gives one; the span is "lock orders" then, say
-//	locker.lock.contended      of lock, trylock, rlock and tryrlock: another was seen to hold the lock
+//	locker.lock.contended      of lock, trylock, rlock and tryrlock: another held the lock
 //	locker.hold.fencing_token  of the hold, if there is one
 //	error.type                 of a call that failed: lost, not_held, closed, unsupported, canceled,
 //	                           deadline_exceeded, held, timeout, else the Go type of the client
