@@ -86,7 +86,7 @@ const (
 	maxTTL        = 12 * time.Hour
 )
 
-// New makes a Client over client. The locks are in folder of bucket. If folder is "", it is locker.
+// New makes a Client over client. The locks are in folder of bucket; "" means locker.
 func New(client *s3.Client, bucket, folder string, opts ...locker.Option) (*locker.Client, error) {
 	return locker.New(NewDriver(client, bucket, folder), opts...)
 }
