@@ -142,8 +142,7 @@ const (
 // Close releases no lock while the program works under it: it waits until the function of
 // [Mutex.Do] has returned, and until the function that [Hold.Context] returned has been called. It
 // waits for at most 4 s, and no longer than the hold's deadline. A hold whose work has not ended by
-// then is left to expire. So do not call Close within the function of Do, or while a context of
-// Hold.Context is in use.
+// then is left to expire. So do not call Close from within such work: it would wait for itself.
 //
 // Close closes the backend's client if Open made it, never one that the caller brought. Its error
 // says what could not be released or closed.

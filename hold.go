@@ -88,8 +88,8 @@ func (h *Hold) lostChannel() chan struct{} {
 // On Linux the time for which a machine is suspended counts, and shows as an earlier Deadline after
 // the resume. On other systems it does not count, so that the hold may have expired at the backend
 // before its Deadline. The time for which a host pauses a virtual machine counts on no system. If
-// the wall clock is correct after the resume, a renewal is sent within a second, and shows if the
-// hold has expired.
+// the wall clock is correct after the resume, a renewal is sent within a second, which ends the
+// hold if it has expired.
 func (h *Hold) Deadline() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -22,11 +22,11 @@
 //
 // # A lock on the same cluster
 //
-// If lock and resource share a cluster, a transaction could instead check the lock's own key, whose
-// create revision is the token, as IsOwner of etcd's package concurrency does. That would be
-// stricter: it would refuse a holder whose session has ended, even if nobody has taken the lock
-// since. It is not offered here, because the keys of this module's locks are not part of its API,
-// and it would bind the resource to the lock's backend.
+// If lock and resource share a cluster, a transaction could instead check that the lock's own key
+// is still there, with the token as its create revision, as IsOwner of etcd's package concurrency
+// does. That would be stricter: it would refuse a holder whose session has ended, even if nobody
+// has taken the lock since. It is not offered here, because the keys of this module's locks are not
+// part of its API, and it would bind the resource to the lock's backend.
 //
 // # What it is worth
 //

@@ -20,8 +20,8 @@ import (
 //
 // Two runs never share a lock. The runs of a job get its locks in the order of the grants. So each
 // run gets its own lock, with one exception: a run was delayed between its grant and its start
-// until its lock was lost, and another run of the same scheduler was granted a lock. Then both may
-// fail, and neither runs under a lock that it does not hold.
+// until its lock was lost, and granted to another run of the same scheduler. Then both may fail,
+// and neither runs under a lock that it does not hold.
 func (l *Locker) Task(f func(ctx context.Context, token uint64) error) cron.Task {
 	return cron.NewTask((&task{l, f}).run)
 }
