@@ -16,8 +16,8 @@ import (
 	"github.com/go-locker/locker/internal/tb"
 )
 
-// TB has the methods of a test that scenarios need. *testing.T implements it, and a command line can. Fatalf does not
-// return: it ends the calling goroutine, as that of package testing does.
+// TB has the methods of a test that scenarios need. *testing.T implements it, and a command line
+// can. Fatalf does not return: it ends the calling goroutine, as that of package testing does.
 type TB interface {
 	Helper()
 	Logf(format string, args ...any)
@@ -28,10 +28,11 @@ type TB interface {
 
 // Harness tells the suite how to make the Locker under test, and what to expect of it.
 //
-// New, Client and RW must close what they start in a Cleanup function of the TB that they are given. The suite runs these
-// functions when a scenario ends, which may be before the test does.
+// New, Client and RW must close what they start in a Cleanup function of the TB that they are
+// given. The suite runs these functions when a scenario ends, which may be before the test does.
 //
-// Several goroutines call New, Client, RW, and Revoke, Through and Process of Faults at the same time.
+// Several goroutines call New, Client, RW, and Revoke, Through and Process of Faults at the same
+// time.
 type Harness struct {
 	// New returns a Locker for name as a process of its own would have it: own client, own
 	// connections, no automatic renewal. Lockers of one name contend. For a name that is not
@@ -44,26 +45,27 @@ type Harness struct {
 	// expire early on a busy machine, and trials are repeated.
 	TTL time.Duration
 
-	// Client, optional, makes a client, with or without automatic renewal, and returns a function that makes its
-	// Lockers.
+	// Client, optional, makes a client, with or without automatic renewal, and returns a function
+	// that makes its Lockers.
 	Client func(t TB, ttl time.Duration, renew bool) func(name string) locker.Locker
 
-	// RW, optional, returns a read-write lock for name as New returns a Locker: as a process of its own would have it, without
-	// automatic renewal. Its Lock contends with the Lockers of New.
+	// RW, optional, returns a read-write lock for name as New returns a Locker: as a process of its
+	// own would have it, without automatic renewal. Its Lock contends with the Lockers of New.
 	RW func(t TB, name string, ttl time.Duration) RWLocker
 
 	// Faults are what the suite may do to the backend.
 	Faults Faults
 
-	// Grace: after a fault that loses what the servers knew, the backend keeps every name that was
-	// free from everybody until the longest TTL in use has passed, so that holders can claim theirs
-	// again. The suite then waits for that long. It wants that any other backend grants a free
-	// name at once.
+	// Grace says that after a fault that loses the servers' data, the backend grants no name that
+	// was free until the longest TTL in use has passed, so that holders can claim their names
+	// again. The suite then waits for that long. It expects any other backend to grant a free name
+	// at once.
 	Grace bool
 
-	// Promises are the guarantees of the backend. A promise that not every lock makes, such as an order of waiters, is
-	// checked only if it is listed here. If Promises is nil, the suite calls the method Guarantees() locker.Guarantees
-	// of a Locker, if it has one, as *locker.Mutex does. An empty map promises nothing.
+	// Promises are the guarantees of the backend. A promise that not every lock makes, such as an
+	// order of waiters, is checked only if it is listed here. If Promises is nil, the suite calls
+	// the method Guarantees() locker.Guarantees of a Locker, if it has one, as *locker.Mutex does.
+	// An empty map promises nothing.
 	Promises locker.Guarantees
 
 	// Deviations lists, by the name of a scenario, the promises that the backend is known to
@@ -71,8 +73,8 @@ type Harness struct {
 	// that the list stays true.
 	Deviations map[string]string
 
-	// Sometimes lists, like Deviations, what the backend breaks now and then, though the scenario
-	// is Deterministic for others: that it was kept is no failure.
+	// Sometimes lists, like Deviations, the promises that the backend breaks now and then, although
+	// the scenario is Deterministic for others. It is no failure if such a promise is kept.
 	Sometimes map[string]string
 
 	operations *atomic.Int64 // counts calls of Lockers
@@ -127,11 +129,12 @@ func IsSkip(err error) bool {
 	return ok
 }
 
-// Run tests the Locker of h with every scenario, each as a subtest. A failure names the promise that was broken, and what
-// was seen. Scenarios that wait run side by side, on names of their own, whatever -parallel says. Those that disturb the
-// servers run one after the other, at the end. Several Runs may go on at once. One scenario counts goroutines: it waits until
-// it is alone among the Runs, and other tests should not be parallel to them. A test calls Parallel, if at all, after it
-// has started its servers.
+// Run tests the Locker of h with every scenario, each as a subtest. A failure names the promise
+// that was broken, and what was seen. Scenarios that wait run side by side, on names of their own,
+// whatever -parallel says. Those that disturb the servers run one after the other, at the end.
+// Several Runs may go on at once. One scenario counts goroutines. It waits until no other Run is at
+// work, and other tests should not be parallel to a Run. If a test calls Parallel, it does so after
+// it has started its servers.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	run(t, h, Scenarios())
@@ -216,11 +219,12 @@ func report(t *testing.T, s Scenario, h Harness, results *results) {
 	}
 }
 
-// Examine tests the Locker of h with one scenario, for programs that are not tests. It may take a minute. If the context of
-// t ends, calls of the Locker end earlier if it heeds that context.
+// Examine tests the Locker of h with one scenario, for programs that are not tests. It may take a
+// minute. If the context of t ends, calls of the Locker end earlier if it heeds that context.
 //
-// If New, Client or a fault calls t.Fatalf, for example because a server is unreachable, Examine does not return: Fatalf ends
-// the goroutine. So call it in a goroutine of its own, and run the Cleanup functions of t after that has ended.
+// If New, Client or a fault calls t.Fatalf, for example because a server is unreachable, Examine
+// does not return: Fatalf ends the goroutine. So call it in a goroutine of its own, and run the
+// Cleanup functions of t after that has ended.
 func Examine(t TB, s Scenario, h Harness) Result {
 	t.Helper()
 	if h.operations == nil {

@@ -16,18 +16,20 @@ import (
 // AddressEnv is the environment variable that tells a [Program] where its server is.
 const AddressEnv = "LOCKER_ADDRESS"
 
-// Program is a lock under test that is a program of its own, in any language. It reads requests from its standard input and answers
-// on its standard output, in lines of JSON. docs/judge-any-language.md is the specification.
+// Program is a lock under test that is a program of its own, in any language. It reads requests
+// from its standard input and answers on its standard output, in lines of JSON.
+// docs/judge-any-language.md is the specification.
 type Program struct {
-	// Command returns the command of a new process that serves Lockers. The suite adds to its Env. Several goroutines call it at the
-	// same time.
+	// Command returns the command of a new process that serves Lockers. The suite adds to its Env.
+	// Several goroutines call it at the same time.
 	Command func() *exec.Cmd
 
 	// TTL is the Harness's, in whole milliseconds.
 	TTL time.Duration
 
-	// Address, optional, is the program's server, "host:port", or several with commas in between. The program finds it in the
-	// environment variable LOCKER_ADDRESS. Where the suite wants to disturb the network, that is the address of a proxy.
+	// Address, optional, is the program's server, "host:port", or several with commas in between.
+	// The program finds it in the environment variable LOCKER_ADDRESS. Where the suite wants to
+	// disturb the network, that is the address of a proxy.
 	Address string
 
 	// Trace, optional, is written what was sent and answered, in order of time.
@@ -43,10 +45,11 @@ type foreign struct {
 	pool    stdio.Pool
 }
 
-// Exec returns the Harness of a program, with the faults Process and, if there is an Address, Through. The caller may add others, such
-// as those of the server. What the program does not claim is skipped, with that reason. Exec starts the program once, to ask what it
-// can do, and calls t.Fatalf if it does not answer as it should. Processes whose Lockers were closed in order serve again, until the
-// Cleanup functions of t run.
+// Exec returns the Harness of a program, with the faults Process and, if there is an Address,
+// Through. The caller may add others, such as those of the server. Scenarios that need what the
+// program does not claim are skipped, and say so. Exec starts the program once, to ask what it can
+// do, and calls t.Fatalf if it does not answer as it should. Processes whose Lockers were closed
+// properly are used again, until the Cleanup functions of t run.
 func Exec(t TB, p Program) Harness {
 	t.Helper()
 	if p.Command == nil || p.TTL <= 0 || p.TTL%time.Millisecond != 0 {

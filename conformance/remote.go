@@ -64,7 +64,8 @@ func openRemote(t TB, p *stdio.Program, asked stdio.Request) (locker.Locker, err
 // errMissing is what is said of a capability that the program does not claim.
 var errMissing = errors.New("the program does not claim it")
 
-// Lock is the program's. One that only tries is asked again and again; one that cannot be cancelled waits for a while each time.
+// Lock is the program's. One that only tries is asked again and again; one that cannot be cancelled
+// waits for a while each time.
 func (r *remote) Lock(ctx context.Context) error {
 	for {
 		var err error
@@ -131,7 +132,8 @@ func (r *remote) Lost() <-chan struct{} {
 	return r.lost
 }
 
-// Deadline is counted from before the program was asked. It is the last one unless the two differ by more than that took.
+// Deadline is counted from before the program was asked. It is the last one unless the two differ
+// by more than that took.
 func (r *remote) Deadline() time.Time {
 	before := time.Now()
 	answer, err := r.ask(context.Background(), stdio.Request{Op: stdio.CanDeadline})
