@@ -220,7 +220,7 @@ var redislockFindings = []Finding{
 		Scenarios: leftovers, Repro: "TestRepro_redislock_interruptedObtainLeavesItsKey",
 	},
 	{
-		Cause:     "Obtain, Refresh and Release set no deadline, and the client does not return when ctx is cancelled, only at the deadline of ctx",
+		Cause:     "Obtain, Refresh and Release do not return when ctx is cancelled, only at its deadline; if it has none, Obtain and Refresh return after one TTL, and Release sets no deadline",
 		Scenarios: slices.Concat(unbounded, []string{silentLock, silentTryLock, silentExtend, cancelledUnlock, silentTrace, takeUnanswered, cutOff}),
 		Repro:     "TestRepro_redislock_cancellationIsNotHeeded",
 	},

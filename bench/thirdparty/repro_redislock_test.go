@@ -83,7 +83,7 @@ func TestRepro_redislock_cancellationIsNotHeeded(t *testing.T) {
 		return err
 	})
 	released := start(func() error { return held.Release(ctx) })
-	refreshed := start(func() error { return held.Refresh(ctx, soon, nil) })
+	refreshed := start(func() error { return held.Refresh(ctx, time.Minute, nil) }) // its TTL is its deadline
 	pending(t, "Obtain", obtained, soon)
 	cancel()
 	pending(t, "Obtain", obtained, 3*soon)
