@@ -182,3 +182,17 @@ func (e *env) passes() error {
 	}
 	return nil
 }
+
+// moveClock is MoveClock, until back is called, or the trial ends.
+func (e *env) moveClock(d time.Duration) (back func()) {
+	return e.harm(func(t TB) func() { return e.h.Faults.MoveClock(t, d) })
+}
+
+// linked is a party with a network of its own. The first of a trial asks whether Through acts.
+func (e *env) linked(who, name string, ttl time.Duration) (*party, *wire) {
+	if !e.asked {
+		e.asked = true
+		e.relies(e.passes())
+	}
+	return e.link(who, name, ttl)
+}

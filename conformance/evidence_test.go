@@ -22,7 +22,7 @@ func TestRefuse(t *testing.T) {
 	h.Seed = 42
 	e := newEnv(t, Harness{TTL: time.Second, test: "TestConformance/one_server"})
 	defer e.close()
-	e.row = row{name: "a history though the server's clock jumps"}
+	e.scenario = "a history though the server's clock jumps"
 	e.spawn(func() { e.refuse(h, h.Check()) })
 	verdict := <-e.verdict
 	for _, part := range []string{

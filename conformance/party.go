@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"sync/atomic"
@@ -14,23 +15,6 @@ import (
 	"github.com/go-locker/locker/internal/history"
 	"github.com/go-locker/locker/internal/stdio"
 )
-
-// The powers that only some Lockers have.
-type (
-	tryLocker interface {
-		TryLock(ctx context.Context) error
-	}
-	loser     interface{ Lost() <-chan struct{} }
-	deadliner interface{ Deadline() time.Time }
-	namer     interface{ Name() string }
-	guarantor interface{ Guarantees() locker.Guarantees }
-)
-
-// coarse is how much later than after its TTL a hold may expire.
-const coarse = history.Coarse
-
-// drift is what the contract takes off a TTL for clocks that run at different speeds.
-func drift(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
 
 // party is a Locker under test, with its part in the story. Methods that return an error may be called
 // by any goroutine; the others end the trial, and are the body's own.
@@ -52,13 +36,22 @@ func freshName() string { return fmt.Sprintf("conformance-%016x", rand.Uint64())
 // party is a process of its own.
 func (e *env) party(who, name string, ttl time.Duration) *party {
 	if who == e.reader {
-		return e.using(sharing{e.rwParty(who, name, ttl).rw}, who, name, ttl)
+		return e.using(sharing{e.rwLocker(name, ttl)}, who, name, ttl)
 	}
 	l := e.h.New(e, name, ttl)
 	if l == nil {
 		e.failf("Harness.New returned nil")
 	}
 	return e.using(l, who, name, ttl)
+}
+
+// rwLocker is one of a process of its own.
+func (e *env) rwLocker(name string, ttl time.Duration) RWLocker {
+	l := e.h.RW(e, name, ttl)
+	if l == nil {
+		e.failf("Harness.RW returned nil")
+	}
+	return l
 }
 
 // using is a party with a Locker that there is.
@@ -299,4 +292,71 @@ func (p *party) takeOver(b *party) {
 	if err := b.lockWithin(p.ttl + p.env.patience); err != nil {
 		p.env.doubtf("%s's Lock, after a holder whose TTL of %v is over: %v", b.who, p.ttl, err)
 	}
+}
+
+// crowd makes Lockers of many names, in a few processes.
+func (e *env) crowd() func(who, name string, ttl time.Duration) *party {
+	if e.h.foreign == nil {
+		return e.party
+	}
+	var programs []*stdio.Program
+	for range 2 {
+		programs = append(programs, e.h.foreign.startFor(e, e.h.foreign.program.Address))
+	}
+	next := 0
+	return func(who, name string, ttl time.Duration) *party {
+		p := programs[next%len(programs)]
+		next++
+		return e.using(e.h.foreign.openIn(e, p, name, ttl, false), who, name, ttl)
+	}
+}
+
+// offer makes a party of a name or a TTL that the harness may refuse. It returns nil and the reason then.
+func (e *env) offer(who, name string, ttl time.Duration) (p *party, refusal string) {
+	t := &refusing{TB: e}
+	made := make(chan locker.Locker, 1)
+	go func() {
+		defer close(made)
+		made <- e.h.New(t, name, ttl)
+	}()
+	if l := <-made; l != nil {
+		return e.using(l, who, name, ttl), ""
+	}
+	return nil, t.why
+}
+
+// refusing is a scope whose Fatalf is an answer, and ends the calling goroutine alone.
+type refusing struct {
+	TB
+	why string
+}
+
+// Fatalf ends the calling goroutine.
+func (r *refusing) Fatalf(format string, args ...any) {
+	r.why = fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
+
+// noted remembers, of a call that gave the hold its TTL, until when the hold lasts then: to its
+// Deadline, or what is assured.
+func (p *party) noted(call func() error) error {
+	before := time.Now()
+	err := call()
+	if err == nil {
+		until := p.deadline()
+		if until.IsZero() {
+			until = before.Add(history.Assured(p.ttl))
+		}
+		p.lasts.Store(&until)
+	}
+	return err
+}
+
+// try is TryLock, without which the scenario is skipped.
+func (p *party) try() error {
+	err := p.tryLock(p.env.Context())
+	if skip, ok := errors.AsType[*skipError](err); ok {
+		p.env.skip(skip.reason)
+	}
+	return err
 }

@@ -61,9 +61,6 @@ func openRemote(t TB, p *stdio.Program, asked stdio.Request) (locker.Locker, err
 	return r, nil
 }
 
-// errMissing is what is said of a capability that the program does not claim.
-var errMissing = errors.New("the program does not claim it")
-
 // Lock is the program's. One that only tries is asked again and again; one that cannot be cancelled waits for a while each time.
 func (r *remote) Lock(ctx context.Context) error {
 	for {
@@ -174,9 +171,6 @@ func (r *remote) granted() {
 		}
 	}()
 }
-
-// errGaveUp is the program's, whose time was over or who was cancelled.
-var errGaveUp = errors.New("the program gave up")
 
 // do makes a call whose answer is an error or none.
 func (r *remote) do(ctx context.Context, request stdio.Request) error {

@@ -20,6 +20,7 @@ var readWriteHistoryRows = []row{{
 	sources: []string{herlihy, contractOfShares},
 	needs:   []need{readsWrites},
 	chance:  true,
+	lasts:   historiesLast,
 	body:    readersWriters,
 }}
 

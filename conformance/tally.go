@@ -24,14 +24,6 @@ type tally struct {
 	seen    error // in the last in doubt that says something, if there is any
 }
 
-// trials are those that nobody else has counted yet.
-func (h Harness) trials() *tally {
-	if h.counted == nil {
-		return new(tally)
-	}
-	return h.counted
-}
-
 // enoughClean trials with nothing seen are enough, whatever pauses there were.
 const enoughClean = 3
 
@@ -87,3 +79,18 @@ func (n *tally) verdict() error {
 		return nil
 	}
 }
+
+// errInDoubt is of a history that says nothing of the lock: it was not disturbed as it was to be, or the checker could not decide. No
+// deviation of the backend explains it.
+var errInDoubt = errors.New("in doubt")
+
+// A trial that an unlucky pause of the machine, or a loss that the contract allows, can spoil is
+// repeated: only what spoils every trial is the Locker's fault.
+var trials = 5
+
+// doubtful is an error that counts only if every trial ends with one.
+type doubtful struct{ seen error }
+
+func (d *doubtful) Error() string { return d.seen.Error() }
+
+func (d *doubtful) Unwrap() error { return d.seen }
