@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/go-locker/locker/conformance/internal/engine"
 )
 
 // relies ends the trial, in doubt, if err is that of a fault which did nothing.
@@ -88,7 +90,7 @@ func (p *probe) silent(ctx context.Context, s *silence) error {
 			return nil
 		}
 		if took := time.Since(start); took > p.env.prompt {
-			return idle(s.field, "%v after it returned, a Locker still locks and unlocks", took.Round(time.Millisecond))
+			return engine.Idle(s.field, "%v after it returned, a Locker still locks and unlocks", took.Round(time.Millisecond))
 		}
 	}
 }

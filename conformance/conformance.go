@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/conformance/internal/engine"
 )
 
 // Harness tells the suite how to make the Locker under test, and what to expect of it.
@@ -61,7 +62,7 @@ type Harness struct {
 	Sometimes map[string]string
 
 	operations *atomic.Int64 // counts calls of Lockers
-	counted    *tally        // counts the trials of one scenario; nil: nobody asks
+	counted    *engine.Tally // counts the trials of one scenario; nil: nobody asks
 	entered    bool          // by Run
 	test       string        // that has called Run
 	foreign    *foreign      // of Exec; nil: the Lockers are in Go

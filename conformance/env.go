@@ -4,10 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/go-locker/locker/conformance/internal/engine"
 	"github.com/go-locker/locker/internal/tb"
 )
 
@@ -16,9 +16,8 @@ import (
 type env struct {
 	*tb.Scope
 	h        Harness
-	scenario string     // its name
-	verdict  chan error // holds the first
-	others   *sync.WaitGroup
+	scenario string // its name
+	trial    *engine.Trial
 	silence  *atomic.Pointer[silence] // the last one
 	asked    bool                     // whether Through acts
 	reader   string                   // the party that takes shares; see readerRows
@@ -35,17 +34,14 @@ func newEnv(t TB, h Harness) *env {
 	if h.operations == nil {
 		h.operations = new(atomic.Int64)
 	}
-	e := &env{h: h, verdict: make(chan error, 1), others: &sync.WaitGroup{}, silence: &atomic.Pointer[silence]{}, ttl: h.TTL}
+	trial := engine.NewTrial(t)
+	e := &env{Scope: trial.Scope, trial: trial, h: h, silence: &atomic.Pointer[silence]{}, ttl: h.TTL}
 	e.long = max(10*h.TTL, e.lifetime(3*time.Second))
 	e.prompt = max(e.long/3, time.Second)
 	e.patience = 5*time.Second + 4*h.TTL
 	if h.Grace {
 		e.grace = 2 * e.long
 	}
-	e.Scope = tb.Within(t, func(format string, args ...any) {
-		e.end(&fatalError{fmt.Sprintf(format, args...)})
-		runtime.Goexit()
-	})
 	return e
 }
 
@@ -59,24 +55,10 @@ func (e *env) lifetime(d time.Duration) time.Duration {
 }
 
 // end gives the trial's verdict, unless it has one.
-func (e *env) end(verdict error) {
-	select {
-	case e.verdict <- verdict:
-	default:
-	}
-}
+func (e *env) end(verdict error) { e.trial.Decide(verdict) }
 
-// close ends what the trial has begun. Each step is bounded: the Locker may hang.
-func (e *env) close() {
-	e.Cancel()
-	within(2*time.Second, e.others.Wait)
-	within(time.Minute, e.End) // servers may have to be started again
-}
-
-// fatalError is a Fatalf of the harness.
-type fatalError struct{ message string }
-
-func (e *fatalError) Error() string { return e.message }
+// close ends what the trial has begun.
+func (e *env) close() { e.trial.Close() }
 
 // failf ends the trial and the scenario: the promise is broken for certain.
 func (e *env) failf(format string, args ...any) {
@@ -86,7 +68,7 @@ func (e *env) failf(format string, args ...any) {
 
 // doubtf ends the trial: the promise is broken if it looks so every time.
 func (e *env) doubtf(format string, args ...any) {
-	e.end(e.blame(&doubtful{fmt.Errorf(format, args...)}))
+	e.end(e.blame(&engine.Doubt{Seen: fmt.Errorf(format, args...)}))
 	runtime.Goexit()
 }
 
@@ -98,38 +80,28 @@ func (e *env) skip(reason string) {
 
 // blame returns what a trial that has seen a breach is to say: if a backend answers that should be silent, that is the fault's.
 func (e *env) blame(seen error) error {
-	if _, known := errors.AsType[*idleFault](seen); known {
+	if _, known := errors.AsType[*engine.IdleFault](seen); known {
 		return seen
 	}
 	if s := e.silence.Load(); s != nil {
 		if err := s.idle(settle); err != nil {
-			return &doubtful{err}
+			return &engine.Doubt{Seen: err}
 		}
 	}
 	return seen
 }
 
 // spawn runs f in a goroutine that the trial's end waits for.
-func (e *env) spawn(f func()) { e.others.Go(f) }
+func (e *env) spawn(f func()) { e.trial.Spawn(f) }
 
 // together runs stories side by side. The trial's end waits for them, too.
-func (e *env) together(stories ...func()) {
-	var wg sync.WaitGroup
-	for _, story := range stories {
-		wg.Add(1)
-		e.spawn(func() {
-			defer wg.Done()
-			story()
-		})
-	}
-	wg.Wait()
-}
+func (e *env) together(stories ...func()) { e.trial.Together(stories...) }
 
 // scoped returns an env for one history of several. What is made for it ends with tidy.
 func (e *env) scoped() (_ *env, tidy func()) {
 	inner := *e
 	inner.Scope = tb.Within(e, e.Fatalf)
-	tidy = func() { within(time.Minute, inner.End) }
+	tidy = func() { engine.Within(time.Minute, inner.End) }
 	e.Cleanup(tidy)
 	return &inner, tidy
 }

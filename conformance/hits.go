@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/go-locker/locker/conformance/internal/engine"
 	"github.com/go-locker/locker/internal/history"
 )
 
@@ -19,7 +20,7 @@ func hits(h *history.History) (n int, err error) {
 			least = 0.2
 		}
 		if float64(c.Acted) < least*float64(c.All) {
-			err = idle(kind, "of %d times in a random history %d did, by what clients were told then", c.All, c.Acted)
+			err = engine.Idle(kind, "of %d times in a random history %d did, by what clients were told then", c.All, c.Acted)
 			continue
 		}
 		n += c.OfHolders
@@ -61,12 +62,12 @@ func (s score) shortcoming() error {
 	case s.idle != nil:
 		return s.idle
 	case s.undecided != nil:
-		return fmt.Errorf("%w: the checker could not decide within %v of the histories with the seeds %v", errInDoubt, history.CheckTime, s.undecided)
+		return fmt.Errorf("%w: the checker could not decide within %v of the histories with the seeds %v", engine.ErrInDoubt, history.CheckTime, s.undecided)
 	case s.hits < s.least():
 		return fmt.Errorf("%w: of %d faults %d befell a holder, and acted as far as can be seen; want %d. Does your fault do nothing? %v",
-			errInDoubt, total, s.hits, s.least(), s.faults)
+			engine.ErrInDoubt, total, s.hits, s.least(), s.faults)
 	case s.holds < s.fewest:
-		return fmt.Errorf("%w: there were only %d holds; want %d", errInDoubt, s.holds, s.fewest)
+		return fmt.Errorf("%w: there were only %d holds; want %d", engine.ErrInDoubt, s.holds, s.fewest)
 	}
 	return nil
 }

@@ -1,23 +1,11 @@
 package conformance
 
 import (
-	"fmt"
 	"sync"
 	"time"
+
+	"github.com/go-locker/locker/conformance/internal/engine"
 )
-
-// idleFault is a fault that did nothing. It blames the Harness, and no deviation of the backend explains it.
-type idleFault struct{ field, seen string }
-
-// Error says what was done, and what was seen.
-func (f *idleFault) Error() string {
-	return fmt.Sprintf("your fault did nothing: Faults.%s: %s", f.field, f.seen)
-}
-
-// idle returns the error of a fault that did nothing.
-func idle(field, format string, args ...any) error {
-	return &idleFault{field, fmt.Sprintf(format, args...)}
-}
 
 // silence is a backend that is not to answer until it is over.
 type silence struct {
@@ -78,7 +66,7 @@ func (s *silence) idle(d time.Duration) error {
 	}
 	select { // both may have been ready
 	case <-s.broken:
-		return idle(s.field, "it had returned, and was not undone yet, and a Locker locks and unlocks")
+		return engine.Idle(s.field, "it had returned, and was not undone yet, and a Locker locks and unlocks")
 	default:
 		return nil
 	}

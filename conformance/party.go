@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/conformance/internal/engine"
 	"github.com/go-locker/locker/internal/history"
 	"github.com/go-locker/locker/internal/stdio"
 )
@@ -80,10 +81,10 @@ func (e *env) client(ttl time.Duration, renew bool) func(who, name string) *part
 // call makes a call to the Locker, and ends the trial if it panics or does not return. It is made in
 // the caller's own goroutine: there are Lockers that look at it.
 func (p *party) call(op string, limit time.Duration, f func() error) (err error) {
-	w := watchdog(limit, func() {
+	w := engine.Watchdog(limit, func() {
 		p.env.end(fmt.Errorf("%s's %s did not return within %v", p.who, op, limit))
 	})
-	defer w.stop()
+	defer w.Stop()
 	p.env.h.operations.Add(1)
 	defer func() {
 		if v := recover(); v != nil {

@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/go-locker/locker/conformance/internal/engine"
 )
 
 // Run tests the Locker of h with every scenario, each as a subtest. A failure names the promise that was broken, and what
@@ -111,7 +113,7 @@ func Examine(t TB, s Scenario, h Harness) Result {
 		h = h.promising(t)
 	}
 	began, before := time.Now(), h.operations.Load()
-	h.counted = new(tally)
+	h.counted = new(engine.Tally)
 	seen := s.Check(t, h)
 	why, deviates := h.Deviations[s.Name]
 	if sometimes, listed := h.Sometimes[s.Name]; listed && !deviates {

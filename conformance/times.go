@@ -26,20 +26,6 @@ func slack(ttl time.Duration) time.Duration { return max(800*time.Millisecond, t
 // someSeconds is how long a random history takes unless a flag says otherwise, and the backend is slow.
 var someSeconds = 3 * time.Second
 
-func within(limit time.Duration, f func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f()
-	}()
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case <-done:
-	case <-timer.C:
-	}
-}
-
 // sleepUntil is a sleep that ctx ends.
 func sleepUntil(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)

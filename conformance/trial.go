@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/conformance/internal/engine"
 	"github.com/go-locker/locker/internal/tb"
 )
 
@@ -45,9 +46,6 @@ func (r row) scenario() Scenario {
 	return s
 }
 
-// trialsIfKnown are enough of a promise that the Harness says is broken.
-const trialsIfKnown = 2
-
 // check runs trials of the scenario until one of them says something for certain.
 func (r row) check(t TB, h Harness) error {
 	t.Helper()
@@ -71,49 +69,16 @@ func (r row) check(t TB, h Harness) error {
 	if r.lasts != nil {
 		limit += r.lasts(h)
 	}
+	n := h.counted
+	if n == nil {
+		n = new(engine.Tally)
+	}
+	trial := func() (paused bool, err error) { return r.trial(t, h, limit) }
 	if _, known := h.Deviations[r.name]; known {
-		return r.confirm(t, h, limit)
+		return n.Confirm(r.chance, trial)
 	}
-	enough := time.Now().Add(limit / 2)
-	n := h.trials()
-	n.long = r.lasts != nil && *forFlag > 0
-	for {
-		paused, err := r.trial(t, h, limit)
-		if n.add(err, paused) {
-			return err
-		}
-		if n.enough() || time.Now().After(enough) {
-			return n.verdict()
-		}
-		if err != nil {
-			t.Logf("trial %d: %v", n.trials, err)
-			time.Sleep(time.Duration(n.trials) * respite)
-		}
-	}
-}
-
-// respite is how much longer each time a scenario waits after a trial in doubt: what keeps the machine busy may be over by then.
-var respite = 200 * time.Millisecond
-
-// confirm looks for what the Harness says is broken. That the promise is kept after all is said only if no trial has seen
-// anything.
-func (r row) confirm(t TB, h Harness, limit time.Duration) error {
-	t.Helper()
-	n := h.trials()
-	var seen error
-	for n.trials < trials && n.doubts < trialsIfKnown {
-		paused, err := r.trial(t, h, limit)
-		if n.add(err, paused) || n.kept > 0 && r.chance {
-			return err
-		}
-		if _, idle := errors.AsType[*idleFault](err); err != nil && !idle {
-			seen = n.seen
-		}
-	}
-	if seen == nil && n.kept == 0 { // the fault has never acted
-		return n.seen
-	}
-	return seen
+	n.Long = r.lasts != nil && *forFlag > 0
+	return n.Run(limit, t.Logf, trial)
 }
 
 // thisProcess is this process: scenarios share it, but for those that look at all of it. Several Runs may go on at once.
@@ -131,39 +96,15 @@ func enter(alone bool) (leave func()) {
 
 // trial runs the body once, in a goroutine that is left alone if the Locker does not return.
 func (r row) trial(t TB, h Harness, limit time.Duration) (paused bool, verdict error) {
-	watched, began := watchMachine(), time.Now()
 	e := newEnv(t, h)
 	e.scenario = r.name
 	e.calm = !slices.ContainsFunc(r.needs, need.fault)
 	defer e.close()
-	go func() {
-		defer e.end(nil) // unless the body has said something else
-		r.body(e)
-	}()
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case verdict = <-e.verdict:
-	case <-timer.C:
-		verdict = fmt.Errorf("the scenario did not end within %v", limit)
+	paused, verdict = e.trial.Run(limit, func() { r.body(e) })
+	if bad, ok := errors.AsType[*engine.Fatal](verdict); ok {
+		t.Fatalf("%s", bad.Message)
 	}
-	if bad, ok := errors.AsType[*fatalError](verdict); ok {
-		t.Fatalf("%s", bad.message)
-	}
-	if _, doubted := errors.AsType[*doubtful](verdict); doubted {
-		time.Sleep(longEnough - time.Since(began))
-		machine := watched()
-		return machine.paused() || machine.overloaded(), verdict
-	}
-	return watched().paused(), verdict
-}
-
-// trials are those that nobody else has counted yet.
-func (h Harness) trials() *tally {
-	if h.counted == nil {
-		return new(tally)
-	}
-	return h.counted
+	return paused, verdict
 }
 
 // promising returns h with the promises of its Lockers, unless it has some of its own. It asks one Locker, and ends it.
@@ -175,7 +116,7 @@ func (h Harness) promising(t TB) Harness {
 	leave := enter(false)
 	defer leave()
 	s := tb.Within(t, t.Fatalf)
-	defer within(time.Minute, s.End)
+	defer engine.Within(time.Minute, s.End)
 	if l, ok := h.New(s, freshName(), h.TTL).(guarantor); ok {
 		h.Promises = l.Guarantees()
 	}
