@@ -171,21 +171,3 @@ func (e *env) rising(intervals []interval) {
 		}
 	}
 }
-
-// processes are many parties of one name, each a process of its own.
-func (e *env) processes(name string) []*party {
-	parties := make([]*party, contenders)
-	for i := range parties {
-		parties[i] = e.party(fmt.Sprintf("process %d", i+1), name, e.long)
-	}
-	return parties
-}
-
-// sharers are many goroutines that use p's Locker.
-func sharers(p *party) []*party {
-	parties := make([]*party, contenders)
-	for i := range parties {
-		parties[i] = p.env.using(p.l, fmt.Sprintf("goroutine %d", i+1), p.name, p.ttl)
-	}
-	return parties
-}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"runtime/debug"
 	"strings"
 	"sync/atomic"
@@ -58,24 +57,6 @@ func (e *env) rwLocker(name string, ttl time.Duration) RWLocker {
 // using is a party with a Locker that there is.
 func (e *env) using(l locker.Locker, who, name string, ttl time.Duration) *party {
 	return &party{env: e, who: who, name: name, ttl: ttl, l: l, lasts: new(atomic.Pointer[time.Time])}
-}
-
-// rivals makes two processes that contend for one name, which nobody else uses.
-func (e *env) rivals(ttlOfA, ttlOfB time.Duration) (a, b *party) {
-	name := e.name()
-	return e.party("A", name, ttlOfA), e.party("B", name, ttlOfB)
-}
-
-// client makes parties that share one client.
-func (e *env) client(ttl time.Duration, renew bool) func(who, name string) *party {
-	mutex := e.h.Client(e, ttl, renew)
-	return func(who, name string) *party {
-		l := mutex(name)
-		if l == nil {
-			e.failf("Harness.Client's function returned nil")
-		}
-		return e.using(l, who, name, ttl)
-	}
 }
 
 // call makes a call to the Locker, and ends the trial if it panics or does not return. It is made in
@@ -293,49 +274,6 @@ func (p *party) takeOver(b *party) {
 	if err := b.lockWithin(p.ttl + p.env.patience); err != nil {
 		p.env.doubtf("%s's Lock, after a holder whose TTL of %v is over: %v", b.who, p.ttl, err)
 	}
-}
-
-// crowd makes Lockers of many names, in a few processes.
-func (e *env) crowd() func(who, name string, ttl time.Duration) *party {
-	if e.h.foreign == nil {
-		return e.party
-	}
-	var programs []*stdio.Program
-	for range 2 {
-		programs = append(programs, e.h.foreign.startFor(e, e.h.foreign.program.Address))
-	}
-	next := 0
-	return func(who, name string, ttl time.Duration) *party {
-		p := programs[next%len(programs)]
-		next++
-		return e.using(e.h.foreign.openIn(e, p, name, ttl, false), who, name, ttl)
-	}
-}
-
-// offer makes a party of a name or a TTL that the harness may refuse. It returns nil and the reason then.
-func (e *env) offer(who, name string, ttl time.Duration) (p *party, refusal string) {
-	t := &refusing{TB: e}
-	made := make(chan locker.Locker, 1)
-	go func() {
-		defer close(made)
-		made <- e.h.New(t, name, ttl)
-	}()
-	if l := <-made; l != nil {
-		return e.using(l, who, name, ttl), ""
-	}
-	return nil, t.why
-}
-
-// refusing is a scope whose Fatalf is an answer, and ends the calling goroutine alone.
-type refusing struct {
-	TB
-	why string
-}
-
-// Fatalf ends the calling goroutine.
-func (r *refusing) Fatalf(format string, args ...any) {
-	r.why = fmt.Sprintf(format, args...)
-	runtime.Goexit()
 }
 
 // noted remembers, of a call that gave the hold its TTL, until when the hold lasts then: to its

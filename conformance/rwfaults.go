@@ -3,7 +3,7 @@ package conformance
 import "slices"
 
 // readerRows tell stories about faults once more, with a reader as the party that the fault is about. All others want the lock alone.
-var readerRows = []reader{
+var readerRows = []readerRow{
 	{"a share whose reply was lost leaves nothing behind", "A", "a take whose reply was lost leaves nothing behind"},
 	{"an RLock whose replies are lost for a while is not held up by itself", "A", "a Lock whose replies are lost for a while is not held up by itself"},
 	{"an Unlock of a share whose reply was lost has freed the lock", "A", "an Unlock whose reply was lost has freed the lock"},
@@ -25,8 +25,8 @@ var readerRows = []reader{
 	{"a reader that is killed while it waits does not hold up those behind it", "B", "a process that is killed while it waits does not hold up those behind it"},
 }
 
-// reader is a scenario of a fault in which the party called who takes shares. Of is the name of the one for a Locker.
-type reader struct{ name, who, of string }
+// readerRow is a scenario of a fault in which the party called who takes shares. Of is the name of the one for a Locker.
+type readerRow struct{ name, who, of string }
 
 // readers are the scenarios of readerRows, made of those that are told.
 func readers(told ...row) []row {

@@ -28,7 +28,7 @@ type server struct {
 	out     io.Writer
 
 	mu      sync.Mutex
-	lockers map[string]*served
+	lockers map[string]*servedLocker
 	calls   map[uint64]context.CancelFunc
 	under   sync.WaitGroup
 
@@ -36,8 +36,8 @@ type server struct {
 	clients map[clientKey]func(name string) locker.Locker
 }
 
-// served is a Locker, and what ends with it.
-type served struct {
+// servedLocker is a Locker, and what ends with it.
+type servedLocker struct {
 	locker.Locker
 	tb *tb.Scope
 }
@@ -50,7 +50,7 @@ type clientKey struct {
 
 func newServer(out io.Writer, h Harness) *server {
 	return &server{
-		h: h, tb: servedScope(context.Background()), out: out, lockers: map[string]*served{},
+		h: h, tb: servedScope(context.Background()), out: out, lockers: map[string]*servedLocker{},
 		calls: map[uint64]context.CancelFunc{}, clients: map[clientKey]func(string) locker.Locker{},
 	}
 }
@@ -174,7 +174,7 @@ func (s *server) open(r stdio.Request) error {
 	if r.Name == nil {
 		return errors.New("no name of a lock")
 	}
-	l := &served{tb: servedScope(s.tb.Context())}
+	l := &servedLocker{tb: servedScope(s.tb.Context())}
 	err := l.tb.Run(func() { l.Locker = s.make(l.tb, *r.Name, time.Duration(r.TTL)*time.Millisecond, r.Renew) })
 	switch rw, ok := l.Locker.(RWLocker); {
 	case err != nil:
@@ -226,7 +226,7 @@ func servedScope(parent context.Context) *tb.Scope {
 }
 
 // more is what not every Locker has.
-func (l *served) more(ctx context.Context, op string) stdio.Answer {
+func (l *servedLocker) more(ctx context.Context, op string) stdio.Answer {
 	if tries, ok := l.Locker.(tryLocker); ok && op == stdio.CanTry {
 		return answerOf(tries.TryLock(ctx))
 	}
