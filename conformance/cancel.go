@@ -9,12 +9,12 @@ import (
 
 var cancelRows = []row{{
 	name:    "a cancelled wait leaves nothing behind",
-	promise: "What an attempt that failed left behind (key, queue entry, goroutine) is cleaned up.",
+	promise: "Everything that a failed attempt left behind (key, queue entry, goroutine) is cleaned up.",
 	sources: []string{redsyncCancel, zkContext},
 	body:    cancelledWaitLeavesNothing,
 }, {
 	name:    "a waiter that gives up does not hold up those behind it",
-	promise: "What an attempt that failed left behind (key, queue entry, goroutine) is cleaned up.",
+	promise: "Everything that a failed attempt left behind (key, queue entry, goroutine) is cleaned up.",
 	sources: []string{zkRecipe, zkContext},
 	body:    gaveUpInTheQueue,
 }, {
@@ -25,7 +25,7 @@ var cancelRows = []row{{
 	body:    cancelledAnytime,
 }, {
 	name:    "many Locks cancelled at once leave nothing behind",
-	promise: "What an attempt that failed left behind (key, queue entry, goroutine) is cleaned up.",
+	promise: "Everything that a failed attempt left behind (key, queue entry, goroutine) is cleaned up.",
 	sources: []string{redsyncCancel},
 	chance:  true,
 	body:    manyCancelled,

@@ -14,10 +14,11 @@ import (
 
 // Harness tells the suite how to make the Locker under test, and what to expect of it.
 //
-// New, Client and RW must close what they start in a Cleanup function of the TB that they are given. The suite runs these
-// functions when a scenario ends, which may be before the test does.
+// New, Client and RW must close what they start in a Cleanup function of the TB that they are
+// given. The suite runs these functions when a scenario ends, which may be before the test does.
 //
-// Several goroutines call New, Client, RW, and Revoke, Through and Process of Faults at the same time.
+// Several goroutines call New, Client, RW, and Revoke, Through and Process of Faults at the same
+// time.
 type Harness struct {
 	// New returns a Locker for name as a process of its own would have it: own client, own
 	// connections, no automatic renewal. Lockers of one name contend. For a name that is not
@@ -30,26 +31,27 @@ type Harness struct {
 	// expire early on a busy machine, and trials are repeated.
 	TTL time.Duration
 
-	// Client, optional, makes a client, with or without automatic renewal, and returns a function that makes its
-	// Lockers.
+	// Client, optional, makes a client, with or without automatic renewal, and returns a function
+	// that makes its Lockers.
 	Client func(t TB, ttl time.Duration, renew bool) func(name string) locker.Locker
 
-	// RW, optional, returns a read-write lock for name as New returns a Locker: as a process of its own would have it, without
-	// automatic renewal. Its Lock contends with the Lockers of New.
+	// RW, optional, returns a read-write lock for name as New returns a Locker: as a process of its
+	// own would have it, without automatic renewal. Its Lock contends with the Lockers of New.
 	RW func(t TB, name string, ttl time.Duration) RWLocker
 
 	// Faults are what the suite may do to the backend.
 	Faults Faults
 
-	// Grace: after a fault that loses what the servers knew, the backend keeps every name that was
-	// free from everybody until the longest TTL in use has passed, so that holders can claim theirs
-	// again. The suite then waits for that long. It wants that any other backend grants a free
-	// name at once.
+	// Grace says that after a fault that loses the servers' data, the backend grants no name that
+	// was free until the longest TTL in use has passed, so that holders can claim their names
+	// again. The suite then waits for that long. It expects any other backend to grant a free name
+	// at once.
 	Grace bool
 
-	// Promises are the guarantees of the backend. A promise that not every lock makes, such as an order of waiters, is
-	// checked only if it is listed here. If Promises is nil, the suite calls the method Guarantees() locker.Guarantees
-	// of a Locker, if it has one, as *locker.Mutex does. An empty map promises nothing.
+	// Promises are the guarantees of the backend. A promise that not every lock makes, such as an
+	// order of waiters, is checked only if it is listed here. If Promises is nil, the suite calls
+	// the method Guarantees() locker.Guarantees of a Locker, if it has one, as *locker.Mutex does.
+	// An empty map promises nothing.
 	Promises locker.Guarantees
 
 	// Deviations lists, by the name of a scenario, the promises that the backend is known to
@@ -57,8 +59,8 @@ type Harness struct {
 	// that the list stays true.
 	Deviations map[string]string
 
-	// Sometimes lists, like Deviations, what the backend breaks now and then, though the scenario
-	// is Deterministic for others: that it was kept is no failure.
+	// Sometimes lists, like Deviations, the promises that the backend breaks now and then, although
+	// the scenario is Deterministic for others. It is no failure if such a promise is kept.
 	Sometimes map[string]string
 
 	operations *atomic.Int64 // counts calls of Lockers

@@ -23,7 +23,7 @@ var exclusionRows = []row{{
 	body:    excludesClient,
 }, {
 	name:    "a Locker is not reentrant",
-	promise: "A Locker is not reentrant: each Lock contends, the holder's own too.",
+	promise: "A Locker is not reentrant: a second Lock of the holder waits like any other.",
 	sources: []string{goLocker},
 	shows:   locker.Exclusive,
 	body:    notReentrant,

@@ -9,10 +9,11 @@ import (
 	"github.com/go-locker/locker/internal/stdio"
 )
 
-// Exec returns the Harness of a program, with the faults Process and, if there is an Address, Through. The caller may add others, such
-// as those of the server. What the program does not claim is skipped, with that reason. Exec starts the program once, to ask what it
-// can do, and calls t.Fatalf if it does not answer as it should. Processes whose Lockers were closed in order serve again, until the
-// Cleanup functions of t run.
+// Exec returns the Harness of a program, with the faults Process and, if there is an Address,
+// Through. The caller may add others, such as those of the server. Scenarios that need what the
+// program does not claim are skipped, and say so. Exec starts the program once, to ask what it can
+// do, and calls t.Fatalf if it does not answer as it should. Processes whose Lockers were closed
+// properly are used again, until the Cleanup functions of t run.
 func Exec(t TB, p Program) Harness {
 	t.Helper()
 	if p.Command == nil || p.TTL <= 0 || p.TTL%time.Millisecond != 0 {

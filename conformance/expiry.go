@@ -28,13 +28,13 @@ var expiryRows = []row{{
 	body:    notBeforeDeadline,
 }, {
 	name:    "a TTL that is no round number is kept as it is",
-	promise: "A hold lasts one TTL: one that the backend cannot keep is refused, not rounded down.",
+	promise: "A hold lasts one TTL: a TTL that the backend cannot keep is refused, not rounded down.",
 	sources: []string{contract},
 	needs:   []need{expire},
 	body:    keepsUnevenTTL,
 }, {
 	name:    "a long TTL is kept as it is",
-	promise: "A hold lasts one TTL: one that is too long for the backend is refused, not cut.",
+	promise: "A hold lasts one TTL: a TTL that is too long for the backend is refused, not shortened.",
 	sources: []string{contract, ownPrograms},
 	needs:   []need{expire},
 	body:    keepsLongTTL,
@@ -104,7 +104,7 @@ var extendRows = []row{{
 	body:    extendAfterExpiry,
 }, {
 	name:    "Extend after a take-over says ErrLost",
-	promise: "Extend says ErrLost of a hold that was taken.",
+	promise: "Extend says ErrLost if another has taken the lock.",
 	sources: []string{redisDocs},
 	needs:   []need{extends, expire},
 	body:    extendAfterTakeOver,

@@ -7,15 +7,16 @@ import (
 	"github.com/go-locker/locker"
 )
 
-// Faults are what the suite may do to the backend, each optional. Scenarios that need a missing one are
-// skipped, and say so. A fault returns a function that undoes it. The suite calls that once, also if the
-// scenario has failed, and at the latest when the Cleanup functions of t run. Faults are called from
-// goroutines other than the test's.
+// Faults are what the suite may do to the backend, each optional. Scenarios that need a missing one
+// are skipped, and say so. A fault returns a function that undoes it. The suite calls that once,
+// also if the scenario has failed, and at the latest when the Cleanup functions of t run. Faults
+// are called from goroutines other than the test's.
 //
-// The suite checks that each fault acts, in a scenario of its own and where it is used. A fault may begin to act up to a second
-// after it has returned, in a random history a tenth of a second. If a fault does nothing, the scenario fails with a message
-// about the fault, not about the Locker. MoveClock is not checked, because a lock may use no clock. FailOver is checked
-// only with Through, which tells the suite where the servers are.
+// The suite checks that each fault acts, in a scenario of its own and where it is used. A fault may
+// begin to act up to a second after it has returned, in a random history a tenth of a second. If a
+// fault does nothing, the scenario fails with a message about the fault, not about the Locker.
+// MoveClock is not checked, because a lock may use no clock. FailOver is checked only with Through,
+// which tells the suite where the servers are.
 type Faults struct {
 	// StopServer stops the backend (SIGSTOP): it keeps and accepts connections, but answers
 	// nothing until resume is called. Its clock goes on.
@@ -28,22 +29,22 @@ type Faults struct {
 	// WipeServer is KillServer, but the data are lost.
 	WipeServer func(t TB) (restart func())
 
-	// FailOver prepares a failover to the server that knows least: one that, from now on, learns
-	// only what the backend makes sure that it knows before it answers. fail then ends, by a
-	// crash, the server that decides now, has that other one take its place as the backend's own
-	// means would, and returns when the backend answers again. The Cleanup functions of t mend
-	// what is left.
+	// FailOver prepares a failover to the server that knows least. From now on, this server learns
+	// only what the backend waits for before it answers a request. fail then crashes the server
+	// that decides now, lets the other server take its place in the way of the backend's own
+	// failover, and returns when the backend answers again. The Cleanup functions of t mend what is
+	// left.
 	//
 	// For a quorum of servers that know nothing of each other it is the crash of one that has
 	// granted the lock, which comes back without its data.
 	FailOver func(t TB) (fail func())
 
-	// MoveClock moves the wall clock of the backend's servers by d, which may be negative, and
-	// nobody else's. back takes the move back.
+	// MoveClock moves the wall clock of the backend's servers by d, which may be negative, and no
+	// other clock. back undoes the move.
 	MoveClock func(t TB, d time.Duration) (back func())
 
-	// Revoke ends the present hold of name, without its holder, as an operator or the backend
-	// can: it deletes the key, revokes the lease or expires the session.
+	// Revoke ends the present hold of name, without the help of its holder, as an operator or the
+	// backend can: it deletes the key, revokes the lease or expires the session.
 	Revoke func(t TB, name string)
 
 	// Through is like Harness.New, but the Locker connects to via(address) instead of each

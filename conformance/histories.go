@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	oneLock  = "A lock is held by at most one holder, its tokens rise, and what is lost stays lost"
+	oneLock  = "A lock is held by at most one holder, its tokens rise, and a lost hold stays lost"
 	keptData = "the server crashes and keeps its data"
 	lostData = "the server loses its data"
 )
@@ -30,35 +30,35 @@ var historyRows = []row{{
 	body:    random(history.Exclusive, stopping),
 }, {
 	name:    "a random history is that of one lock though clients are cut off",
-	promise: oneLock + ", whatever becomes of what is sent.",
+	promise: oneLock + ", whatever happens to requests and replies.",
 	sources: []string{herlihy, redsyncReply, mutexRetry},
 	shows:   locker.Exclusive,
 	needs:   []need{links},
 	body:    random(history.Exclusive, cutting),
 }, {
 	name:    "a random history is that of one lock though processes are stopped",
-	promise: oneLock + ", however long a process sleeps.",
+	promise: oneLock + ", however long a process is stopped.",
 	sources: []string{herlihy, kleppmann},
 	shows:   locker.Exclusive,
 	needs:   []need{processes},
 	body:    random(history.Exclusive, pausing),
 }, {
 	name:    "a random history is that of one lock though faults of all kinds come and go",
-	promise: oneLock + ", through all that a lock can survive.",
+	promise: oneLock + ", through all faults that a lock can survive.",
 	sources: []string{herlihy, jepsenEtcd},
 	shows:   locker.Exclusive,
 	needs:   []need{mixes},
 	body:    func(e *env) { e.mixed() },
 }, {
 	name:    "tokens of a random history rise though holds are revoked",
-	promise: "Tokens rise, also after another has ended a hold, which then cannot be extended and is believed no longer than its TTL.",
+	promise: "Tokens rise even if holds are ended at the backend. Such a hold cannot be extended, and its holder believes in it no longer than its TTL.",
 	sources: []string{herlihy, redissonToken},
 	shows:   locker.Fencing,
 	needs:   []need{revokes, tokens},
 	body:    random(history.Revocable, revoking),
 }, {
 	name:      "a random history is that of one lock though servers crash",
-	promise:   oneLock + ", also when the server has crashed meanwhile.",
+	promise:   oneLock + ", even if the server crashes.",
 	sources:   []string{herlihy, redlock},
 	shows:     locker.Failover,
 	condition: keptData,
@@ -66,14 +66,14 @@ var historyRows = []row{{
 	body:      random(history.Exclusive, killing),
 }, {
 	name:      "a random history is that of one lock though servers lose their data",
-	promise:   oneLock + ", also when the server has lost what it knew.",
+	promise:   oneLock + ", even if the server loses its data.",
 	sources:   []string{herlihy, antirez},
 	condition: lostData,
 	needs:     []need{wipes},
 	body:      random(history.Exclusive, wiping),
 }, {
 	name:      "tokens of a random history rise though servers lose their data",
-	promise:   "Tokens rise through lost data, too.",
+	promise:   "Tokens rise even if data are lost.",
 	sources:   []string{kleppmann, antirez},
 	shows:     locker.FencingDurable,
 	condition: lostData,
@@ -81,7 +81,7 @@ var historyRows = []row{{
 	body:      random(history.Fenced, wiping),
 }, {
 	name:      "a random history is that of one lock though another server takes over",
-	promise:   oneLock + ", through the loss of a server, too.",
+	promise:   oneLock + ", even if a server is lost.",
 	sources:   []string{herlihy, callMe},
 	shows:     locker.Failover,
 	condition: "failover",
@@ -89,7 +89,7 @@ var historyRows = []row{{
 	body:      random(history.Exclusive, failing),
 }, {
 	name:      "tokens of a random history rise though another server takes over",
-	promise:   "Tokens rise through lost data, too.",
+	promise:   "Tokens rise even if data are lost.",
 	sources:   []string{kleppmann, callMe},
 	shows:     locker.FencingDurable,
 	condition: "failover",
@@ -97,7 +97,7 @@ var historyRows = []row{{
 	body:      random(history.Fenced, failing),
 }, {
 	name:      "a random history is that of one lock though the server's clock jumps",
-	promise:   oneLock + ", whatever a clock that people set says.",
+	promise:   oneLock + ", even if a wall clock is set.",
 	sources:   []string{herlihy, antirez},
 	shows:     locker.Exclusive,
 	condition: "the server's clock jumps",

@@ -64,7 +64,7 @@ func (s score) shortcoming() error {
 	case s.undecided != nil:
 		return fmt.Errorf("%w: the checker could not decide within %v of the histories with the seeds %v", engine.ErrInDoubt, history.CheckTime, s.undecided)
 	case s.hits < s.least():
-		return fmt.Errorf("%w: of %d faults %d befell a holder, and acted as far as can be seen; want %d. Does your fault do nothing? %v",
+		return fmt.Errorf("%w: of %d faults %d hit a holder and were seen to act; want %d. Does your fault do nothing? %v",
 			engine.ErrInDoubt, total, s.hits, s.least(), s.faults)
 	case s.holds < s.fewest:
 		return fmt.Errorf("%w: there were only %d holds; want %d", engine.ErrInDoubt, s.holds, s.fewest)

@@ -17,7 +17,7 @@ func TestShortcoming(t *testing.T) {
 		says string
 	}{
 		{"nothing", func(*score) {}, ""},
-		{"few hits", func(s *score) { s.hits, s.faults = 1, map[string]int{"Revoke": 7} }, "of 7 faults 1 befell a holder"},
+		{"few hits", func(s *score) { s.hits, s.faults = 1, map[string]int{"Revoke": 7} }, "of 7 faults 1 hit a holder"},
 		{"as few, of several histories", func(s *score) { s.hits, s.wanted, s.histories = 2, 4, 2 }, ""},
 		{"none, of several histories", func(s *score) { s.hits, s.wanted, s.histories = 0, 2, 2 }, "want 1"},
 		{"few holds", func(s *score) { s.holds = 2 }, "only 2 holds"},

@@ -12,7 +12,7 @@ import (
 
 var lateRows = []row{{
 	name:    "a take that arrives late leaves nothing behind",
-	promise: "A request that arrives after clean-up expires within one TTL.",
+	promise: "What a request takes that arrives after clean-up expires within one TTL.",
 	sources: []string{redsyncStopped, kleppmann},
 	needs:   []need{links},
 	body:    takeArrivesLate,

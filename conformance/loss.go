@@ -19,7 +19,7 @@ var lossRows = []row{{
 	body:    lostNotWhileHeld,
 }, {
 	name:    "Lost is of the current hold",
-	promise: "Lost is of the current hold: that of an earlier hold says nothing about it.",
+	promise: "Lost is about the current hold: the channel of an earlier hold says nothing about this one.",
 	sources: []string{contract},
 	needs:   []need{expire},
 	body:    lostOfCurrentHold,

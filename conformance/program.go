@@ -15,18 +15,20 @@ import (
 // AddressEnv is the environment variable that tells a [Program] where its server is.
 const AddressEnv = "LOCKER_ADDRESS"
 
-// Program is a lock under test that is a program of its own, in any language. It reads requests from its standard input and answers
-// on its standard output, in lines of JSON. docs/judge-any-language.md is the specification.
+// Program is a lock under test that is a program of its own, in any language. It reads requests
+// from its standard input and answers on its standard output, in lines of JSON.
+// docs/judge-any-language.md is the specification.
 type Program struct {
-	// Command returns the command of a new process that serves Lockers. The suite adds to its Env. Several goroutines call it at the
-	// same time.
+	// Command returns the command of a new process that serves Lockers. The suite adds to its Env.
+	// Several goroutines call it at the same time.
 	Command func() *exec.Cmd
 
 	// TTL is the Harness's, in whole milliseconds.
 	TTL time.Duration
 
-	// Address, optional, is the program's server, "host:port", or several with commas in between. The program finds it in the
-	// environment variable LOCKER_ADDRESS. Where the suite wants to disturb the network, that is the address of a proxy.
+	// Address, optional, is the program's server, "host:port", or several with commas in between.
+	// The program finds it in the environment variable LOCKER_ADDRESS. Where the suite wants to
+	// disturb the network, that is the address of a proxy.
 	Address string
 
 	// Trace, optional, is written what was sent and answered, in order of time.

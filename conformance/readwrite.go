@@ -22,7 +22,7 @@ var readWriteRows = []row{{
 	body:    readersKeepWriterOut,
 }, {
 	name:    "a writer keeps readers out",
-	promise: "No share is granted while somebody holds the lock alone.",
+	promise: "No share is granted while a writer holds the lock.",
 	sources: []string{goRWMutex},
 	needs:   []need{readsWrites},
 	body:    writerKeepsReadersOut,
@@ -70,7 +70,7 @@ var readWriteRows = []row{{
 	body:    failedTryKeepsNobodyOut,
 }, {
 	name:    "an upgrade is refused at once, and the share stays",
-	promise: "Lock and TryLock by one whose own hold is a share return an error, and do not wait for themselves.",
+	promise: "If the caller holds a share, Lock and TryLock return an error, and do not wait for this share.",
 	sources: []string{goRWMutex, redissonShares},
 	needs:   []need{readsWrites},
 	body:    upgradeRefused,
@@ -100,7 +100,7 @@ var readWriteRows = []row{{
 	body:    downgradeOfLost,
 }, {
 	name:    "a downgrade whose reply was lost can be sent again",
-	promise: "After an error of Downgrade other than ErrLost the hold goes on, as a share or not: a Downgrade that is sent again is a success.",
+	promise: "After an error of Downgrade other than ErrLost the hold goes on, as a share or alone, and a second Downgrade succeeds.",
 	sources: []string{contractOfShares, redislockReply},
 	needs:   []need{readsWrites, links},
 	body:    downgradeAgain,

@@ -61,7 +61,8 @@ func openRemote(t TB, p *stdio.Program, request stdio.Request) (locker.Locker, e
 	return r, nil
 }
 
-// Lock is the program's. One that only tries is asked again and again; one that cannot be cancelled waits for a while each time.
+// Lock is the program's. One that only tries is asked again and again; one that cannot be cancelled
+// waits for a while each time.
 func (r *remote) Lock(ctx context.Context) error {
 	for {
 		var err error
@@ -128,7 +129,8 @@ func (r *remote) Lost() <-chan struct{} {
 	return r.lost
 }
 
-// Deadline is counted from before the program was asked. It is the last one unless the two differ by more than that took.
+// Deadline is counted from before the program was asked. It is the last one unless the two differ
+// by more than that took.
 func (r *remote) Deadline() time.Time {
 	before := time.Now()
 	answer, err := r.ask(context.Background(), stdio.Request{Op: stdio.CanDeadline})

@@ -20,9 +20,9 @@ type Outcome string
 const (
 	Kept      Outcome = "kept"      // the promise was kept
 	Broken    Outcome = "broken"    // the promise was broken
-	Undecided Outcome = "undecided" // what was seen says nothing of the Locker: too little happened in each trial, for one
+	Undecided Outcome = "undecided" // nothing can be said of the Locker: in each trial too little happened, for example
 	Known     Outcome = "known"     // broken, as the Harness's Deviations say
-	Unseen    Outcome = "unseen"    // a deviation of luck that was not seen this time
+	Unseen    Outcome = "unseen"    // a deviation that needs luck, and was not seen this time
 	Stale     Outcome = "stale"     // a deviation that should have been seen, and was not
 	Skipped   Outcome = "skipped"   // the Harness, or the Locker, lacks what the scenario needs
 )
@@ -30,8 +30,8 @@ const (
 // failed reports whether a test fails. One that has decided nothing does.
 func (o Outcome) failed() bool { return o == Broken || o == Undecided || o == Stale }
 
-// Result is the outcome of a scenario for one Locker. Run appends each as a line of JSON to the file that the flag
-// -conformance.results names.
+// Result is the outcome of a scenario for one Locker. Run appends each as a line of JSON to the
+// file that the flag -conformance.results names.
 type Result struct {
 	Test       string           `json:"test"` // the one that called Run
 	Scenario   string           `json:"scenario"`
@@ -95,7 +95,8 @@ func saysNothing(seen error) bool {
 	return idle || errors.Is(seen, engine.ErrInDoubt)
 }
 
-// String returns the result for a reader of test output. It is empty if the promise was kept in each trial.
+// String returns the result for a reader of test output. It is empty if the promise was kept in
+// each trial.
 func (r Result) String() string {
 	switch r.Outcome {
 	case Kept:

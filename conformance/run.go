@@ -10,11 +10,12 @@ import (
 	"github.com/go-locker/locker/conformance/internal/engine"
 )
 
-// Run tests the Locker of h with every scenario, each as a subtest. A failure names the promise that was broken, and what
-// was seen. Scenarios that wait run side by side, on names of their own, whatever -parallel says. Those that disturb the
-// servers run one after the other, at the end. Several Runs may go on at once. One scenario counts goroutines: it waits until
-// it is alone among the Runs, and other tests should not be parallel to them. A test calls Parallel, if at all, after it
-// has started its servers.
+// Run tests the Locker of h with every scenario, each as a subtest. A failure names the promise
+// that was broken, and what was seen. Scenarios that wait run side by side, on names of their own,
+// whatever -parallel says. Those that disturb the servers run one after the other, at the end.
+// Several Runs may go on at once. One scenario counts goroutines. It waits until no other Run is at
+// work, and other tests should not be parallel to a Run. If a test calls Parallel, it does so after
+// it has started its servers.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	run(t, h, Scenarios())
@@ -99,11 +100,12 @@ func report(t *testing.T, s Scenario, h Harness, results *results) {
 	}
 }
 
-// Examine tests the Locker of h with one scenario, for programs that are not tests. It may take a minute. If the context of
-// t ends, calls of the Locker end earlier if it heeds that context.
+// Examine tests the Locker of h with one scenario, for programs that are not tests. It may take a
+// minute. If the context of t ends, calls of the Locker end earlier if it heeds that context.
 //
-// If New, Client or a fault calls t.Fatalf, for example because a server is unreachable, Examine does not return: Fatalf ends
-// the goroutine. So call it in a goroutine of its own, and run the Cleanup functions of t after that has ended.
+// If New, Client or a fault calls t.Fatalf, for example because a server is unreachable, Examine
+// does not return: Fatalf ends the goroutine. So call it in a goroutine of its own, and run the
+// Cleanup functions of t after that has ended.
 func Examine(t TB, s Scenario, h Harness) Result {
 	t.Helper()
 	if h.operations == nil {

@@ -35,7 +35,7 @@ func readers(told ...row) []row {
 		row := told[slices.IndexFunc(told, func(row row) bool { return row.name == r.of })]
 		body := row.body
 		row.name = r.name
-		row.promise = "A share keeps what a hold does: " + row.promise
+		row.promise = "The same for a share: " + row.promise
 		row.sources = append([]string{contractOfShares}, row.sources...)
 		row.needs = append([]need{readsWrites}, row.needs...)
 		row.body = func(e *env) {

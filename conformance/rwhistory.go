@@ -17,7 +17,7 @@ import (
 
 var readWriteHistoryRows = []row{{
 	name:    "a random history of readers and writers is that of one read-write lock",
-	promise: "A hold that is alone is the only one, shares held at the same time have one token, and tokens rise from phase to phase, whatever clients do at the same time.",
+	promise: "A writer is the only holder, shares held at the same time have one token, and tokens rise from one phase to the next, whatever clients do at the same time.",
 	sources: []string{herlihy, contractOfShares},
 	needs:   []need{readsWrites},
 	chance:  true,

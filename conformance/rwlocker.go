@@ -9,27 +9,28 @@ import (
 
 // RWLocker is a Locker that takes shares, too, as a read-write lock does: Lock waits for a hold
 // that excludes all others, RLock for a share, which excludes Lock alone. Unlock, Extend and
-// FencingToken are for the hold that there is, of either kind. *locker.RWMutex is one.
+// FencingToken concern the current hold, of either kind. *locker.RWMutex is one.
 //
 // Shares that are held at the same time have one token, above that of the last hold of Lock, below
 // that of the next. Lock and TryLock return an error at once if the RWLocker's own hold is a share.
 //
 // If the Harness promises locker.Ordered, waiters are served first come, first served: an RLock
-// waits for the Locks that came before it, and those that come next to one another share. If not,
-// either kind may go first.
+// waits for the Locks that came before it, and RLocks that come directly after one another share.
+// Without locker.Ordered, either kind may go first.
 type RWLocker interface {
 	locker.Locker
 	// RLock waits for a share as Lock waits for the lock.
 	RLock(ctx context.Context) error
-	// TryRLock makes one attempt. It returns an error that matches locker.ErrHeld if the lock is
-	// held alone, or, in order, somebody waits for that.
+	// TryRLock makes one attempt. It returns an error that matches locker.ErrHeld if a hold of Lock
+	// is there. If the Harness promises locker.Ordered, it also does so while somebody waits in
+	// Lock.
 	TryRLock(ctx context.Context) error
 }
 
 // Downgrader is an RWLocker that makes its hold a share, without an end in between: the token and
 // the time that is left stay. It is optional. Downgrade returns an error that matches
-// locker.ErrLost if the hold was lost, and locker.ErrNotHeld without a hold. After any other error,
-// and of what is a share by then, it can be called again.
+// locker.ErrLost if the hold was lost, and locker.ErrNotHeld without a hold. After any other error
+// Downgrade can be called again, also if the hold is a share by then.
 type Downgrader interface {
 	Downgrade(ctx context.Context) error
 }

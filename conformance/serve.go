@@ -10,8 +10,9 @@ import (
 	"github.com/go-locker/locker/internal/stdio"
 )
 
-// Serve serves a Locker to the suite, and does not return, in a process that the suite has started by Faults.Process. In every
-// other process it returns at once. In a test binary, call it first in TestMain:
+// Serve serves a Locker to the suite, and does not return, in a process that the suite has started
+// by Faults.Process. In every other process it returns at once. In a test binary, call it first in
+// TestMain:
 //
 //	func TestMain(m *testing.M) {
 //		conformance.Serve(newLocker) // the Harness's New
@@ -26,7 +27,7 @@ import (
 //		return cmd
 //	}
 //
-// What the two say to each other is the protocol of docs/judge-any-language.md.
+// The suite and the process speak the protocol of docs/judge-any-language.md.
 func Serve(newLocker func(t TB, name string, ttl time.Duration) locker.Locker) {
 	if os.Getenv(servedEnv) == "" {
 		return
@@ -42,9 +43,10 @@ func Serve(newLocker func(t TB, name string, ttl time.Duration) locker.Locker) {
 	os.Exit(0)
 }
 
-// ServeLocks serves the Lockers of h.New, and of h.Client if there is one, over in and out, until in ends. A program that calls it can
-// be judged by the suite as a program in any language can: see docs/judge-any-language.md. The suite is told that name, and what a
-// Locker of h.New has beside the four methods. Nothing else may be written to out.
+// ServeLocks serves the Lockers of h.New, and of h.Client if there is one, over in and out, until
+// in ends. A program that calls it can be judged by the suite as a program in any language can: see
+// docs/judge-any-language.md. The suite is told name, and which methods a Locker of h.New has
+// beside the four. Nothing else may be written to out.
 func ServeLocks(in io.Reader, out io.Writer, name string, h Harness) error {
 	s := newServer(out, h)
 	hello := stdio.Hello{Name: name, Capabilities: []string{stdio.CanLock, stdio.CanUnlock, stdio.CanExtend, stdio.CanToken, stdio.CanCancel, stdio.CanExpire}}

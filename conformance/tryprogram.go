@@ -8,8 +8,9 @@ import (
 	"github.com/go-locker/locker/internal/stdio"
 )
 
-// TryProgram opens Lockers of a program and calls each operation that it claims, for the author of one. It returns what was not as the
-// protocol says. What was sent and answered is written to p.Trace. It calls t.Fatalf if the program does not begin.
+// TryProgram is for the author of a program. It opens Lockers of the program, and calls each
+// operation that the program claims. It returns what was not as the protocol says. What was sent
+// and answered is written to p.Trace. It calls t.Fatalf if the program does not begin.
 func TryProgram(t TB, p Program) (wrong []string) {
 	t.Helper()
 	f := &foreign{program: p, trace: stdio.NewTrace(p.Trace)}

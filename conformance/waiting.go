@@ -18,12 +18,12 @@ var waitingRows = []row{{
 	body:    passesOn,
 }, {
 	name:    "a waiter wakes when the holder unlocks",
-	promise: "Lock waits until the lock is held: it does not wait for the TTL of a hold that was unlocked.",
+	promise: "A waiter gets the lock when the holder unlocks, not only when the TTL of that hold has passed.",
 	sources: []string{goLocker},
 	body:    wakesOnUnlock,
 }, {
 	name:    "no unlock in many is missed",
-	promise: "Lock waits until the lock is held: it does not wait for the TTL of a hold that was unlocked.",
+	promise: "A waiter gets the lock when the holder unlocks, not only when the TTL of that hold has passed.",
 	sources: []string{goLocker},
 	chance:  true,
 	body:    missesNoUnlock,

@@ -4,7 +4,7 @@ import "time"
 
 var wantedRows = []row{{
 	name:    "a holder that asks hears that somebody waits",
-	promise: "Wanted fires when somebody waits for the lock, before that one has it, and not while nobody does.",
+	promise: "Wanted fires when somebody waits for the lock, and before the waiter has it. It does not fire while nobody waits.",
 	sources: []string{contract},
 	queued:  true,
 	body:    hearsOfWaiter,
