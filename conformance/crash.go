@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"errors"
 	"time"
 
 	"github.com/go-locker/locker"
@@ -52,16 +51,6 @@ func sleepsThrough(e *env) {
 		e.failf("B's token was %d, and after A's Unlock of a lost hold it is %d", token, now)
 	}
 	b.release()
-}
-
-// still ends the trial unless p holds yet.
-func (p *party) still(after string) {
-	switch err := p.extend(); {
-	case errors.Is(err, locker.ErrNotHeld):
-		p.env.failf("%s, and %s's Extend says %v", after, p.who, err)
-	case err != nil && !errors.Is(err, errMissing): // for want of time, or of a connection
-		p.env.doubtf("%s, and %s's Extend says %v", after, p.who, err)
-	}
 }
 
 func killedHolder(e *env) {

@@ -2,9 +2,6 @@ package conformance
 
 import (
 	"os/exec"
-	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-locker/locker"
@@ -64,56 +61,4 @@ type Faults struct {
 	// Without Process no holder is really paused. If it serves RWLockers, scenarios of shares use
 	// it, too.
 	Process func(t TB) *exec.Cmd
-}
-
-// need is something that a scenario cannot do without.
-type need struct {
-	name     string
-	disturbs bool // whatever uses the backend at the same time
-	met      func(Harness) bool
-	why      string // it is not met; empty: the Harness has no such field
-}
-
-var (
-	stops     = need{"Faults.StopServer", true, func(h Harness) bool { return h.Faults.StopServer != nil }, ""}
-	kills     = need{"Faults.KillServer", true, func(h Harness) bool { return h.Faults.KillServer != nil }, ""}
-	wipes     = need{"Faults.WipeServer", true, func(h Harness) bool { return h.Faults.WipeServer != nil }, ""}
-	failsOver = need{"Faults.FailOver", true, func(h Harness) bool { return h.Faults.FailOver != nil }, ""}
-	clocks    = need{"Faults.MoveClock", true, func(h Harness) bool { return h.Faults.MoveClock != nil }, ""}
-	revokes   = need{"Faults.Revoke", false, func(h Harness) bool { return h.Faults.Revoke != nil }, ""}
-	links     = need{"Faults.Through", false, func(h Harness) bool { return h.Faults.Through != nil }, ""}
-	renewing  = need{"Faults.ThroughRenewing", false, func(h Harness) bool { return h.Faults.ThroughRenewing != nil }, ""}
-	processes = need{"Faults.Process", false, func(h Harness) bool { return h.Faults.Process != nil }, ""}
-	clients   = need{"Client", false, func(h Harness) bool { return h.Client != nil }, ""}
-
-	readsWrites = need{"RW", false, func(h Harness) bool { return h.RW != nil }, ""}
-)
-
-// fault reports whether it is one of Faults.
-func (n need) fault() bool { return strings.Contains(n.name, "Faults.") }
-
-// unmet is a skip that names what of needs h lacks, or nil.
-func unmet(needs []need, h Harness) error {
-	i := slices.IndexFunc(needs, func(n need) bool { return !n.met(h) })
-	if i < 0 {
-		return nil
-	}
-	if needs[i].why != "" {
-		return Skip(needs[i].why)
-	}
-	return Skip("the Harness has no " + needs[i].name)
-}
-
-// harm is a fault that lasts until undo is called, or the trial ends.
-func (e *env) harm(fault func(TB) (undo func())) (undo func()) {
-	mend := fault(e)
-	var once sync.Once // and no OnceFunc: that panics where mend calls Fatalf
-	undo = func() { once.Do(mend) }
-	e.Cleanup(undo)
-	return undo
-}
-
-// moveClock is MoveClock, until back is called, or the trial ends.
-func (e *env) moveClock(d time.Duration) (back func()) {
-	return e.harm(func(t TB) func() { return e.h.Faults.MoveClock(t, d) })
 }

@@ -153,30 +153,6 @@ func outage(e *env) {
 	a.release()
 }
 
-// afterOutage takes the lock, whatever the outage has left behind. Clients may need a while, and errors, to see that it is over.
-func (p *party) afterOutage(what string) {
-	limit := p.env.long + p.env.patience + p.env.grace
-	ctx, cancel := context.WithTimeout(p.env.Context(), limit)
-	defer cancel()
-	if err := p.lockAtLast(ctx); err != nil {
-		p.env.doubtf("%s, but for %v %s did not get the lock: %v", what, limit, p.who, err)
-	}
-}
-
-// lockAtLast locks whatever errors there are before ctx ends. It returns the last.
-func (p *party) lockAtLast(ctx context.Context) error {
-	for {
-		err := p.lock(ctx)
-		if err == nil || ctx.Err() != nil {
-			return err
-		}
-		if errors.Is(err, locker.ErrLost) {
-			_ = p.unlock()
-		}
-		time.Sleep(settle / 10)
-	}
-}
-
 func holdsInOutage(e *env) {
 	name := e.name()
 	a, b := e.party("A", name, e.ttl), e.party("B", e.name(), e.ttl)
@@ -249,16 +225,6 @@ func (e *env) survives(befalls func()) {
 	_ = a.unlock()
 	b.afterOutage("A has unlocked")
 	_ = b.unlock()
-}
-
-// outlasts ends the trial if b gets the lock before ctx ends while p believes that it holds.
-func (p *party) outlasts(ctx context.Context, b *party) {
-	if b.lockAtLast(ctx) != nil {
-		return
-	}
-	if why := p.believes(); why != "" { // else it has heard of it first
-		p.env.failf("%s has the lock, with the token %d, and so, by %s, has %s", b.who, b.token(), why, p.who)
-	}
 }
 
 // risesThrough has something befall the backend between two holds.

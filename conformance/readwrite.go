@@ -106,17 +106,17 @@ var readWriteRows = []row{{
 	body:    downgradeAgain,
 }}
 
-// crowd is how many readers hold shares at the same time.
-const crowd = 12
+// manyReaders is how many readers hold shares at the same time.
+const manyReaders = 12
 
 func readersShare(e *env) {
-	all := e.rwParties(crowd)
-	last := all[crowd-1]
-	for i, p := range all[:crowd-1] {
+	all := e.rwParties(manyReaders)
+	last := all[manyReaders-1]
+	for i, p := range all[:manyReaders-1] {
 		p.shareAfter(fmt.Sprintf("%d others have shares, and nobody wants the lock", i))
 	}
 	if err := last.tryRLock(); err != nil {
-		e.doubtf("%s's TryRLock, beside %d shares: %v", last.who, crowd-1, err)
+		e.doubtf("%s's TryRLock, beside %d shares: %v", last.who, manyReaders-1, err)
 	}
 	for _, p := range all {
 		p.prolong()
@@ -187,7 +187,7 @@ func plainLockExcludesShares(e *env) {
 }
 
 func phasesShareToken(e *env) {
-	all := e.rwParties(crowd)
+	all := e.rwParties(manyReaders)
 	a, b, w, rest := all[0], all[1], all[2], all[3:]
 	w.take()
 	before := w.someToken("the writer before")

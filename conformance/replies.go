@@ -220,3 +220,24 @@ func extendUnanswered(e *env) {
 	}
 	a.release()
 }
+
+// attempt calls Lock and ends its ctx after a while, which is bound to fail it.
+func (p *party) attempt(what string) {
+	ctx, cancel := context.WithCancelCause(p.env.Context())
+	defer cancel(nil)
+	stop := time.AfterFunc(settle, func() { cancel(errStop) })
+	defer stop.Stop()
+	start := time.Now()
+	err := p.lock(ctx)
+	switch {
+	case err == nil:
+		p.env.failf("%s's Lock succeeded, though %s", p.who, what)
+	case errors.Is(err, locker.ErrHeld):
+		p.env.failf("%s's Lock, when nobody had the lock and %s: %v; want no ErrHeld", p.who, what, err)
+	case time.Since(start) > settle+p.env.prompt:
+		p.env.doubtf("%s's Lock took %v though its ctx ended after %v", p.who, time.Since(start), settle)
+	}
+	if token := p.token(); token != 0 {
+		p.env.failf("%s's token after a Lock that failed is %d; want 0", p.who, token)
+	}
+}

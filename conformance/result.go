@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/conformance/internal/engine"
 )
 
 var resultsFile = flag.String("conformance.results", "", "file that the results are appended to, as JSON, a line for each scenario")
@@ -49,19 +50,19 @@ type Result struct {
 }
 
 // judge turns the outcome of a check into a result.
-func judge(s Scenario, n tally, seen error, deviates bool, why string) Result {
+func judge(s Scenario, n engine.Tally, seen error, deviates bool, why string) Result {
 	r := Result{
 		Scenario: s.Name, Promise: s.Promise, Guarantee: s.Guarantee, Condition: s.Condition, Why: why,
-		Trials: n.trials, Doubts: n.doubts, Paused: n.excused,
+		Trials: n.Trials, Doubts: n.Doubts, Paused: n.Excused,
 	}
 	found := seen
 	if found == nil {
-		found = n.seen
+		found = n.Seen
 	}
 	if found != nil {
 		r.Seen = found.Error()
 	}
-	_, idle := errors.AsType[*idleFault](seen)
+	_, idle := errors.AsType[*engine.IdleFault](seen)
 	switch {
 	case idle:
 		r.Outcome = Broken // by the Harness, whatever the backend is known to break
@@ -78,7 +79,7 @@ func judge(s Scenario, n tally, seen error, deviates bool, why string) Result {
 		r.Outcome = Stale
 	case deviates:
 		r.Outcome = Unseen
-	case errors.Is(seen, errInDoubt):
+	case errors.Is(seen, engine.ErrInDoubt):
 		r.Outcome = Undecided
 	case seen != nil:
 		r.Outcome = Broken
@@ -90,8 +91,8 @@ func judge(s Scenario, n tally, seen error, deviates bool, why string) Result {
 
 // saysNothing reports whether what was seen says nothing of the lock.
 func saysNothing(seen error) bool {
-	_, idle := errors.AsType[*idleFault](seen)
-	return idle || errors.Is(seen, errInDoubt)
+	_, idle := errors.AsType[*engine.IdleFault](seen)
+	return idle || errors.Is(seen, engine.ErrInDoubt)
 }
 
 // String returns the result for a reader of test output. It is empty if the promise was kept in

@@ -12,6 +12,7 @@ import (
 	"github.com/go-locker/locker/internal/history"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/conformance/internal/engine"
 )
 
 var readWriteHistoryRows = []row{{
@@ -20,6 +21,7 @@ var readWriteHistoryRows = []row{{
 	sources: []string{herlihy, contractOfShares},
 	needs:   []need{readsWrites},
 	chance:  true,
+	lasts:   historiesLast,
 	body:    readersWriters,
 }}
 
@@ -161,7 +163,7 @@ func (p *rwPlayer) weakens() {
 	case errors.Is(err, locker.ErrUnsupported):
 		p.stiff = true
 	case err != nil && errKindOf(err) == history.OtherErr:
-		p.env.end(&doubtful{fmt.Errorf("%s's Downgrade of its hold: %w", p.who, err)})
+		p.env.end(&engine.Doubt{Seen: fmt.Errorf("%s's Downgrade of its hold: %w", p.who, err)})
 	}
 	p.sample()
 }

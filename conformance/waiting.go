@@ -119,9 +119,6 @@ func (e *env) takeTurns(holder, waiter *party) {
 	holder.drop()
 }
 
-// slack is how late after ttl a waiter may get the lock of a holder that has crashed.
-func slack(ttl time.Duration) time.Duration { return max(800*time.Millisecond, ttl/2) }
-
 func wakesOnCrash(e *env) {
 	name, ttl := e.name(), e.lifetime(1200*time.Millisecond) // longer than slack
 	a, b := e.party("A", name, ttl), e.party("B", name, ttl)

@@ -1,10 +1,6 @@
 package conformance
 
-import (
-	"time"
-
-	"github.com/go-locker/locker"
-)
+import "time"
 
 var wantedRows = []row{{
 	name:    "a holder that asks hears that somebody waits",
@@ -32,9 +28,6 @@ func (p *party) wanted() <-chan struct{} {
 	}
 	return l.Wanted()
 }
-
-// hasQueue reports whether the backend may have one, so that it can tell who waits.
-func (h Harness) hasQueue() bool { return h.Promises[locker.Ordered].Level != locker.LevelNo }
 
 func hearsOfWaiter(e *env) {
 	a, b := e.rivals(e.long, e.long)
