@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -145,15 +145,35 @@ func (d *Driver) patience(ctx context.Context) time.Duration {
 	if d.cli.Username != "" {
 		p = max(p, left/3)
 	}
-	return max(p, 2*time.Duration(d.latency.last.Load()))
+	return max(p, min(2*d.latency.now(), left*4/5))
 }
 
-// latency is how long servers have taken to answer lately: a slow link is not asked twice.
-type latency struct{ last atomic.Int64 }
+// latency is how long servers have taken to answer lately: what is slow is not asked twice. That of
+// the slowest answer is halved every two seconds, however many fast ones there are: many who ask at
+// once, now and then, are each answered slowly.
+type latency struct {
+	mu   sync.Mutex
+	took time.Duration
+	at   time.Time
+}
+
+func (l *latency) now() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.decayed(clock.Now())
+}
+
+// decayed is what is left of the latency at a time. The caller holds l.mu.
+func (l *latency) decayed(now time.Time) time.Duration {
+	return time.Duration(float64(l.took) * math.Exp2(-now.Sub(l.at).Seconds()/2))
+}
 
 func (l *latency) note(took time.Duration) {
-	last := time.Duration(l.last.Load())
-	l.last.Store(int64(max(took, last-last/4)))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now := clock.Now(); took >= l.decayed(now) {
+		l.took, l.at = took, now
+	}
 }
 
 // undated is a context without the deadline, at which it ends all the same. gRPC would send that

@@ -26,6 +26,7 @@ type entry struct {
 
 	session *session
 	ahead   string      // the key that the last look has found before ours, or our own
+	seen    int64       // the revision of that look
 	left    atomic.Bool // see driver.Leaver
 	watch   int64       // number of the watch of our key, or of that ahead; guarded by the watcher's mutex
 
@@ -113,6 +114,7 @@ func (e *entry) take(ctx context.Context, conditions []clientv3.Cmp, then, other
 	if err != nil {
 		return nil, e.endIfGone(err)
 	}
+	e.seen = resp.Header.Revision
 	if hasPut(resp) {
 		e.created.Store(resp.Header.Revision)
 	} else if kv := first(resp.Responses[0]); kv != nil {
@@ -159,6 +161,7 @@ func (e *entry) look(ctx context.Context) (string, error) {
 		if err != nil {
 			return "", err
 		}
+		e.seen = resp.Header.Revision
 		own := first(resp.Responses[0])
 		if !e.isKey(own) {
 			return "", errRemoved

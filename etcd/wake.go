@@ -26,20 +26,22 @@ type watcher struct {
 	mu       sync.Mutex
 	last     int64            // number of a watch
 	watched  map[int64]*watch // by their numbers
+	shared   map[string]int64 // the numbers of those for shares that wait, by their keys
 	requests []*etcdserverpb.WatchRequest
 }
 
-// watch is of one key, for one entry. It ends with what it tells.
+// watch is of one key, and ends with what it tells. Shares that wait for one key have one watch.
 type watch struct {
-	entry *entry
-	key   string
-	wake  func() // of one that waits for the key to go, or to become a share; nil: it is that of a hold
-	queue bool   // the key is a folder, and wake is called when somebody comes
-	from  int64  // the first revision that it tells of
+	key     string
+	entry   *entry   // whose hold it is, or who asks who comes; nil: it is for those who wait
+	comer   func()   // the key is a folder, and comer is called when somebody comes
+	from    int64    // the first revision that it tells of
+	waiting []*entry // for the key to go, or to become a share
+	begun   int64    // all after this revision is told; 0: that is not known yet
 }
 
 func newWatcher(s *session) *watcher {
-	return &watcher{session: s, changed: make(chan struct{}, 1), watched: map[int64]*watch{}}
+	return &watcher{session: s, changed: make(chan struct{}, 1), watched: map[int64]*watch{}, shared: map[string]int64{}}
 }
 
 // Watch implements sessions.Backend.
@@ -54,22 +56,29 @@ func (s *session) Watch(entries []*entry) {
 
 // await has e woken when the key ahead is gone or the session has ended. It begins now, and not
 // where the last look has been: a server that has something to tell of the past gets round to that
-// ten times a second. So e is woken when it has begun, too.
+// ten times a second. So e is woken when it has begun, too, unless its last look was later.
 func (w *watcher) await(e *entry, ahead string) {
+	again := false
 	w.mu.Lock()
 	if t := w.watched[e.watch]; t == nil || t.key != ahead {
-		w.cancel(e.watch)
-		w.add(&watch{entry: e, key: ahead, wake: e.Wake})
+		w.leave(e)
+		if t := w.watched[w.shared[ahead]]; t != nil && e.Shared {
+			t.waiting = append(t.waiting, e)
+			e.watch = w.shared[ahead]
+			again = e.seen < t.begun
+		} else {
+			w.add(&watch{key: ahead, waiting: []*entry{e}})
+		}
 	}
 	w.mu.Unlock()
-	if w.session.Ended() {
+	if again || w.session.Ended() {
 		e.Wake()
 	}
 }
 
 // awaitComer has wake called when a key is put in the queue after a revision, until ctx ends.
 func (w *watcher) awaitComer(ctx context.Context, e *entry, revision int64, wake func()) {
-	t := &watch{entry: e, key: e.folder, wake: wake, queue: true, from: revision + 1}
+	t := &watch{entry: e, key: e.folder, comer: wake, from: revision + 1}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.add(t)
@@ -90,23 +99,30 @@ func (w *watcher) stop() {
 	w.running.Wait()
 }
 
-// add begins a watch, and the stream with the first one, unless its entry was released. The caller
-// holds w.mu, which comes before that of an entry.
+// add begins a watch, and the stream with the first one, unless all that it is for were released.
+// The caller holds w.mu, which comes before that of an entry.
 func (w *watcher) add(t *watch) {
-	if t.entry.leaving() {
+	t.waiting = slices.DeleteFunc(t.waiting, (*entry).leaving)
+	if t.entry == nil && len(t.waiting) == 0 || t.entry != nil && t.entry.leaving() {
 		return
 	}
 	w.starting.Do(func() { w.running.Go(w.run) })
 	w.last++
-	w.watched[w.last] = t
+	w.watched[w.last], t.begun = t, 0
+	for _, e := range t.waiting {
+		e.watch = w.last
+	}
 	create := &etcdserverpb.WatchCreateRequest{Key: []byte(t.key), StartRevision: t.from, WatchId: w.last}
 	filter := etcdserverpb.WatchCreateRequest_NOPUT
-	if t.queue {
+	switch {
+	case t.comer != nil:
 		filter, create.RangeEnd = etcdserverpb.WatchCreateRequest_NODELETE, []byte(clientv3.GetPrefixRangeEnd(t.key))
-	} else {
+	case t.entry != nil:
 		t.entry.watch = w.last
 	}
-	if t.wake == nil || t.queue || !t.entry.Shared { // a share also waits for the holder's Downgrade
+	if t.entry == nil && t.waiting[0].Shared { // which also waits for the holder's Downgrade
+		w.shared[t.key] = w.last
+	} else {
 		create.Filters = []etcdserverpb.WatchCreateRequest_FilterType{filter}
 	}
 	w.request(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{CreateRequest: create}})
@@ -114,21 +130,34 @@ func (w *watcher) add(t *watch) {
 
 // cancel ends a watch, if it has not ended. The caller holds w.mu.
 func (w *watcher) cancel(number int64) {
-	if w.watched[number] == nil {
+	t := w.watched[number]
+	if t == nil {
 		return
 	}
 	delete(w.watched, number)
+	if w.shared[t.key] == number {
+		delete(w.shared, t.key)
+	}
 	w.request(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CancelRequest{
 		CancelRequest: &etcdserverpb.WatchCancelRequest{WatchId: number},
 	}})
+}
+
+// leave has the watch of an entry go on for others alone. The caller holds w.mu.
+func (w *watcher) leave(e *entry) {
+	if t := w.watched[e.watch]; t != nil {
+		if t.waiting = slices.DeleteFunc(t.waiting, func(other *entry) bool { return other == e }); len(t.waiting) == 0 {
+			w.cancel(e.watch)
+		}
+	}
+	e.watch = 0
 }
 
 // remove ends the watch of an entry.
 func (w *watcher) remove(e *entry) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.cancel(e.watch)
-	e.watch = 0
+	w.leave(e)
 }
 
 func (w *watcher) request(r *etcdserverpb.WatchRequest) {
@@ -151,7 +180,7 @@ func (w *watcher) run() {
 		}
 		w.mu.Lock()
 		again := w.watched
-		w.watched, w.requests = map[int64]*watch{}, nil
+		w.watched, w.shared, w.requests = map[int64]*watch{}, map[string]int64{}, nil
 		for _, t := range again {
 			w.add(t)
 		}
@@ -160,9 +189,17 @@ func (w *watcher) run() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, t := range w.watched {
-		if t.wake != nil {
-			t.wake()
-		}
+		t.wake()
+	}
+}
+
+// wake wakes those who wait. The caller holds the watcher's mutex, or the watch has ended.
+func (t *watch) wake() {
+	for _, e := range t.waiting {
+		e.Wake()
+	}
+	if t.comer != nil {
+		t.comer()
 	}
 }
 
@@ -203,24 +240,27 @@ func (w *watcher) hear(resp *etcdserverpb.WatchResponse) bool {
 	w.mu.Lock()
 	t := w.watched[resp.WatchId]
 	switch {
+	case t == nil: // we have cancelled it
 	case resp.Canceled && resp.CompactRevision > 0: // it was to begin in a past that is compacted
 		delete(w.watched, resp.WatchId)
-		if t != nil && !t.queue {
+		if t.comer == nil {
 			t.from = resp.CompactRevision
 			w.add(t)
+		} else {
+			t.wake()
 		}
-	case resp.Canceled && t != nil: // else we have cancelled it
+	case resp.Canceled:
 		w.mu.Unlock()
 		return false
 	case len(resp.Events) > 0:
 		w.cancel(resp.WatchId)
+		t.wake()
+	case resp.Created && t.entry == nil:
+		t.begun = resp.Header.Revision
+		t.wake()
 	}
 	w.mu.Unlock()
-	switch {
-	case t == nil:
-	case t.wake != nil && (resp.Created && !t.queue || resp.Canceled || len(resp.Events) > 0):
-		t.wake()
-	case len(resp.Events) > 0 && !t.entry.leaving():
+	if t != nil && t.entry != nil && t.comer == nil && len(resp.Events) > 0 && !t.entry.leaving() {
 		w.session.Tell(t.entry)
 	}
 	return true

@@ -86,3 +86,58 @@ func TestWake_noWatchOutlivesItsWait(t *testing.T) {
 	defer w.mu.Unlock()
 	assert.Empty(t, w.watched)
 }
+
+// Shares that wait for one writer have one watch. Who comes when that has begun, and has looked
+// since, need not look again.
+func TestWake_sharesHaveOneWatch(t *testing.T) {
+	t.Parallel()
+	s, name := testserver.SharedEtcd(t), fresh()
+	holder, err := claims.Take(t.Context(), driverAt(t, s), driver.Request{Name: name, TTL: time.Minute})
+	require.NoError(t, err)
+	d := driverAt(t, s)
+	share := func() (*claim, chan struct{}) {
+		woken := make(chan struct{}, 10)
+		c := d.Claim(driver.Request{Name: name, TTL: time.Minute, Shared: true, Wake: func() { woken <- struct{}{} }}).(*claim)
+		_, err := c.Ask(t.Context())
+		require.ErrorIs(t, err, driver.ErrHeld)
+		return c, woken
+	}
+	first, woken := share()
+	<-woken // the watch has begun
+	_, err = first.Ask(t.Context())
+	require.ErrorIs(t, err, driver.ErrHeld)
+	second, alsoWoken := share()
+	third, leftWoken := share()
+	w := first.entry.session.watcher
+	watches := func() int {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.watched)
+	}
+	assert.Equal(t, 1, watches())
+	assert.Empty(t, alsoWoken)
+
+	require.NoError(t, third.Release(t.Context()))
+	assert.Equal(t, 1, watches())
+	w.mu.Lock()
+	w.leave(second.entry)
+	second.entry.seen = 1
+	w.mu.Unlock()
+	w.await(second.entry, second.entry.ahead)
+	<-alsoWoken // its look was earlier
+
+	require.NoError(t, holder.Release(t.Context()))
+	for _, c := range []chan struct{}{woken, alsoWoken} {
+		select {
+		case <-c:
+		case <-time.After(time.Minute):
+			t.Fatal("not woken")
+		}
+	}
+	assert.Empty(t, leftWoken)
+	assert.Zero(t, watches())
+	for _, c := range []*claim{first, second} {
+		_, err := c.Ask(t.Context())
+		require.NoError(t, err)
+	}
+}

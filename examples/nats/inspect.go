@@ -20,7 +20,9 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error)
 	s := driver.State{Held: lock.Owner != "", Token: lock.Token, Holder: participant(lock)}
 	slices.SortFunc(waiters, func(a, b entry) int { return cmp.Compare(a.Place, b.Place) })
 	for _, w := range waiters {
-		s.Waiters = append(s.Waiters, participant(w))
+		if w.Owner != lock.Owner { // the holder leaves the queue after it was granted the lock
+			s.Waiters = append(s.Waiters, participant(w))
+		}
 	}
 	return s, nil
 }

@@ -300,7 +300,7 @@ func TestClose_leavesToExpireWhatDoesNotReturn(t *testing.T) {
 		closed := inBackground(c.Close)
 		time.Sleep(time.Second)
 		assert.Zero(t, b.holder("0"), "a hold under which nothing runs is released at once")
-		require.ErrorContains(t, <-closed, "has not returned")
+		require.ErrorContains(t, <-closed, "has not ended")
 		assert.LessOrEqual(t, time.Since(began), 5*time.Second)
 		require.NoError(t, b.client(t).Mutex("x").Lock(t.Context()))
 		assert.GreaterOrEqual(t, time.Since(began), life-time.Millisecond, "it had expired")
