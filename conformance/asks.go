@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/history"
 )
 
 // stop is StopServer, until resume is called or the trial ends. It returns when the backend is silent.
@@ -27,9 +28,15 @@ func (e *env) wipe() (restart func()) {
 }
 
 func (e *env) hushed(field string, fault func(TB) (undo func())) (undo func()) {
-	_, undo, err := e.hush(field, fault)
+	f := history.Fault{Kind: field, What: field, From: e.since(), Mutes: history.Everyone}
+	_, mend, err := e.hush(field, fault)
 	e.relies(err)
-	return undo
+	f.Set = e.since()
+	return func() {
+		f.Undone = e.since()
+		mend()
+		e.befell(f)
+	}
 }
 
 // earlierHold is one that a backend cannot know of any more when it has lost its data.
@@ -88,15 +95,27 @@ func (e *env) revocation() (refused, err error) {
 	return refused, err
 }
 
+// prepareFailOver is FailOver.
+func (e *env) prepareFailOver() (fail func()) {
+	f := history.Fault{Kind: failsOver.field(), What: "failover", From: e.since()}
+	takeOver := e.h.Faults.FailOver(e)
+	f.Set = e.since()
+	return func() {
+		f.Undone = e.since()
+		takeOver()
+		e.befell(f)
+	}
+}
+
 // failOver is FailOver. fail asks whether a server has ended, or come, if it is known where they are.
 func (e *env) failOver() (fail func()) {
 	if e.h.Faults.Through == nil {
-		return e.h.Faults.FailOver(e)
+		return e.prepareFailOver()
 	}
 	p, w := e.link("a probe", e.name(), e.long)
 	p.take()
 	_ = p.unlock()
-	takeOver := e.h.Faults.FailOver(e)
+	takeOver := e.prepareFailOver()
 	return func() {
 		changed := watchServers(w.addresses())
 		takeOver()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/history"
 )
 
 var counterRows = []row{{
@@ -73,6 +74,22 @@ func (r *register) write(token uint64, value int) error {
 	return nil
 }
 
+// reads is read, by p.
+func (p *party) reads(r *register, token uint64) (int, error) {
+	since := p.env.since()
+	n, err := r.read(token)
+	p.did(history.Event{Op: history.OpRead, Call: since, Token: token, Value: n, Fenced: r.guarded}, err)
+	return n, err
+}
+
+// writes is write, by p.
+func (p *party) writes(r *register, token uint64, value int) error {
+	since := p.env.since()
+	err := r.write(token, value)
+	p.did(history.Event{Op: history.OpWrite, Call: since, Token: token, Value: value, Fenced: r.guarded}, err)
+	return err
+}
+
 // lost is how many updates are not there any more.
 func (r *register) lost() int {
 	r.mu.Lock()
@@ -84,7 +101,7 @@ func (r *register) lost() int {
 func lateWrite(e *env) {
 	bare := &register{}
 	e.overtaken(bare, func(a *party, taken uint64, read int) {
-		_ = bare.write(taken, read+1)
+		_ = a.writes(bare, taken, read+1)
 	})
 	if bare.lost() != 1 {
 		e.failf("the test does not bite: without a guard A's late write should lose B's update, and %d were lost", bare.lost())
@@ -95,7 +112,7 @@ func lateWrite(e *env) {
 	} {
 		guarded := &register{guarded: true}
 		e.overtaken(guarded, func(a *party, taken uint64, read int) {
-			if late := token(a, taken); guarded.write(late, read+1) == nil {
+			if late := token(a, taken); a.writes(guarded, late, read+1) == nil {
 				e.failf("A read, and was paused past its TTL; B wrote with the token %d; "+
 					"then A's write was accepted with %d, the token it had %s: %d update lost",
 					guarded.largest, late, when, guarded.lost())
@@ -111,7 +128,7 @@ func (e *env) overtaken(r *register, write func(a *party, taken uint64, read int
 	b := e.party("B", name, e.long)
 	a.take()
 	taken := a.token()
-	read, err := r.read(taken)
+	read, err := a.reads(r, taken)
 	if err != nil {
 		e.doubtf("A's read, just after Lock: %v", err)
 	}
@@ -136,9 +153,9 @@ func (e *env) sleeper(name string) (a *party, sleep, wake func()) {
 // increment has a holder add 1, which the guard must allow.
 func (e *env) increment(p *party, r *register) {
 	token := p.token()
-	n, err := r.read(token)
+	n, err := p.reads(r, token)
 	if err == nil {
-		err = r.write(token, n+1)
+		err = p.writes(r, token, n+1)
 	}
 	if err != nil {
 		if held := p.extend(); held != nil {
@@ -149,6 +166,29 @@ func (e *env) increment(p *party, r *register) {
 }
 
 func fencedTime(h Harness) time.Duration { return max(someSeconds, 3*h.TTL) }
+
+// bothWrite has p and b, who hold at the same time, write what each makes of the value that it has read; b, who got the lock later, is
+// first. It returns what a resource makes of that which checks tokens, and of nobody without tokens "".
+func (e *env) bothWrite(p, b *party) string {
+	older, newer := p.token(), b.token()
+	if older == 0 || newer == 0 {
+		return ""
+	}
+	var first, second error
+	for _, r := range []*register{{}, {guarded: true}} {
+		was, _ := p.reads(r, older)
+		is, _ := b.reads(r, newer)
+		first, second = b.writes(r, newer, is+1), p.writes(r, older, was+1)
+	}
+	switch {
+	case first != nil:
+		return fmt.Sprintf("; a resource that checks tokens refuses the write of %s, who got the lock later", b.who)
+	case second != nil:
+		return fmt.Sprintf("; a resource that checks tokens refuses the late write of %s", p.who)
+	default:
+		return "; a resource that checks tokens accepts both" // they are equal
+	}
+}
 
 // fencedCounter has many clients change two values, one of which is guarded. One of them pauses past its TTL, between
 // reading and writing, in each of its holds.

@@ -28,6 +28,8 @@ func errKindOf(err error) history.ErrKind {
 		return history.IsNotHeld
 	case errors.Is(err, locker.ErrHeld):
 		return history.IsHeld
+	case errors.Is(err, errStale):
+		return history.IsStale
 	default:
 		return history.OtherErr
 	}
@@ -70,7 +72,10 @@ func (e *env) again(seed uint64) string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Path != "" {
 		pkg = strings.TrimSuffix(info.Path, ".test")
 	}
-	command := []string{fmt.Sprintf("go test %s -run '%s' -conformance.seed=%d", pkg, strings.Join(names, "/"), seed)}
+	command := []string{fmt.Sprintf("go test %s -run '%s'", pkg, strings.Join(names, "/"))}
+	if seed > 0 {
+		command = append(command, fmt.Sprintf("-conformance.seed=%d", seed))
+	}
 	for _, name := range []string{"conformance.for", "conformance.faults"} {
 		if f := flag.Lookup(name); f.Value.String() != f.DefValue {
 			command = append(command, fmt.Sprintf("-%s=%s", f.Name, f.Value))

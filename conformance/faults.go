@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"fmt"
 	"os/exec"
 	"slices"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/history"
 )
 
 // Faults are what the suite may do to the backend, each optional. Scenarios that need a missing one are
@@ -91,6 +93,9 @@ var (
 // fault reports whether it is one of Faults.
 func (n need) fault() bool { return strings.Contains(n.name, "Faults.") }
 
+// field is its name among Faults.
+func (n need) field() string { return strings.TrimPrefix(n.name, "Faults.") }
+
 // unmet is a skip that names what of needs h lacks, or nil.
 func unmet(needs []need, h Harness) error {
 	i := slices.IndexFunc(needs, func(n need) bool { return !n.met(h) })
@@ -114,5 +119,8 @@ func (e *env) harm(fault func(TB) (undo func())) (undo func()) {
 
 // moveClock is MoveClock, until back is called, or the trial ends.
 func (e *env) moveClock(d time.Duration) (back func()) {
-	return e.harm(func(t TB) func() { return e.h.Faults.MoveClock(t, d) })
+	from := e.since()
+	back = e.harm(func(t TB) func() { return e.h.Faults.MoveClock(t, d) })
+	e.befell(history.Fault{Kind: clocks.field(), What: fmt.Sprintf("clock moved by %v", d), From: from})
+	return back
 }

@@ -34,7 +34,7 @@ type injection struct {
 // glimpse is how long a brief fault lasts, so that clients see it.
 const glimpse = 60 * time.Millisecond
 
-func (n nemesis) field() string { return strings.TrimPrefix(n.need.name, "Faults.") }
+func (n nemesis) field() string { return n.need.field() }
 
 var (
 	stopping = nemesis{need: stops, strike: (*simulation).stopServer, rows: 1}

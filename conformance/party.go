@@ -40,6 +40,7 @@ type party struct {
 	name string
 	ttl  time.Duration
 	l    locker.Locker
+	id   int // in the record of a trial
 
 	lasts *atomic.Pointer[time.Time] // until when the hold was to last, when it was granted or extended
 }
@@ -63,7 +64,11 @@ func (e *env) party(who, name string, ttl time.Duration) *party {
 
 // using is a party with a Locker that there is.
 func (e *env) using(l locker.Locker, who, name string, ttl time.Duration) *party {
-	return &party{env: e, who: who, name: name, ttl: ttl, l: l, lasts: new(atomic.Pointer[time.Time])}
+	p := &party{env: e, who: who, name: name, ttl: ttl, l: l, lasts: new(atomic.Pointer[time.Time])}
+	if e.record != nil {
+		p.id = e.record.AddClient(history.Client{Who: who, Name: name, TTL: ttl})
+	}
+	return p
 }
 
 // rivals makes two processes that contend for one name, which nobody else uses.
@@ -92,10 +97,14 @@ func (p *party) call(op string, limit time.Duration, f func() error) (err error)
 	})
 	defer w.stop()
 	p.env.h.operations.Add(1)
+	since := p.env.since()
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("%s's %s panicked: %v\n%s", p.who, op, v, debug.Stack())
 			p.env.end(err)
+		}
+		if op != history.OpToken {
+			p.did(history.Event{Op: op, Call: since}, err)
 		}
 	}()
 	return f()
@@ -110,9 +119,13 @@ func (p *party) lock(ctx context.Context) error {
 	} else {
 		limit += p.env.patience + p.env.long + p.env.prompt + p.env.grace
 	}
-	return p.skipTooLong(p.noted(func() error {
+	err := p.skipTooLong(p.noted(func() error {
 		return p.call("Lock", limit, func() error { return p.l.Lock(ctx) })
 	}))
+	if err == nil && p.env.record != nil {
+		p.token()
+	}
+	return err
 }
 
 // skipTooLong skips the scenario if err says that the backend does not grant a TTL as long as p's. It
@@ -149,10 +162,12 @@ func (p *party) extendWith(ctx context.Context) error {
 }
 
 func (p *party) token() (token uint64) {
-	_ = p.call("FencingToken", p.env.patience, func() error {
+	since := p.env.since()
+	err := p.call("FencingToken", p.env.patience, func() error {
 		token = p.l.FencingToken()
 		return nil
 	})
+	p.did(history.Event{Op: history.OpToken, Call: since, Token: token}, err)
 	return token
 }
 

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-locker/locker/internal/history"
 	"github.com/go-locker/locker/internal/stdio"
 )
 
@@ -12,6 +13,7 @@ type process struct {
 	*party
 	program *stdio.Program
 	pending <-chan stdio.Answer // while it is stopped
+	stopped int64               // when, in a trial that is recorded
 }
 
 // process starts one, which is killed when the trial ends.
@@ -33,7 +35,7 @@ func (e *env) process(who, name string, ttl time.Duration) *process {
 		}
 		e.Fatalf("%v", err)
 	}
-	return &process{e.using(l, who, name, ttl), p, nil}
+	return &process{party: e.using(l, who, name, ttl), program: p}
 }
 
 // stop returns when all of the process has stopped, and asks whether it has.
@@ -52,6 +54,7 @@ func (p *process) asleep(d time.Duration) {
 
 // halt is stop, and asks nothing.
 func (p *process) halt() {
+	p.stopped = p.env.since()
 	if err := p.program.Stop(); err != nil {
 		p.env.Fatalf("cannot stop %s: %v", p.who, err)
 	}
@@ -68,6 +71,7 @@ func (p *process) proceed() {
 	if err := p.program.Continue(); err != nil {
 		p.env.Fatalf("cannot continue %s: %v", p.who, err)
 	}
+	p.env.befell(history.Fault{Kind: processes.field(), What: p.who + ": stopped", From: p.stopped, Mutes: history.ItsVictim, Client: p.id})
 }
 
 // kill ends the process as a crash does, and asks whether it has ended.

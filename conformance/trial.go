@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/history"
 	"github.com/go-locker/locker/internal/tb"
 )
 
@@ -139,6 +140,7 @@ func (r row) trial(t TB, h Harness, limit time.Duration) (paused bool, verdict e
 	e.row = r
 	e.calm = !slices.ContainsFunc(r.needs, need.fault)
 	defer e.close()
+	defer func() { e.saveRecord(verdict) }()
 	go func() {
 		defer e.end(nil) // unless the body has said something else
 		r.body(e)
@@ -185,6 +187,7 @@ type env struct {
 	asked   bool                     // whether Through acts
 	reader  string                   // the party that takes shares; see readerRows
 	calm    bool                     // there are no faults
+	record  *history.History         // nil: the trial is not recorded
 
 	ttl      time.Duration // the harness's
 	long     time.Duration // by far longer than anything but an expiry takes
@@ -197,7 +200,7 @@ func newEnv(t TB, h Harness) *env {
 	if h.operations == nil {
 		h.operations = new(atomic.Int64)
 	}
-	e := &env{h: h, verdict: make(chan error, 1), others: &sync.WaitGroup{}, silence: &atomic.Pointer[silence]{}, ttl: h.TTL}
+	e := &env{h: h, verdict: make(chan error, 1), others: &sync.WaitGroup{}, silence: &atomic.Pointer[silence]{}, ttl: h.TTL, record: newRecord()}
 	e.long = max(10*h.TTL, e.lifetime(3*time.Second))
 	e.prompt = max(e.long/3, time.Second)
 	e.patience = 5*time.Second + 4*h.TTL
