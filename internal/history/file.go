@@ -80,7 +80,10 @@ func Parse(data []byte) (*History, error) {
 	if err := json.Unmarshal(data, h); err != nil {
 		return nil, err
 	}
-	return h, h.valid()
+	if err := h.valid(); err != nil {
+		return nil, err
+	}
+	return h, nil
 }
 
 func (h *History) valid() error {
