@@ -3,11 +3,13 @@ package conformance
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/conformance/internal/engine"
 	"github.com/go-locker/locker/internal/history"
 )
 
@@ -28,14 +30,14 @@ func (e *env) wipe() (restart func()) {
 }
 
 func (e *env) hushed(field string, fault func(TB) (undo func())) (undo func()) {
-	f := history.Fault{Kind: field, What: field, From: e.since(), Mutes: history.Everyone}
+	f := history.Fault{Kind: field, What: field, From: e.record.now(), Mutes: history.Everyone}
 	_, mend, err := e.hush(field, fault)
 	e.relies(err)
-	f.Set = e.since()
+	f.Set = e.record.now()
 	return func() {
-		f.Undone = e.since()
+		f.Undone = e.record.now()
 		mend()
-		e.befell(f)
+		e.record.befell(f)
 	}
 }
 
@@ -65,7 +67,7 @@ func (k *earlierHold) gone() error {
 			return nil
 		case err == nil:
 			_ = k.holder.unlock()
-			return idle("WipeServer", "after the restart a hold from before is extended, and excludes another")
+			return engine.Idle("WipeServer", "after the restart a hold from before is extended, and excludes another")
 		case time.Now().After(end):
 			return nil // nobody can tell
 		}
@@ -88,7 +90,7 @@ func (e *env) revocation() (refused, err error) {
 	a.take()
 	e.h.Faults.Revoke(e, name)
 	if refused = b.lockWithin(e.prompt); refused != nil && a.extend() == nil {
-		err = idle("Revoke", "%v after it was told to end the hold of %q another cannot get the lock, and the holder's Extend says nil", e.prompt, name)
+		err = engine.Idle("Revoke", "%v after it was told to end the hold of %q another cannot get the lock, and the holder's Extend says nil", e.prompt, name)
 	}
 	_ = b.unlock()
 	_ = a.unlock()
@@ -97,13 +99,13 @@ func (e *env) revocation() (refused, err error) {
 
 // prepareFailOver is FailOver.
 func (e *env) prepareFailOver() (fail func()) {
-	f := history.Fault{Kind: failsOver.field(), What: "failover", From: e.since()}
+	f := history.Fault{Kind: "FailOver", What: "failover", From: e.record.now()}
 	takeOver := e.h.Faults.FailOver(e)
-	f.Set = e.since()
+	f.Set = e.record.now()
 	return func() {
-		f.Undone = e.since()
+		f.Undone = e.record.now()
 		takeOver()
-		e.befell(f)
+		e.record.befell(f)
 	}
 }
 
@@ -120,7 +122,7 @@ func (e *env) failOver() (fail func()) {
 		changed := watchServers(w.addresses())
 		takeOver()
 		if !changed(e.prompt) {
-			e.relies(idle("FailOver", "no connection to any of the servers at %v broke, and none that was down is up", w.addresses()))
+			e.relies(engine.Idle("FailOver", "no connection to any of the servers at %v broke, and none that was down is up", w.addresses()))
 		}
 	}
 }
@@ -181,7 +183,7 @@ func (e *env) passes() error {
 	a.take()
 	_ = a.unlock()
 	if len(w.addresses()) == 0 {
-		return idle("Through", "a Locker was locked, and nobody had called via")
+		return engine.Idle("Through", "a Locker was locked, and nobody had called via")
 	}
 	ctx, cancel := context.WithCancel(e.Context())
 	defer cancel()
@@ -193,11 +195,28 @@ func (e *env) passes() error {
 		select {
 		case err := <-done:
 			if err == nil {
-				return idle("Through", "a Locker locks and unlocks though the proxies at its addresses keep back all that is sent")
+				return engine.Idle("Through", "a Locker locks and unlocks though the proxies at its addresses keep back all that is sent")
 			}
 			return nil
 		case <-time.After(time.Millisecond):
 		}
 	}
 	return nil
+}
+
+// moveClock is MoveClock, until back is called, or the trial ends.
+func (e *env) moveClock(d time.Duration) (back func()) {
+	from := e.record.now()
+	back = e.harm(func(t TB) func() { return e.h.Faults.MoveClock(t, d) })
+	e.record.befell(history.Fault{Kind: "MoveClock", What: fmt.Sprintf("clock moved by %v", d), From: from})
+	return back
+}
+
+// linked is a party with a network of its own. The first of a trial asks whether Through acts.
+func (e *env) linked(who, name string, ttl time.Duration) (*party, *wire) {
+	if !e.asked {
+		e.asked = true
+		e.relies(e.passes())
+	}
+	return e.link(who, name, ttl)
 }

@@ -2,14 +2,11 @@ package conformance
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/history"
 )
 
 var counterRows = []row{{
@@ -30,73 +27,6 @@ var counterRows = []row{{
 	lasts:   func(h Harness) time.Duration { return 2 * fencedTime(h) },
 }}
 
-// register is a number that many change. With a guard it refuses who comes with a token that is 0, or lower than
-// the largest it has seen; reading shows a token, too.
-type register struct {
-	guarded bool
-
-	mu      sync.Mutex
-	value   int
-	writes  int // accepted
-	refused int
-	largest uint64
-}
-
-var errStale = errors.New("the token is stale")
-
-// show has the guard look at a token. The caller holds r.mu.
-func (r *register) show(token uint64) error {
-	if !r.guarded {
-		return nil
-	}
-	if token == 0 || token < r.largest {
-		r.refused++
-		return fmt.Errorf("%w: it is %d, the largest so far %d", errStale, token, r.largest)
-	}
-	r.largest = token
-	return nil
-}
-
-func (r *register) read(token uint64) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.value, r.show(token)
-}
-
-func (r *register) write(token uint64, value int) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err := r.show(token); err != nil {
-		return err
-	}
-	r.value = value
-	r.writes++
-	return nil
-}
-
-// reads is read, by p.
-func (p *party) reads(r *register, token uint64) (int, error) {
-	since := p.env.since()
-	n, err := r.read(token)
-	p.did(history.Event{Op: history.OpRead, Call: since, Token: token, Value: n, Fenced: r.guarded}, err)
-	return n, err
-}
-
-// writes is write, by p.
-func (p *party) writes(r *register, token uint64, value int) error {
-	since := p.env.since()
-	err := r.write(token, value)
-	p.did(history.Event{Op: history.OpWrite, Call: since, Token: token, Value: value, Fenced: r.guarded}, err)
-	return err
-}
-
-// lost is how many updates are not there any more.
-func (r *register) lost() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.writes - r.value
-}
-
 // lateWrite has A read and pause past its TTL, B change the value, and A wake and write.
 func lateWrite(e *env) {
 	bare := &register{}
@@ -104,7 +34,7 @@ func lateWrite(e *env) {
 		_ = a.writes(bare, taken, read+1)
 	})
 	if bare.lost() != 1 {
-		e.failf("the test does not bite: without a guard A's late write should lose B's update, and %d were lost", bare.lost())
+		e.failf("this test shows nothing here: without a guard A's late write should lose B's update, and %d were lost", bare.lost())
 	}
 	for when, token := range map[string]func(a *party, taken uint64) uint64{
 		"when it got the lock": func(_ *party, taken uint64) uint64 { return taken },
@@ -166,29 +96,6 @@ func (e *env) increment(p *party, r *register) {
 }
 
 func fencedTime(h Harness) time.Duration { return max(someSeconds, 3*h.TTL) }
-
-// bothWrite has p and b, who hold at the same time, write what each makes of the value that it has read; b, who got the lock later, is
-// first. It returns what a resource makes of that which checks tokens, and of nobody without tokens "".
-func (e *env) bothWrite(p, b *party) string {
-	older, newer := p.token(), b.token()
-	if older == 0 || newer == 0 {
-		return ""
-	}
-	var first, second error
-	for _, r := range []*register{{}, {guarded: true}} {
-		was, _ := p.reads(r, older)
-		is, _ := b.reads(r, newer)
-		first, second = b.writes(r, newer, is+1), p.writes(r, older, was+1)
-	}
-	switch {
-	case first != nil:
-		return fmt.Sprintf("; a resource that checks tokens refuses the write of %s, who got the lock later", b.who)
-	case second != nil:
-		return fmt.Sprintf("; a resource that checks tokens refuses the late write of %s", p.who)
-	default:
-		return "; a resource that checks tokens accepts both" // they are equal
-	}
-}
 
 // fencedCounter has many clients change two values, one of which is guarded. One of them pauses past its TTL, between
 // reading and writing, in each of its holds.

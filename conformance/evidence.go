@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -11,29 +10,10 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/history"
 )
 
 var evidenceDir = flag.String("conformance.dir", "", "folder that histories are saved in which fail (default: a new one among the temporary files)")
-
-// errKindOf returns what of an error matters to a history.
-func errKindOf(err error) history.ErrKind {
-	switch {
-	case err == nil:
-		return history.NoErr
-	case errors.Is(err, locker.ErrLost):
-		return history.IsLost
-	case errors.Is(err, locker.ErrNotHeld):
-		return history.IsNotHeld
-	case errors.Is(err, locker.ErrHeld):
-		return history.IsHeld
-	case errors.Is(err, errStale):
-		return history.IsStale
-	default:
-		return history.OtherErr
-	}
-}
 
 // newDir is one for all histories of this process.
 var newDir = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "conformance-") })
@@ -41,7 +21,7 @@ var newDir = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "c
 // refuse saves a history that no lock can have, and ends the trial with what a person has to know
 // of it.
 func (e *env) refuse(h *history.History, j history.Judgement) {
-	h.Scenario, h.Again = e.row.name, e.again(h.Seed)
+	h.Scenario, h.Again = e.scenario, e.again(h.Seed)
 	text := h.Report(j)
 	dir, err := *evidenceDir, error(nil)
 	if dir == "" {
@@ -62,10 +42,10 @@ func (e *env) refuse(h *history.History, j history.Judgement) {
 // act is the machine's.
 func (e *env) again(seed uint64) string {
 	if !testing.Testing() {
-		return fmt.Sprintf("locker check --seed %d --run '^%s$', and what else was on the command line", seed, quoted(e.row.name))
+		return fmt.Sprintf("locker check --seed %d --run '^%s$', and what else was on the command line", seed, quoted(e.scenario))
 	}
 	var names []string
-	for name := range strings.SplitSeq(e.h.test+"/"+strings.ReplaceAll(e.row.name, " ", "_"), "/") {
+	for name := range strings.SplitSeq(e.h.test+"/"+strings.ReplaceAll(e.scenario, " ", "_"), "/") {
 		names = append(names, "^"+quoted(name)+"$")
 	}
 	pkg := "."

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-locker/locker/conformance/internal/engine"
 	"github.com/go-locker/locker/internal/history"
 	"github.com/go-locker/locker/internal/stdio"
 )
@@ -13,7 +14,7 @@ type process struct {
 	*party
 	program *stdio.Program
 	pending <-chan stdio.Answer // while it is stopped
-	stopped int64               // when, in a trial that is recorded
+	stopped int64               // when, in the record of a trial
 }
 
 // process starts one, which is killed when the trial ends.
@@ -48,13 +49,13 @@ func (p *process) stop() {
 // asleep ends the trial if the process has answered, or does so within d.
 func (p *process) asleep(d time.Duration) {
 	if p.answered(p.pending, d) {
-		p.env.relies(idle("Process", "%s was stopped, and answers", p.who))
+		p.env.relies(engine.Idle("Process", "%s was stopped, and answers", p.who))
 	}
 }
 
 // halt is stop, and asks nothing.
 func (p *process) halt() {
-	p.stopped = p.env.since()
+	p.stopped = p.env.record.now()
 	if err := p.program.Stop(); err != nil {
 		p.env.Fatalf("cannot stop %s: %v", p.who, err)
 	}
@@ -71,7 +72,7 @@ func (p *process) proceed() {
 	if err := p.program.Continue(); err != nil {
 		p.env.Fatalf("cannot continue %s: %v", p.who, err)
 	}
-	p.env.befell(history.Fault{Kind: processes.field(), What: p.who + ": stopped", From: p.stopped, Mutes: history.ItsVictim, Client: p.id})
+	p.env.record.befell(history.Fault{Kind: "Process", What: p.who + ": stopped", From: p.stopped, Mutes: history.ItsVictim, Client: p.id})
 }
 
 // kill ends the process as a crash does, and asks whether it has ended.
@@ -79,7 +80,7 @@ func (p *process) kill() {
 	p.program.Kill()
 	for end := time.Now().Add(p.env.prompt); p.answered(p.ask(), settle); time.Sleep(settle / 10) {
 		if time.Now().After(end) {
-			p.env.relies(idle("Process", "%s was killed, and answers", p.who))
+			p.env.relies(engine.Idle("Process", "%s was killed, and answers", p.who))
 		}
 	}
 }

@@ -6,72 +6,98 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
+	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/history"
 )
 
 var recordDir = flag.String("conformance.record", "",
 	"folder in which each scenario leaves the history of its last trial: calls, faults, and what a resource accepted (default: none)")
 
-// newRecord returns the history in which a trial is recorded, or nil.
-func newRecord() *history.History {
+// record is the history of one trial. It is nil unless the trial is recorded. Its methods do nothing
+// then.
+type record struct{ history.History }
+
+func newRecord() *record {
 	if *recordDir == "" {
 		return nil
 	}
-	h := &history.History{Demand: history.Exclusive}
-	h.Begin()
-	return h
+	r := &record{history.History{Demand: history.Exclusive}}
+	r.Begin()
+	return r
 }
 
-// since is the time on the clock of the record, if there is one.
-func (e *env) since() int64 {
-	if e.record == nil {
+// now is the time on its clock.
+func (r *record) now() int64 {
+	if r == nil {
 		return 0
 	}
-	return e.record.Now()
+	return r.Now()
 }
 
-// did records a call of p that has returned err, if the trial is recorded.
-func (p *party) did(v history.Event, err error) {
-	h := p.env.record
-	if h == nil {
+// client returns the number of one.
+func (r *record) client(who, name string, ttl time.Duration) int {
+	if r == nil {
+		return 0
+	}
+	return r.AddClient(history.Client{Who: who, Name: name, TTL: ttl})
+}
+
+// did takes down a call that has returned err.
+func (r *record) did(e history.Event, err error) {
+	if r == nil {
 		return
 	}
-	v.Client, v.Return, v.Err = p.id, h.Now(), errKindOf(err)
-	if v.Err == history.OtherErr {
-		v.Text = err.Error()
+	e.Return, e.Err = r.Now(), errKindOf(err)
+	if e.Err == history.OtherErr {
+		e.Text = err.Error()
 	}
-	h.Record(v)
+	r.Record(e)
 }
 
-// befell records a fault that is over, if the trial is recorded.
-func (e *env) befell(f history.Fault) {
-	if e.record != nil {
-		f.To = e.record.Now()
-		e.record.RecordFault(f)
+// befell takes down a fault that is over.
+func (r *record) befell(f history.Fault) {
+	if r != nil {
+		f.To = r.Now()
+		r.RecordFault(f)
 	}
 }
 
-// saveRecord leaves the record of a trial that has ended with verdict, in place of that of the trial before.
-func (e *env) saveRecord(verdict error) {
-	h := e.record
-	if h == nil || IsSkip(verdict) {
-		return
-	}
-	h.Scenario, h.Again, h.Outcome = e.row.name, e.again(0), "kept"
+// save leaves the history of a trial that has ended with verdict, in place of that of the trial before.
+func (r *record) save(test, scenario, again string, verdict error) error {
+	r.Scenario, r.Again, r.Outcome = scenario, again, "kept"
 	if verdict != nil {
-		h.Outcome = verdict.Error()
+		r.Outcome = verdict.Error()
 	}
-	name := strings.NewReplacer("/", ".", " ", "_").Replace(e.h.test + "." + e.row.name + ".json")
-	err := os.MkdirAll(*recordDir, 0o755)
-	var file *os.File
-	if err == nil {
-		file, err = os.Create(filepath.Join(*recordDir, name))
+	if err := os.MkdirAll(*recordDir, 0o755); err != nil {
+		return err
 	}
-	if err == nil {
-		err = errors.Join(h.Encode(file), file.Close())
-	}
+	name := strings.NewReplacer("/", ".", " ", "_").Replace(test + "." + scenario + ".json")
+	file, err := os.Create(filepath.Join(*recordDir, name))
 	if err != nil {
-		e.Logf("-conformance.record: %v", err)
+		return err
+	}
+	return errors.Join(r.Encode(file), file.Close())
+}
+
+// errStale is what a resource says that checks tokens.
+var errStale = errors.New("the token is stale")
+
+// errKindOf returns what of an error matters to a history.
+func errKindOf(err error) history.ErrKind {
+	switch {
+	case err == nil:
+		return history.NoErr
+	case errors.Is(err, locker.ErrLost):
+		return history.IsLost
+	case errors.Is(err, locker.ErrNotHeld):
+		return history.IsNotHeld
+	case errors.Is(err, locker.ErrHeld):
+		return history.IsHeld
+	case errors.Is(err, errStale):
+		return history.IsStale
+	default:
+		return history.OtherErr
 	}
 }
