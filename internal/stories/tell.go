@@ -72,7 +72,6 @@ func (r Run) View(rec Recording) (View, error) {
 	if len(t.clients) == 0 || len(moments) == 0 {
 		return View{}, fmt.Errorf("%s: there is no lock for which A and B contend", r.File)
 	}
-	t.begin = moments[0].at
 	for _, m := range moments {
 		t.now = m.at
 		m.tell()
@@ -228,6 +227,9 @@ func (t *teller) ttl(client int) time.Duration { return t.rec.Clients[t.clients[
 
 // step tells what has happened in a lane, when the states have changed.
 func (t *teller) step(in int, mark, format string, args ...any) {
+	if len(t.steps) == 0 {
+		t.begin = t.now
+	}
 	s := Step{At: lasts(t.now - t.begin), Text: fmt.Sprintf(format, args...), Lane: in, Mark: mark}
 	for _, l := range t.lanes {
 		s.States = append(s.States, l.state)
@@ -306,8 +308,8 @@ func (t *teller) call(i int, e history.Event, add func(int64, func())) {
 }
 
 func (t *teller) asks(i int, e history.Event) {
-	if t.owner == nobody || t.owner == i {
-		return // it takes a while to connect
+	if t.lanes[servers].state.Kind != given || t.owner == i {
+		return // it gets the lock, as soon as it is connected
 	}
 	t.processes[i].asking = true
 	t.set(i, waits, i, "waits for the lock")
