@@ -140,8 +140,13 @@ quickstart: ## the shortest program with a lock
 	$(GO) run ./examples/quickstart
 
 .PHONY: playground
-playground: ## a page on which a holder is paused and a token refuses its late write: dist/playground.html
+playground: ## a page on which a holder is paused and a token refuses its late write, dist/playground.html, and four recorded stories, dist/stories.html
 	$(GO) run ./internal/playground dist/playground.html
+
+STORY ?=
+.PHONY: stories
+stories: setup ## record the runs of the stories anew, on real servers, into internal/stories/runs (two minutes); STORY=pause: that one
+	$(GO) run ./internal/stories/record $(STORY)
 
 # Within its folder, for it may be a module of its own.
 .PHONY: examples

@@ -3,12 +3,14 @@ package conformance
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"time"
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance/internal/engine"
+	"github.com/go-locker/locker/internal/history"
 )
 
 // stop is StopServer, until resume is called or the trial ends. It returns when the backend is silent.
@@ -28,9 +30,15 @@ func (e *env) wipe() (restart func()) {
 }
 
 func (e *env) hushed(field string, fault func(TB) (undo func())) (undo func()) {
-	_, undo, err := e.hush(field, fault)
+	f := history.Fault{Kind: field, What: field, From: e.record.now(), Mutes: history.Everyone}
+	_, mend, err := e.hush(field, fault)
 	e.relies(err)
-	return undo
+	f.Set = e.record.now()
+	return func() {
+		f.Undone = e.record.now()
+		mend()
+		e.record.befell(f)
+	}
 }
 
 // earlierHold is one that a backend cannot know of any more when it has lost its data.
@@ -89,15 +97,27 @@ func (e *env) revocation() (refused, err error) {
 	return refused, err
 }
 
+// prepareFailOver is FailOver.
+func (e *env) prepareFailOver() (fail func()) {
+	f := history.Fault{Kind: "FailOver", What: "failover", From: e.record.now()}
+	takeOver := e.h.Faults.FailOver(e)
+	f.Set = e.record.now()
+	return func() {
+		f.Undone = e.record.now()
+		takeOver()
+		e.record.befell(f)
+	}
+}
+
 // failOver is FailOver. fail asks whether a server has ended, or come, if it is known where they are.
 func (e *env) failOver() (fail func()) {
 	if e.h.Faults.Through == nil {
-		return e.h.Faults.FailOver(e)
+		return e.prepareFailOver()
 	}
 	p, w := e.link("a probe", e.name(), e.long)
 	p.take()
 	_ = p.unlock()
-	takeOver := e.h.Faults.FailOver(e)
+	takeOver := e.prepareFailOver()
 	return func() {
 		changed := watchServers(w.addresses())
 		takeOver()
@@ -186,7 +206,10 @@ func (e *env) passes() error {
 
 // moveClock is MoveClock, until back is called, or the trial ends.
 func (e *env) moveClock(d time.Duration) (back func()) {
-	return e.harm(func(t TB) func() { return e.h.Faults.MoveClock(t, d) })
+	from := e.record.now()
+	back = e.harm(func(t TB) func() { return e.h.Faults.MoveClock(t, d) })
+	e.record.befell(history.Fault{Kind: "MoveClock", What: fmt.Sprintf("clock moved by %v", d), From: from})
+	return back
 }
 
 // linked is a party with a network of its own. The first of a trial asks whether Through acts.

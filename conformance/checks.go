@@ -145,6 +145,6 @@ func (p *party) outlasts(ctx context.Context, b *party) {
 		return
 	}
 	if why := p.believes(); why != "" { // else it has heard of it first
-		p.env.failf("%s has the lock, with the token %d, and so, by %s, has %s", b.who, b.token(), why, p.who)
+		p.env.failf("%s has the lock, with the token %d, and so, by %s, has %s%s", b.who, b.token(), why, p.who, p.env.bothWrite(p, b))
 	}
 }

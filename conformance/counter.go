@@ -2,10 +2,8 @@ package conformance
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/go-locker/locker"
@@ -29,62 +27,11 @@ var counterRows = []row{{
 	lasts:   func(h Harness) time.Duration { return 2 * fencedTime(h) },
 }}
 
-// register is a number that many change. With a guard it refuses who comes with a token that is 0, or lower than
-// the largest it has seen; reading shows a token, too.
-type register struct {
-	guarded bool
-
-	mu      sync.Mutex
-	value   int
-	writes  int // accepted
-	refused int
-	largest uint64
-}
-
-var errStale = errors.New("the token is stale")
-
-// show has the guard look at a token. The caller holds r.mu.
-func (r *register) show(token uint64) error {
-	if !r.guarded {
-		return nil
-	}
-	if token == 0 || token < r.largest {
-		r.refused++
-		return fmt.Errorf("%w: it is %d, the largest so far %d", errStale, token, r.largest)
-	}
-	r.largest = token
-	return nil
-}
-
-func (r *register) read(token uint64) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.value, r.show(token)
-}
-
-func (r *register) write(token uint64, value int) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err := r.show(token); err != nil {
-		return err
-	}
-	r.value = value
-	r.writes++
-	return nil
-}
-
-// lost is how many updates are not there any more.
-func (r *register) lost() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.writes - r.value
-}
-
 // lateWrite has A read and pause past its TTL, B change the value, and A wake and write.
 func lateWrite(e *env) {
 	bare := &register{}
 	e.overtaken(bare, func(a *party, taken uint64, read int) {
-		_ = bare.write(taken, read+1)
+		_ = a.writes(bare, taken, read+1)
 	})
 	if bare.lost() != 1 {
 		e.failf("this test shows nothing here: without a guard A's late write should lose B's update, and %d were lost", bare.lost())
@@ -95,7 +42,7 @@ func lateWrite(e *env) {
 	} {
 		guarded := &register{guarded: true}
 		e.overtaken(guarded, func(a *party, taken uint64, read int) {
-			if late := token(a, taken); guarded.write(late, read+1) == nil {
+			if late := token(a, taken); a.writes(guarded, late, read+1) == nil {
 				e.failf("A read, and was paused past its TTL; B wrote with the token %d; "+
 					"then A's write was accepted with %d, the token it had %s: %d update lost",
 					guarded.largest, late, when, guarded.lost())
@@ -111,7 +58,7 @@ func (e *env) overtaken(r *register, write func(a *party, taken uint64, read int
 	b := e.party("B", name, e.long)
 	a.take()
 	taken := a.token()
-	read, err := r.read(taken)
+	read, err := a.reads(r, taken)
 	if err != nil {
 		e.doubtf("A's read, just after Lock: %v", err)
 	}
@@ -136,9 +83,9 @@ func (e *env) sleeper(name string) (a *party, sleep, wake func()) {
 // increment has a holder add 1, which the guard must allow.
 func (e *env) increment(p *party, r *register) {
 	token := p.token()
-	n, err := r.read(token)
+	n, err := p.reads(r, token)
 	if err == nil {
-		err = r.write(token, n+1)
+		err = p.writes(r, token, n+1)
 	}
 	if err != nil {
 		if held := p.extend(); held != nil {

@@ -67,6 +67,7 @@
 //
 // # Results
 //
-// With the flag -conformance.results=FILE each [Result] is appended to a file, as JSON.
+// With the flag -conformance.results=FILE each [Result] is appended to a file, as JSON. With
+// -conformance.record=DIR each scenario leaves what happened in its last trial.
 // docs/conformance.md has more, and a table of all scenarios with where each comes from.
 package conformance

@@ -22,6 +22,7 @@ type env struct {
 	asked    bool                     // whether Through acts
 	reader   string                   // the party that takes shares; see readerRows
 	calm     bool                     // there are no faults
+	record   *record                  // nil: the trial is not recorded
 
 	ttl      time.Duration // the harness's
 	long     time.Duration // by far longer than anything but an expiry takes
@@ -35,7 +36,7 @@ func newEnv(t TB, h Harness) *env {
 		h.operations = new(atomic.Int64)
 	}
 	trial := engine.NewTrial(t)
-	e := &env{Scope: trial.Scope, trial: trial, h: h, silence: &atomic.Pointer[silence]{}, ttl: h.TTL}
+	e := &env{Scope: trial.Scope, trial: trial, h: h, silence: &atomic.Pointer[silence]{}, ttl: h.TTL, record: newRecord()}
 	e.long = max(10*h.TTL, e.lifetime(3*time.Second))
 	e.prompt = max(e.long/3, time.Second)
 	e.patience = 5*time.Second + 4*h.TTL

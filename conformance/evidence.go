@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -11,27 +10,10 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/history"
 )
 
 var evidenceDir = flag.String("conformance.dir", "", "folder that histories are saved in which fail (default: a new one among the temporary files)")
-
-// errKindOf returns what of an error matters to a history.
-func errKindOf(err error) history.ErrKind {
-	switch {
-	case err == nil:
-		return history.NoErr
-	case errors.Is(err, locker.ErrLost):
-		return history.IsLost
-	case errors.Is(err, locker.ErrNotHeld):
-		return history.IsNotHeld
-	case errors.Is(err, locker.ErrHeld):
-		return history.IsHeld
-	default:
-		return history.OtherErr
-	}
-}
 
 // newDir is one for all histories of this process.
 var newDir = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "conformance-") })
@@ -70,7 +52,10 @@ func (e *env) again(seed uint64) string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Path != "" {
 		pkg = strings.TrimSuffix(info.Path, ".test")
 	}
-	command := []string{fmt.Sprintf("go test %s -run '%s' -conformance.seed=%d", pkg, strings.Join(names, "/"), seed)}
+	command := []string{fmt.Sprintf("go test %s -run '%s'", pkg, strings.Join(names, "/"))}
+	if seed > 0 {
+		command = append(command, fmt.Sprintf("-conformance.seed=%d", seed))
+	}
 	for _, name := range []string{"conformance.for", "conformance.faults"} {
 		if f := flag.Lookup(name); f.Value.String() != f.DefValue {
 			command = append(command, fmt.Sprintf("-%s=%s", f.Name, f.Value))

@@ -24,6 +24,7 @@ type party struct {
 	name string
 	ttl  time.Duration
 	l    locker.Locker
+	id   int // in the record of a trial
 
 	lasts *atomic.Pointer[time.Time] // until when the hold was to last, when it was granted or extended
 }
@@ -56,7 +57,7 @@ func (e *env) rwLocker(name string, ttl time.Duration) RWLocker {
 
 // using is a party with a Locker that there is.
 func (e *env) using(l locker.Locker, who, name string, ttl time.Duration) *party {
-	return &party{env: e, who: who, name: name, ttl: ttl, l: l, lasts: new(atomic.Pointer[time.Time])}
+	return &party{env: e, who: who, name: name, ttl: ttl, l: l, id: e.record.client(who, name, ttl), lasts: new(atomic.Pointer[time.Time])}
 }
 
 // call makes a call to the Locker, and ends the trial if it panics or does not return. It is made in
@@ -67,10 +68,14 @@ func (p *party) call(op string, limit time.Duration, f func() error) (err error)
 	})
 	defer w.Stop()
 	p.env.h.operations.Add(1)
+	since := p.env.record.now()
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("%s's %s panicked: %v\n%s", p.who, op, v, debug.Stack())
 			p.env.end(err)
+		}
+		if op != history.OpToken {
+			p.env.record.did(history.Event{Client: p.id, Op: op, Call: since}, err)
 		}
 	}()
 	return f()
@@ -85,9 +90,13 @@ func (p *party) lock(ctx context.Context) error {
 	} else {
 		limit += p.env.patience + p.env.long + p.env.prompt + p.env.grace
 	}
-	return p.skipTooLong(p.noted(func() error {
+	err := p.skipTooLong(p.noted(func() error {
 		return p.call("Lock", limit, func() error { return p.l.Lock(ctx) })
 	}))
+	if err == nil && p.env.record != nil {
+		p.token()
+	}
+	return err
 }
 
 // skipTooLong skips the scenario if err says that the backend does not grant a TTL as long as p's. It
@@ -124,10 +133,12 @@ func (p *party) extendWith(ctx context.Context) error {
 }
 
 func (p *party) token() (token uint64) {
-	_ = p.call("FencingToken", p.env.patience, func() error {
+	since := p.env.record.now()
+	err := p.call("FencingToken", p.env.patience, func() error {
 		token = p.l.FencingToken()
 		return nil
 	})
+	p.env.record.did(history.Event{Client: p.id, Op: history.OpToken, Call: since, Token: token}, err)
 	return token
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/conformance/internal/engine"
+	"github.com/go-locker/locker/internal/history"
 	"github.com/go-locker/locker/internal/stdio"
 )
 
@@ -13,6 +14,7 @@ type process struct {
 	*party
 	program *stdio.Program
 	pending <-chan stdio.Answer // while it is stopped
+	stopped int64               // when, in the record of a trial
 }
 
 // process starts one, which is killed when the trial ends.
@@ -34,7 +36,7 @@ func (e *env) process(who, name string, ttl time.Duration) *process {
 		}
 		e.Fatalf("%v", err)
 	}
-	return &process{e.using(l, who, name, ttl), p, nil}
+	return &process{party: e.using(l, who, name, ttl), program: p}
 }
 
 // stop returns when all of the process has stopped, and asks whether it has.
@@ -53,6 +55,7 @@ func (p *process) asleep(d time.Duration) {
 
 // halt is stop, and asks nothing.
 func (p *process) halt() {
+	p.stopped = p.env.record.now()
 	if err := p.program.Stop(); err != nil {
 		p.env.Fatalf("cannot stop %s: %v", p.who, err)
 	}
@@ -69,6 +72,7 @@ func (p *process) proceed() {
 	if err := p.program.Continue(); err != nil {
 		p.env.Fatalf("cannot continue %s: %v", p.who, err)
 	}
+	p.env.record.befell(history.Fault{Kind: "Process", What: p.who + ": stopped", From: p.stopped, Mutes: history.ItsVictim, Client: p.id})
 }
 
 // kill ends the process as a crash does, and asks whether it has ended.

@@ -101,6 +101,11 @@ func (r row) trial(t TB, h Harness, limit time.Duration) (paused bool, verdict e
 	e.calm = !slices.ContainsFunc(r.needs, need.fault)
 	defer e.close()
 	paused, verdict = e.trial.Run(limit, func() { r.body(e) })
+	if e.record != nil && !IsSkip(verdict) {
+		if err := e.record.save(h.test, r.name, e.again(0), verdict); err != nil {
+			t.Fatalf("conformance: -conformance.record: %v", err)
+		}
+	}
 	if bad, ok := errors.AsType[*engine.Fatal](verdict); ok {
 		t.Fatalf("%s", bad.Message)
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,8 +29,7 @@ func (h *History) Save(dir string, j Judgement) (Files, error) {
 	if err != nil {
 		return Files{}, err
 	}
-	h.Format = Format
-	if err := errors.Join(json.NewEncoder(raw).Encode(h), raw.Close()); err != nil {
+	if err := errors.Join(h.Encode(raw), raw.Close()); err != nil {
 		return Files{}, err
 	}
 	file := raw.Name()
@@ -37,6 +37,14 @@ func (h *History) Save(dir string, j Judgement) (Files, error) {
 		file = abs
 	}
 	return h.Draw(file, j)
+}
+
+// Encode writes h as JSON. Clients may still go on meanwhile.
+func (h *History) Encode(w io.Writer) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.Format = Format
+	return json.NewEncoder(w).Encode(h)
 }
 
 // Draw writes the pages that show h beside its file.
@@ -59,12 +67,21 @@ func Read(file string) (*History, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &History{}
-	if err := json.Unmarshal(data, h); err != nil {
+	h, err := Parse(data)
+	if err != nil {
 		return nil, fmt.Errorf("%s is no history: %w", file, err)
 	}
+	return h, nil
+}
+
+// Parse is Read of what is in a file.
+func Parse(data []byte) (*History, error) {
+	h := &History{}
+	if err := json.Unmarshal(data, h); err != nil {
+		return nil, err
+	}
 	if err := h.valid(); err != nil {
-		return nil, fmt.Errorf("%s is no history: %w", file, err)
+		return nil, err
 	}
 	return h, nil
 }
@@ -86,12 +103,12 @@ func (h *History) valid() error {
 			return fmt.Errorf("event %d: it returned before it was called", i)
 		}
 		switch e.Op {
-		case OpLock, OpTryLock, OpRLock, OpTryRLock, OpDowngrade, OpExtend, OpUnlock, OpToken, OpLost:
+		case OpLock, OpTryLock, OpRLock, OpTryRLock, OpDowngrade, OpExtend, OpUnlock, OpToken, OpLost, OpRead, OpWrite:
 		default:
 			return fmt.Errorf("event %d: unknown operation %q", i, e.Op)
 		}
 		switch e.Err {
-		case NoErr, IsLost, IsNotHeld, IsHeld, OtherErr:
+		case NoErr, IsLost, IsNotHeld, IsHeld, IsStale, OtherErr:
 		default:
 			return fmt.Errorf("event %d: unknown result %q", i, e.Err)
 		}

@@ -47,8 +47,8 @@ func TestPage_itsExampleIsAHistory(t *testing.T) {
 	assert.True(t, j.Refused())
 	assert.Contains(t, h.Report(j), "client 2, Lock: nil, token 6")
 	for _, word := range []string{
-		OpLock, OpTryLock, OpRLock, OpTryRLock, OpDowngrade, OpExtend, OpUnlock, OpToken, OpLost,
-		string(IsLost), string(IsNotHeld), string(IsHeld), string(OtherErr), string(Exclusive), string(Revocable), string(Undisturbed), string(Fenced),
+		OpLock, OpTryLock, OpRLock, OpTryRLock, OpDowngrade, OpExtend, OpUnlock, OpToken, OpLost, OpRead, OpWrite,
+		string(IsLost), string(IsNotHeld), string(IsHeld), string(IsStale), string(OtherErr), string(Exclusive), string(Revocable), string(Undisturbed), string(Fenced),
 	} {
 		assert.Contains(t, string(page), "`"+word+"`")
 	}

@@ -15,7 +15,8 @@ import (
 type History struct {
 	Format   int      `json:"format"`
 	Scenario string   `json:"scenario,omitempty"`
-	Again    string   `json:"again,omitempty"` // a command that has the same clients and faults once more
+	Again    string   `json:"again,omitempty"`   // a command that has the same clients and faults once more
+	Outcome  string   `json:"outcome,omitempty"` // of a scenario that was recorded: kept, or what was seen of the breach
 	Seed     uint64   `json:"seed"`
 	Demand   Demand   `json:"demand"`
 	Clients  []Client `json:"clients"`
@@ -50,15 +51,18 @@ type Fault struct {
 	Answered bool `json:"answered,omitempty"` // by a process that was stopped
 }
 
-// Event is one call, or the moment in which a client saw that Lost had fired.
+// Event is one call, or the moment in which a client saw that Lost had fired. What a client does
+// with a resource says nothing of the lock: Check passes over it.
 type Event struct {
 	Client int     `json:"c"`
 	Op     string  `json:"op"`
 	Call   int64   `json:"call"`
 	Return int64   `json:"ret"`
 	Err    ErrKind `json:"said,omitempty"`
-	Token  uint64  `json:"token,omitempty"` // of FencingToken
-	Text   string  `json:"text,omitempty"`  // of an error
+	Token  uint64  `json:"token,omitempty"`  // of FencingToken, or the one that a resource is shown
+	Text   string  `json:"text,omitempty"`   // of an error
+	Value  int     `json:"value,omitempty"`  // that was read or written
+	Fenced bool    `json:"fenced,omitempty"` // the resource checks tokens
 }
 
 // The operations.
@@ -72,6 +76,8 @@ const (
 	OpUnlock    = "Unlock"
 	OpToken     = "FencingToken"
 	OpLost      = "Lost" // has fired
+	OpRead      = "Read" // of a resource
+	OpWrite     = "Write"
 )
 
 // ErrKind is what of an error matters here.
@@ -83,6 +89,7 @@ const (
 	IsLost    ErrKind = "lost"
 	IsNotHeld ErrKind = "not held"
 	IsHeld    ErrKind = "held"
+	IsStale   ErrKind = "stale" // of a resource: the token is below one that it has seen, or 0
 	OtherErr  ErrKind = "error" // and nobody knows what the backend did
 )
 
@@ -109,6 +116,14 @@ func (h *History) Begin() { h.began = time.Now() }
 
 // Now returns the time on the history's clock.
 func (h *History) Now() int64 { return int64(time.Since(h.began)) }
+
+// AddClient adds a client, and returns its number.
+func (h *History) AddClient(c Client) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.Clients = append(h.Clients, c)
+	return len(h.Clients) - 1
+}
 
 // RecordFault adds a fault.
 func (h *History) RecordFault(f Fault) {

@@ -7,26 +7,38 @@ import (
 	"compress/gzip"
 	_ "embed"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/go-locker/locker/internal/stories"
 )
 
 //go:embed page.html
 var page string
 
-// main writes the page to the file that it is given.
+// main writes the page to the file that it is given, and the recorded stories beside it.
 func main() {
 	if len(os.Args) != 2 {
 		fmt.Fprintln(os.Stderr, "usage: go run ./internal/playground FILE")
 		os.Exit(2)
 	}
-	if err := build(os.Args[1]); err != nil {
+	if err := errors.Join(build(os.Args[1]), tell(filepath.Join(filepath.Dir(os.Args[1]), "stories.html"))); err != nil {
 		fmt.Fprintln(os.Stderr, "playground:", err)
 		os.Exit(1)
 	}
+}
+
+// tell writes the page of stories. The folder is there.
+func tell(file string) error {
+	out, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	return errors.Join(stories.Write(out), out.Close())
 }
 
 // build puts Go's glue and the compiled program into the page, so that it needs nothing else.

@@ -2,6 +2,6 @@
 // fencing token refuse its late write. What the page runs is this library, over package memory, as
 // WebAssembly: nothing on it is drawn.
 //
-// `make playground` writes it to dist/playground.html. The program has two halves: main_js.go is
-// what runs in the page, build.go puts the page together.
+// `make playground` writes it to dist/playground.html, and the page of package stories beside it.
+// The program has two halves: main_js.go is what runs in the page, build.go puts the page together.
 package main

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 
@@ -109,7 +110,7 @@ func (p *play) lock(ctx context.Context, w *worker) {
 		return // the play was closed
 	}
 	w.hold = h
-	p.say("lock", "%s has the lock, with token %s.", w.name, short(h.Token()))
+	p.say("lock", "%s has the lock, with token %s.", w.name, text(h.Token()))
 	go p.renew(w, h)
 }
 
@@ -177,7 +178,7 @@ func (p *play) write(ctx context.Context, w *worker, looks bool) {
 		if token < p.newest {
 			p.say("broken", "%s has overwritten what a later holder wrote. Nobody noticed.", w.name)
 		} else {
-			p.say("write", "%s writes with token %s. The report accepts it.", w.name, short(token))
+			p.say("write", "%s writes with token %s. The report accepts it.", w.name, text(token))
 		}
 		p.value, p.newest = "by "+w.name, max(p.newest, token)
 		return nil
@@ -189,7 +190,7 @@ func (p *play) write(ctx context.Context, w *worker, looks bool) {
 		err = write(ctx)
 	}
 	if err != nil {
-		p.say("refused", "The report REFUSES what %s writes: token %s is below %s.", w.name, short(token), short(p.newest))
+		p.say("refused", "The report REFUSES what %s writes: token %s is below %s.", w.name, text(token), text(p.newest))
 	}
 	if h.Err() != nil {
 		p.say("lost", "%s learns: %v.", w.name, h.Err())
@@ -241,9 +242,9 @@ type workerView struct {
 func (p *play) look() view {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	v := view{TTL: ttl.Seconds(), Checks: p.checks, Value: p.value, Newest: short(p.newest), Waiters: []string{}, Log: p.log}
+	v := view{TTL: ttl.Seconds(), Checks: p.checks, Value: p.value, Newest: text(p.newest), Waiters: []string{}, Log: p.log}
 	if s, err := p.workers[0].client.Inspect(context.Background(), lockName); err == nil && s.Held {
-		v.Holder, v.Token, v.Left = s.Holder.Metadata, short(s.Token), s.Left.Seconds()
+		v.Holder, v.Token, v.Left = s.Holder.Metadata, text(s.Token), s.Left.Seconds()
 		for _, w := range s.Waiters {
 			v.Waiters = append(v.Waiters, w.Metadata)
 		}
@@ -254,21 +255,22 @@ func (p *play) look() view {
 		case w.waits:
 			one.State = "waits"
 		case w.paused != nil: // it does not know whether it still has the lock
-			one.State, one.Token = "paused", short(w.hold.Token())
+			one.State, one.Token = "paused", text(w.hold.Token())
 		case w.hold != nil && w.hold.Err() != nil:
 			one.State = "lost"
 		case w.hold != nil:
-			one.State, one.Token = "holds", short(w.hold.Token())
+			one.State, one.Token = "holds", text(w.hold.Token())
 		}
 		v.Workers = append(v.Workers, one)
 	}
 	return v
 }
 
-// short returns the last digits of a token: package memory counts up from the time in microseconds.
-func short(token uint64) string {
+// text is a token in full: package memory counts up from the time in microseconds, so that any few of
+// its last digits begin anew within a short time.
+func text(token uint64) string {
 	if token == 0 {
 		return "none"
 	}
-	return fmt.Sprintf("…%05d", token%100_000)
+	return strconv.FormatUint(token, 10)
 }
