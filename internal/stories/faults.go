@@ -83,7 +83,7 @@ func (t *teller) wakes(i int) {
 	if t.owner == i {
 		t.set(i, holds, i, "holds the lock, token %s", t.token(p.token))
 	} else {
-		t.set(i, stale, i, "believes that it holds the lock, token %s", t.token(p.token))
+		t.set(i, stale, i, "believes that it holds, token %s", t.token(p.token))
 	}
 	t.step(i, "", "%s goes on, after %s, where it was stopped: it is about to write.", t.who(i), lasts(t.now-p.stop))
 }

@@ -330,7 +330,7 @@ func (t *teller) granted(i int, e history.Event) {
 	}
 	other := t.processes[before]
 	if t.lanes[before].state.Kind == holds {
-		t.set(before, stale, before, "believes that it holds the lock, token %s", t.token(other.token))
+		t.set(before, stale, before, "believes that it holds, token %s", t.token(other.token))
 	}
 	left := other.grant.Call + int64(t.ttl(before)) - e.Return
 	if left <= 0 {
