@@ -79,6 +79,18 @@ var outageRows = []row{{
 	condition: "failover",
 	body:      func(e *env) { e.risesThrough(e.failOver()) },
 }, {
+	name:    "Unlock of a hold that a failover forgot never says nil",
+	promise: "In doubt Unlock says ErrLost, never nil: also if a server took over that had not heard of the hold, and another has the lock.",
+	sources: []string{contract, callMe},
+	needs:   []need{failsOver},
+	body:    func(e *env) { e.unlocksForgotten(false) },
+}, {
+	name:    "an Unlock that is sent again of a hold that a failover forgot never says nil",
+	promise: "A release that is sent again is a success if it was applied: if a server took over that had not heard of the hold, Unlock says ErrLost, never nil.",
+	sources: []string{contract, callMe},
+	needs:   []need{failsOver, links},
+	body:    func(e *env) { e.unlocksForgotten(true) },
+}, {
 	name:      "a hold lasts though the server's clock jumps forward",
 	promise:   "A hold lasts one TTL, whatever a clock that people set says.",
 	sources:   []string{kleppmann, antirez},
@@ -248,6 +260,43 @@ func (e *env) survives(befalls func()) {
 	a.outlasts(ctx, b)
 	_ = a.unlock()
 	b.afterOutage("A has unlocked")
+	_ = b.unlock()
+}
+
+// unlocksForgotten has A unlock when the server that knows least has taken over, and has granted B
+// the lock, if it does. That server knows of an earlier hold of the name. With again A's release is
+// sent twice, because the first reply is lost.
+func (e *env) unlocksForgotten(again bool) {
+	name, ttl := e.name(), 3*e.long // servers may take a while to come back
+	a, unlock := e.party("A", name, ttl), func(a *party) error { return a.unlock() }
+	if again {
+		linked, w := e.linked("A", name, ttl)
+		a, unlock = linked, func(a *party) error {
+			w.loseReplies()
+			stop := time.AfterFunc(settle, w.mend)
+			defer stop.Stop()
+			return a.unlock()
+		}
+	}
+	b := e.party("B", name, ttl)
+	a.take()
+	a.release()
+	fail := e.failOver()
+	a.take()
+	fail()
+	ctx, cancel := context.WithTimeout(e.Context(), e.long)
+	defer cancel()
+	if b.lockAtLast(ctx) != nil { // nothing is forgotten
+		_ = a.unlock()
+		return
+	}
+	switch err := unlock(a); {
+	case err == nil:
+		e.failf("a failover forgot A's hold, and B has the lock; A's Unlock said nil")
+	case errors.Is(err, locker.ErrNotHeld):
+		e.failf("A's Unlock of a hold that a failover forgot: %v; want ErrLost", err)
+	}
+	b.still("A has unlocked what it lost")
 	_ = b.unlock()
 }
 
