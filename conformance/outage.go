@@ -278,15 +278,15 @@ func (e *env) unlocksForgotten(again bool) {
 			return a.unlock()
 		}
 	}
-	b := e.party("B", name, ttl)
+	b, c := e.party("B", name, ttl), e.party("C", e.name(), ttl)
 	a.take()
 	a.release()
 	fail := e.failOver()
 	a.take()
 	fail()
-	ctx, cancel := context.WithTimeout(e.Context(), e.long)
-	defer cancel()
-	if b.lockAtLast(ctx) != nil { // nothing is forgotten
+	c.afterOutage("a server took over")
+	_ = c.unlock()
+	if b.lockWithin(e.prompt) != nil { // nothing is forgotten
 		_ = a.unlock()
 		return
 	}

@@ -41,9 +41,7 @@ var today = map[string][]edit{
 		{"internal/redisscript/lua/lib/shares.lua", "  return absence < ABSENT\n", "  return true\n"},
 	},
 	"redis-late-take-holds-longer": {
-		{"internal/redisscript/serverclock.go", "		return due{}\n", "		return due{1e16 - 1, 0}\n"},
-		{"internal/redisscript/serverclock.go", "	patience := ttl / 4\n", "	patience := ttl / 2\n"},
-		{"internal/redisscript/serverclock.go", "	whole := min(patience, ttl/100+2*time.Millisecond)\n", "	whole := patience\n"},
+		{"internal/redisscript/lua/lib/take.lua", "return math.max(late, 0), late > 0 and late > tonumber(string.match(due, '/(%d+)', 33))", "return 0, false"},
 	},
 	"redlock-counts-more-than-its-nodes-have": {
 		{"redlock/claim.go", "			left = min(left, s.lease.Validity()) // a request that arrived late has the lock for what is left of the TTL\n", "			continue\n"},
@@ -54,6 +52,7 @@ var today = map[string][]edit{
 	},
 	"etcd-two-holders-on-3.7": {
 		{"etcd/key.go", "clientv3.OpGet(p.folder, clientv3.WithFirstCreate()...)", "clientv3.OpGet(p.folder, append(clientv3.WithFirstCreate(), clientv3.WithKeysOnly())...)"},
+		{"etcd/entry.go", "append(opts, clientv3.WithRange(end), ", "append(opts, clientv3.WithKeysOnly(), clientv3.WithRange(end), "},
 	},
 	"redis-unlock-after-a-failover-says-nil": {
 		{"internal/redisscript/lua/release.lua", "token == known[2] or token == known[1] and not is_held", "tonumber(token) < (tonumber(known[1]) or 0) or token == known[1] and not is_held"},
