@@ -323,12 +323,12 @@ func (e *env) risesThrough(befalls func()) {
 	b.takesAbove(last, "A has unlocked")
 }
 
-// takesAbove takes the lock when A, who held with the token last, has unlocked.
+// takesAbove takes the lock when another, who held with the token last, has unlocked.
 func (p *party) takesAbove(last uint64, what string) {
 	p.afterOutage(what)
 	if token := p.token(); token <= last {
 		p.prolong() // is it lost?
-		p.env.failf("A held with the token %d, and then %s with %d", last, p.who, token)
+		p.env.failf("another held with the token %d, and then %s with %d", last, p.who, token)
 	}
 	_ = p.unlock()
 }
