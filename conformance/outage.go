@@ -272,6 +272,10 @@ func (e *env) unlocksForgotten(again bool) {
 	if again {
 		linked, w := e.linked("A", name, ttl)
 		a, unlock = linked, func(a *party) error {
+			if l, ok := a.l.(wanter); ok { // it asks the server that decides now, and so has a connection to that
+				_ = l.Wanted()
+				time.Sleep(3 * settle)
+			}
 			w.loseReplies()
 			stop := time.AfterFunc(settle, w.mend)
 			defer stop.Stop()

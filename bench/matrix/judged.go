@@ -32,6 +32,8 @@ func (r *Run) found(name, dir string) string {
 		return fmt.Sprintf("yes, after %.0f s%s: %s", j.After, where, link(dir, j.Found))
 	case beyond != "":
 		return "no" + where + ": it would take " + beyond
+	case breaks.Since(name) != "":
+		return "**no**" + where + "; since then: " + link(dir, breaks.Since(name))
 	default:
 		return "**no**" + where
 	}
@@ -66,7 +68,8 @@ func (r *Run) judgedText() string {
 	b.WriteString(t.RenderMarkdown())
 	b.WriteString("\n\nIn the tables below *today* is the code and the suite of today, and *then* the commit before the mend, whose suite knew less. " +
 		"A commit that mended two bugs is judged for each of them, and the scenario may have found the other one. " +
-		"What the contract of a Locker does not cover, such as `Client.Close`, has tests of its own.\n")
+		"What the contract of a Locker does not cover, such as `Client.Close`, has tests of its own. " +
+		"A scenario that was made because the suite had missed a bug is named behind *since then*, and does not count.\n")
 	return b.String()
 }
 
