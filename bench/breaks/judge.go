@@ -40,6 +40,7 @@ type Judgement struct {
 // Way is how the broken code was had.
 type Way string
 
+// The ways.
 const (
 	Reversed Way = "reversed" // git takes the mend back in the code of today
 	ByHand   Way = "by hand"  // a person has taken the mend back in the code of today
@@ -168,7 +169,7 @@ func (s *session) putThrough(j *Judgement, limit time.Duration, broken suite, so
 			cancel()
 		}
 	}
-	if err = errors.Join(err, failed); err != nil {
+	if err := errors.Join(err, failed); err != nil {
 		return err
 	}
 	j.Took, j.Whole = seconds(seen.took), seen.whole

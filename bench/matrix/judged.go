@@ -27,9 +27,13 @@ func (r *Run) found(name, dir string) string {
 	case breaks.Before:
 		where = " (then)"
 	}
-	switch beyond := breaks.Beyond(name); {
-	case j.Found != "":
+	if j.Found != "" {
 		return fmt.Sprintf("yes, after %.0f s%s: %s", j.After, where, link(dir, j.Found))
+	}
+	if !j.Whole {
+		where += fmt.Sprintf(", within %.0f s, after which it was stopped", j.Took)
+	}
+	switch beyond := breaks.Beyond(name); {
 	case beyond != "":
 		return "no" + where + ": it would take " + beyond
 	case breaks.Since(name) != "":
@@ -42,16 +46,9 @@ func (r *Run) found(name, dir string) string {
 // judgedText says how many the suite finds.
 func (r *Run) judgedText() string {
 	var b strings.Builder
-	mine := breaks.TallyOf(r.Judged, breaks.Judgement.IsOwn)
-	total := 0
-	for _, name := range breaks.Judged() {
-		if own := (breaks.Judgement{Name: name}); own.IsOwn() {
-			total++
-		}
-	}
 	fmt.Fprintf(&b, "Each of these was put through the whole [conformance suite](conformance.md) as `make test` runs it. The suite is not told what is wrong. "+
 		"A scenario counts if it fails there, fails again by itself, and passes with the mend. `make judge BREAK=redis-late-take-holds-longer` judges one again.\n\n"+
-		"%s\n\n", sentenceOf("this module's own bugs", mine, total))
+		"%s\n\n", r.figure())
 	t := newTable("code", "judged", "found", "the contract covers", "found of those", "seconds until found, median", "longest")
 	for _, row := range []struct {
 		what string
@@ -77,22 +74,27 @@ func tallyRow(what string, n breaks.Tally) table.Row {
 	return table.Row{what, n.Judged, n.Found, n.Covered, n.FoundOfCovered, fmt.Sprintf("%.0f", n.Median), fmt.Sprintf("%.0f", n.Longest)}
 }
 
-// sentenceOf is the figure of trust.
-func sentenceOf(what string, n breaks.Tally, total int) string {
-	text := fmt.Sprintf("Of %d of %s the suite finds %d by itself; of the %d that the contract of a Locker covers, %d. "+
-		"Half of them are found within %.0f seconds.", n.Judged, what, n.Found, n.Covered, n.FoundOfCovered, n.Median)
-	if n.Judged < total {
-		text += fmt.Sprintf(" The other %d were not judged.", total-n.Judged)
+// figure is the figure of trust: how many of this module's own bugs the suite finds by itself.
+func (r *Run) figure() string {
+	n, all := breaks.TallyOf(r.Judged, breaks.Judgement.IsOwn), 0
+	for _, name := range breaks.Judged() {
+		if (breaks.Judgement{Name: name}).IsOwn() {
+			all++
+		}
+	}
+	text := fmt.Sprintf("The suite finds %d of the %d bugs of this module that were judged, and %d of the %d among them that the contract of a Locker covers: "+
+		"half of those within %.0f seconds, all within %.0f.", n.Found, n.Judged, n.FoundOfCovered, n.Covered, n.Median, n.Longest)
+	if n.Judged < all {
+		text += fmt.Sprintf(" %d more were not judged yet.", all-n.Judged)
 	}
 	return text
 }
 
 // judgedSentence is that of docs/conformance.md.
 func (r *Run) judgedSentence() string {
-	n := breaks.TallyOf(r.Judged, breaks.Judgement.IsOwn)
 	others := breaks.TallyOf(r.Judged, func(j breaks.Judgement) bool { return !j.IsOwn() })
-	return fmt.Sprintf("Bugs that this module had were put back, and judged blind: %s Of %d old versions of other libraries, with a bug that their authors mended later, it finds %d. "+
-		"[Which, and which not](known-breaks.md#judged-blind).\n", sentenceOf("them", n, n.Judged), others.Judged, others.Found)
+	return fmt.Sprintf("Bugs that this module had were put back and [judged blind](known-breaks.md#judged-blind). %s "+
+		"Of %d old versions of other libraries, each with a bug that its authors mended later, it finds %d.\n", r.figure(), others.Judged, others.Found)
 }
 
 // releasesTable lists the old versions of other libraries.
