@@ -164,12 +164,15 @@ measure = cd bench && $(GO) run ./$(1) -json "$(RESULTS)/$(2).json" -charts "$(R
 bench: setup-nightly ## beside other libraries: one server, waiting, quorums, etcd and ZooKeeper; writes docs/bench (an hour, on a machine that does nothing else)
 	@mkdir -p "$(RESULTS)"
 	$(call measure,single,single)
+	taskset -c 0 $(MAKE) bench-one-processor
 	$(call measure,waiters,waiters)
-	$(call measure,redlock,redlock-3,-nodes 3)
 	$(call measure,redlock,redlock-5)
 	$(call measure,consensus,consensus-1)
-	$(call measure,consensus,consensus-3,-servers 3)
 	$(call measure,postgres,postgres)
+
+.PHONY: bench-one-processor
+bench-one-processor: # of make bench
+	$(call measure,single,single-one-processor,-only pairs -blocks 20)
 
 # What a package's tests leave for the matrix: $(call conformance,directory,package,tests,file)
 conformance = (cd $(1) && LOCKER_NIGHTLY=1 LOCKER_REQUIRE_SERVERS=1 $(GO) test -count=1 -timeout=60m $(3) $(2) -conformance.results="$(MATRIX)/$(4).json")

@@ -133,15 +133,16 @@ const (
 	hurry        = time.Second
 )
 
-// Close ends the Client: waiters get ErrClosed, Lost fires on every hold, its contexts end, then
-// the holds are released, 128 at a time, for at most 5 s; what could not be released expires within
-// one TTL. Lock returns ErrClosed from then on, and the Unlock of a hold that Close ended ErrLost.
-// With [WithoutRelease] the holds are left to expire. A second Close does nothing.
+// Close ends the Client. Waiters get ErrClosed. Lost fires on every hold, and the hold's contexts
+// end. Then the holds are released, 128 at a time, for at most 5 s. A hold that could not be
+// released expires within one TTL. From then on, Lock returns ErrClosed, and Unlock of a hold that
+// Close ended returns ErrLost. With [WithoutRelease] the holds are left to expire. A second Close
+// does nothing.
 //
-// Nobody else gets a lock while work goes on under it: Close waits until the function of [Mutex.Do]
-// has returned, and until the function that [Hold.Context] returns has been called, for at most 4 s
-// and no longer than the hold's deadline. A hold whose work has not ended by then is left to
-// expire. So do not call Close within such a function.
+// Close releases no lock while the program works under it: it waits until the function of
+// [Mutex.Do] has returned, and until the function that [Hold.Context] returned has been called. It
+// waits for at most 4 s, and no longer than the hold's deadline. A hold whose work has not ended by
+// then is left to expire. So do not call Close from within such work: it would wait for itself.
 //
 // Close closes the backend's client if Open made it, never one that the caller brought. Its error
 // says what could not be released or closed.
@@ -182,8 +183,8 @@ func (c *Client) Close() error {
 	return wrap("close", "", errors.Join(errs...))
 }
 
-// Closed returns a channel that is closed when Close begins, for code that waits for something else
-// than a lock. It makes no request.
+// Closed returns a channel that is closed when Close begins, for code that waits for something
+// other than a lock. It makes no request.
 func (c *Client) Closed() <-chan struct{} { return c.open.Done() }
 
 // closeDriver closes the Driver, and leaves it alone with that when ctx ends.

@@ -17,19 +17,20 @@ import (
 //
 // Each renewal and each Extend moves the end, like the Deadline. Once the context has ended it
 // stays so, even if a later renewal succeeds: the hold then lasts, and awaits its Unlock. A renewal
-// is first tried when two thirds of the TTL are left, so that a larger reserve ends the context
-// before it. If no more than reserve is left already, the context has ended when it is returned.
-// With a reserve of 0 or less it ends at the loss.
+// is first tried when two thirds of the TTL are left, so a larger reserve ends the context before
+// the first renewal. If no more than reserve is left already, the context has ended when it is
+// returned. With a reserve of 0 or less it ends at the loss.
 //
 // Err, Done and [context.Cause] look at the clock: after a pause of the process they are right at
 // the first look, before any timer has fired. A context that is derived from this one ends when a
 // timer fires, or at such a look.
 //
 // The cause is [ErrLost] after a loss, ErrNotHeld after Unlock, and that of ctx if that ended
-// first. Unlock ends it before the release; if Unlock is called with this context, or one that is
-// derived from it, before it returns. If the reserve is reached it is an error that matches none of
-// these, for nothing is lost yet. The context has the values of ctx, and its deadline: the Deadline
-// of a hold moves, that of a context must not.
+// first. Unlock ends the context before it releases the lock. If Unlock is called with this
+// context, or with one derived from it, it ends the context right before it returns. If the reserve
+// is reached, the cause is an error that matches none of these, because nothing is lost yet. The
+// context has the values and the deadline of ctx. It does not report the hold's Deadline as its
+// own, because the deadline of a context must not move.
 //
 // Call the returned function when the work is done, as with [context.WithCancel]. [Client.Close]
 // waits for that before it releases the hold.
@@ -85,7 +86,7 @@ func (h *Hold) awaitWork(ctx context.Context) error {
 	case <-expired.C:
 	}
 	h.leave()
-	return errors.New("what runs under it has not returned: it is left to expire")
+	return errors.New("the work under the lock has not ended: the lock is left to expire")
 }
 
 // Context returns a context that ends with the current hold, or a reserve before its deadline, as

@@ -15,11 +15,11 @@ type Guarantee = driver.Guarantee
 const (
 	// Exclusive promises at most one holder at a time, while the backend's servers stay up.
 	Exclusive = driver.Exclusive
-	// Failover promises that through the loss of a server, too.
+	// Failover promises at most one holder through the loss of a server, too.
 	Failover = driver.Failover
 	// Fencing promises that the tokens of a name rise with every hold.
 	Fencing = driver.Fencing
-	// FencingDurable promises that they rise though the servers lose data.
+	// FencingDurable promises that tokens go on rising even if the servers lose data.
 	FencingDurable = driver.FencingDurable
 	// Ordered promises that waiters get the lock in the order in which they came.
 	Ordered = driver.Ordered
@@ -39,7 +39,7 @@ const (
 	LevelYes         = driver.LevelYes         // promised
 )
 
-// Promise is a backend's word on one guarantee.
+// Promise says how firmly a backend promises one guarantee.
 //
 //	type Promise struct {
 //		Level     Level

@@ -87,9 +87,9 @@ func (h *Hold) lostChannel() chan struct{} {
 //
 // On Linux the time for which a machine is suspended counts, and shows as an earlier Deadline after
 // the resume. On other systems it does not count, so that the hold may have expired at the backend
-// before its Deadline. On no system does the time count for which a virtual machine is paused by
-// its host. If the wall clock is right after the resume, a renewal is sent within a second, and
-// ends a hold that has expired.
+// before its Deadline. The time for which a host pauses a virtual machine counts on no system. If
+// the wall clock is correct after the resume, a renewal is sent within a second, which ends the
+// hold if it has expired.
 func (h *Hold) Deadline() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()

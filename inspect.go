@@ -31,8 +31,8 @@ type State = driver.State
 // Participant holds a lock, or waits for it.
 //
 //	type Participant struct {
-//		ID       string // what the backend knows this attempt to hold by; empty: it has none
-//		Metadata string // what WithMetadata said, where the backend keeps it
+//		ID       string // by which the backend knows this attempt; empty: it has none
+//		Metadata string // the text of WithMetadata, if the backend keeps it
 //	}
 type Participant = driver.Participant
 
@@ -78,8 +78,9 @@ func (c *Client) inspect(ctx context.Context, name string) (State, error) {
 type HeldError = driver.HeldError
 
 // List returns the names of the locks that are held and begin with prefix, without the Client's own
-// prefix and in no order. With "" they are all that Mutexes of Clients with this prefix hold. It
-// does not contend: it changes nothing at the backend, and nobody there notices.
+// prefix and in no order. If prefix is "", List returns the names of all locks that are held by
+// Clients with the same [WithPrefix]. It does not contend: it changes nothing at the backend, and
+// nobody there notices.
 //
 // Names come in pages, and a page is asked for when it is needed, so that a loop that ends early
 // asks for no more. No request keeps a server busy for long, but there may be many: on Redis they
@@ -87,10 +88,9 @@ type HeldError = driver.HeldError
 // that is taken or released meanwhile may be missing, and any may come twice.
 //
 // After an error, which comes with the name "", there is nothing more. A page takes at most half
-// the Client's TTL. Otherwise the errors are those of [Client.Inspect], with ErrUnsupported if the
-// Driver is no [driver.Lister]. ErrUnsupported also comes last of all if locks are held whose names
-// the backend does not have, as etcd and ZooKeeper, which keep hashes of long names; it says how
-// many.
+// the Client's TTL. The errors are those of [Client.Inspect]. ErrUnsupported means that the Driver
+// is no [driver.Lister]. It also comes at the end if locks are held whose names the backend does
+// not keep, and then says how many: etcd and ZooKeeper keep only hashes of long names.
 func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		if err := c.list(ctx, prefix, func(name string) bool { return yield(name, nil) }); err != nil {
@@ -126,27 +126,27 @@ func (c *Client) list(ctx context.Context, prefix string, yield func(string) boo
 		switch {
 		case !page.Last:
 		case unnamed > 0:
-			return fmt.Errorf("%w: %d more locks are held, whose names are long, and the backend has a hash of them", ErrUnsupported, unnamed)
+			return fmt.Errorf("%w: %d more locks are held, but their names are long, and the backend has only hashes of them", ErrUnsupported, unnamed)
 		default:
 			return nil
 		}
 	}
 }
 
-// ForceRelease ends the hold of the lock called name that shown describes, of any process. shown is
-// what [Client.Inspect] returned; its Token and the IDs of its Holder or Shares are compared at the
-// backend, so that no other hold ends, however long ago that was: no reader that has joined since,
-// either.
+// ForceRelease ends the hold that shown describes, whichever process has it. name is that of the
+// lock, and shown is what [Client.Inspect] returned for it. The backend compares the Token of
+// shown, and the IDs of its Holder or Shares. So no other hold ends, however old shown is, and no
+// share that another reader has taken since.
 //
-// It is for an operator, when the holder cannot be stopped. The holder is not stopped by it: it
-// hears of the loss at its next renewal, Extend or Unlock, which returns ErrLost, and works on
-// until then. Only a resource that checks the fencing token is safe from it. Others have the lock
-// meanwhile: a waiter at once, and under a larger token.
+// It is for an operator, if the holder cannot be stopped. ForceRelease does not stop the holder.
+// The holder works on until it hears of the loss: at its next renewal, or by the ErrLost of its
+// next Extend or Unlock. Meanwhile others can have the lock, under a larger token; a waiter has it
+// at once. Only a resource that checks the fencing token is safe from the former holder.
 //
-// It returns ErrNotHeld if nobody holds the lock, and ErrHeld if another hold is there. Both say
-// that the hold which was shown has ended. After any other error it may have ended: call it again.
-// It takes at most half the Client's TTL. If the Driver is no [driver.ForceReleaser] it returns
-// ErrUnsupported, and if the Client is closed ErrClosed.
+// It returns ErrNotHeld if nobody holds the lock, and ErrHeld if another hold is there. Both mean
+// that the hold which was shown has ended. After any other error the hold may have ended: call
+// ForceRelease again. It takes at most half the Client's TTL. If the Driver is no
+// [driver.ForceReleaser] it returns ErrUnsupported, and if the Client is closed ErrClosed.
 func (c *Client) ForceRelease(ctx context.Context, name string, shown State) error {
 	return wrap("forcerelease", name, c.forceRelease(ctx, name, shown))
 }
@@ -177,11 +177,12 @@ func (c *Client) forceRelease(ctx context.Context, name string, shown State) err
 }
 
 // Warnings returns a sentence for each setting of the backend's servers that lets a promise be
-// broken, such as one that has Redis evict the keys of held locks. None means that nothing of the
-// kind is known: a server may not tell, or not this user, and not every Driver asks. If the backend
-// is unreachable, it returns the client's error.
+// broken, such as one that has Redis evict the keys of held locks. If there is no sentence, no such
+// setting is known: a server may not tell, or may not tell this user, and not every Driver asks. If
+// the backend is unreachable, it returns the client's error.
 //
-// A Client with a logger asks by itself, once, after its first grant. Nothing waits for that.
+// A Client with a logger asks for the warnings by itself, once, after its first grant. No call
+// waits for the answer.
 func (c *Client) Warnings(ctx context.Context) ([]string, error) {
 	w, ok := c.driver.(driver.Warner)
 	if !ok {

@@ -24,20 +24,21 @@
 // and any token below the largest it has seen. See Martin Kleppmann, "How to do distributed
 // locking" (2016), and [Locker.FencingToken].
 //
-// How far exclusion and the order of tokens hold depends on the backend: [Client.Guarantees]
-// returns that, and [Require] makes New and Open fail if it is not enough. Everything else in the
-// contract of [Locker] holds always, whatever the backend.
+// How far exclusion and the order of tokens hold depends on the backend. [Client.Guarantees]
+// returns what the backend promises. With [Require], [New] and [Open] fail if the backend promises
+// less. Everything else in the contract of [Locker] holds on every backend.
 //
 // # Packages
 //
-// Packages election, semaphore, multi and keyed are built on a Client: a leader, at most n holders,
-// several names at once, and locks that are named in each call.
+// Four packages are built on a Client: election (one leader), semaphore (at most n holders), multi
+// (several names at once), and keyed (locks that are named in each call).
 //
-// The adapters are memory, redis, redigo, redlock, etcd and zookeeper, and all imports every one of
-// them; package driver is for authors of others. Package fence, and those below it, are the
-// resource's side: they refuse a stale token. Package locktest is for tests of code that takes
-// locks. Package conformance puts any Locker through the contract. The module otel makes spans and
-// metrics of what a Client does, and the command cmd/locker takes locks for scripts.
+// The adapters are memory, redis, redigo, redlock, etcd and zookeeper, and package all imports
+// every one of them. The adapters postgres, mysql, sqlite, s3 and kubernetes are modules of their
+// own. Package driver is for authors of other adapters. Package fence, and the packages below it,
+// are the resource's side: they refuse a stale token. Package locktest is for tests of code that
+// takes locks. Package conformance puts any Locker through the contract. The module otel makes
+// spans and metrics of what a Client does, and the command cmd/locker takes locks for scripts.
 package locker
 
 import (
@@ -53,20 +54,21 @@ import (
 //
 // A Locker is not reentrant, and may be used by several goroutines: each Lock contends, and each
 // success needs one Unlock, even after the hold was lost. While a lost hold awaits its Unlock, Lock
-// returns [ErrLost] at once; after it the object can be locked again. Two Lockers of one name
+// returns [ErrLost] at once; after that Unlock, Lock contends again. Two Lockers of one name
 // contend whether or not they share a client, a connection or a session.
 //
 // A name is any non-empty UTF-8 string, and two different names never collide.
 type Locker interface {
-	// Lock waits until the lock is held or ctx is done; ctx then has no further effect on the
-	// hold. It succeeds only with at least half a TTL left. A hold lasts one TTL unless
-	// extended, counted from before the request that granted or extended it was sent, less
-	// an allowance for clock drift of TTL/100 + 2 ms.
+	// Lock waits until the lock is held or ctx is done; ctx then has no further effect on the hold.
+	// It succeeds only if at least half a TTL is left. A hold lasts one TTL unless extended,
+	// counted from before the request that granted or extended it was sent, less an allowance for
+	// clock drift of TTL/100 + 2 ms.
 	//
 	// When ctx ends Lock returns within milliseconds, whatever the server does. The error then
-	// matches ctx.Err() and context.Cause(ctx), and ErrHeld if the last answer said so and
-	// nothing has failed since, else the client library's own error. If the backend is unreachable,
-	// Lock waits for TTL/2, or until ctx ends, and then returns the client's error, never ErrHeld.
+	// matches ctx.Err() and context.Cause(ctx). It also matches ErrHeld if the last answer was
+	// ErrHeld and no request has failed since, or else the client library's own error. If the
+	// backend is unreachable, Lock waits for TTL/2, or until ctx ends, and then returns the
+	// client's error, never ErrHeld.
 	//
 	// On any error the caller holds nothing. What the attempt left behind at the backend is
 	// removed in the background; what cannot be reached expires within one TTL.

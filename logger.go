@@ -14,22 +14,23 @@ import (
 //
 //	WARN  lock lost              it expired, or the backend said that it had ended; by Close: INFO
 //	WARN  lock not renewed       a renewal failed; the next ones to fail in a row are not logged
-//	INFO  lock renewed again     one succeeded after that
+//	INFO  lock renewed again     a renewal succeeded after that
 //	INFO  lock released late     a release failed at first: others could not take the lock until now
-//	WARN  lock not released      and in the end; the lock expires at the backend, if it has not yet
+//	WARN  lock not released      no release succeeded; the lock lasts until it expires
 //	INFO  wall clock ahead       the machine may have been frozen: holds are renewed at once
 //	WARN  backend may break a promise
 //	                             a setting of its servers does; once, after the first grant
 //
-// The two of releases are DEBUG for what an attempt to lock that failed may have left behind.
+// The two records of releases have level DEBUG if what is released is what a failed attempt to lock
+// may have left behind.
 //
-// Attributes are name (without the prefix), token, and cause, held, expires_in, failed, after,
-// ahead, holds, why or err, as the case may be: an error is the client library's own. No record has
+// The attributes of a record are some of name (without the prefix), token, cause, held, expires_in,
+// failed, after, ahead, holds, why and err, which is the client library's own error. No record has
 // metadata, a URL or a password.
 //
-// A slow handler delays nothing but Close, and that for its 5 s at most: records are handled one
-// after another, and have the time of what they tell of. When 10,000 wait, others are dropped, and
-// counted in the next record's attribute dropped.
+// A slow handler delays Close alone, for 5 s at most. Records are handled one after another; the
+// time of a record is that of the event. While 10,000 records wait, new ones are dropped, and
+// counted in the attribute dropped of the next record.
 //
 // A nil logger is an error; to report nowhere, leave the option out.
 func WithLogger(l *slog.Logger) Option {

@@ -40,9 +40,9 @@ func (m *Mutex) Guarantees() Guarantees { return m.client.Guarantees() }
 // Lock waits until the lock is held or ctx is done. It returns ErrLost while a lost hold awaits its
 // Unlock, ErrClosed if the Client is closed, and otherwise what [Locker] lists.
 //
-// If the backend is unreachable, Lock goes on until that has lasted for TTL/2, and then returns the
-// client library's error; so it is on every backend. If the backend answers the first request with
-// an error, as it does to a wrong password, Lock makes the request again, at most three times
+// If the backend is unreachable, Lock tries again until the outage has lasted for TTL/2. Then it
+// returns the client library's error. This is the same on every backend. If the backend answers the
+// first request with an error, as it does to a wrong password, Lock makes at most three requests
 // within 30 ms, and returns that error.
 func (m *Mutex) Lock(ctx context.Context) error {
 	_, err := m.contend(ctx, opLock, (*contender).acquireOwn)
@@ -50,9 +50,9 @@ func (m *Mutex) Lock(ctx context.Context) error {
 }
 
 // TryLock makes one attempt to take the lock, of TTL/2 at most. It returns ErrHeld if another owner
-// holds the lock, or another goroutine has this Mutex or waits for it, and the client library's
-// error if the backend is unreachable: it makes a first request that fails again, at most three
-// times within 30 ms. Otherwise it is like Lock.
+// holds the lock, or if another goroutine has this Mutex or waits for it. If the backend is
+// unreachable, it makes at most three requests within 30 ms, and returns the client library's
+// error. Otherwise it is like Lock.
 func (m *Mutex) TryLock(ctx context.Context) error {
 	_, err := m.contend(ctx, opTryLock, (*contender).acquireOwn)
 	return err
@@ -195,8 +195,8 @@ func (m *Mutex) detach(h *Hold) *Hold {
 }
 
 // Unlock ends the current hold, and returns by its deadline. It returns ErrNotHeld without a hold,
-// and ErrLost if the hold had ended before. After either the Mutex can be locked again. What an
-// ended ctx does is said at [Hold.Unlock]. See [Locker].
+// and ErrLost if the hold had ended before. After either error the Mutex can be locked again.
+// [Hold.Unlock] says what happens if ctx ends. See [Locker].
 func (m *Mutex) Unlock(ctx context.Context) error {
 	h := m.detach(nil)
 	if h == nil {
@@ -260,17 +260,17 @@ func (m *Mutex) current() *Hold {
 }
 
 // Do locks, calls f, waits for it, and unlocks. If Lock fails, Do returns its error and does not
-// call f. The context of f is that of [Hold.Context] without a reserve: it ends with ctx, and when
-// the hold is lost, then with cause ErrLost, no later than the hold's deadline. If f, or what it
-// calls with its context, waits for the same lock, that returns ErrReentrant: see [Mutex.Join]. For
-// a reserve call [Mutex.Context] in f, where FencingToken returns the token. If f panics, Do
-// unlocks, and the panic goes on.
+// call f. The context of f is that of [Hold.Context] without a reserve: it ends with ctx, or when
+// the hold is lost. Then its cause is [ErrLost], and it ends no later than the hold's deadline. If
+// f, or a function that f calls with its context, would wait for the same lock, that call returns
+// [ErrReentrant]: see [Mutex.Join]. For a reserve call [Mutex.Context] in f. FencingToken returns
+// the token there. If f panics, Do unlocks, and the panic goes on.
 //
 // Do returns f's error joined with that of Unlock, so that nil never hides a loss. If f has
-// returned the loss, its text is there once. The [Error] tells whether f ran: its Op is lock (of
-// TryDo, trylock) if the lock was not taken and f was not called, and unlock if f ran and the
-// Unlock failed. An f that takes other locks and returns their errors has Errors of its own: look
-// at Name, too.
+// returned the loss, too, the text has it only once. The [Error] tells whether f ran: its Op is
+// lock (of TryDo, trylock) if the lock was not taken and f was not called, and unlock if f ran and
+// the Unlock failed. If f takes other locks and returns their errors, look at Name, too, to tell
+// them apart.
 func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) error {
 	return m.do(ctx, opLock, f)
 }
@@ -292,23 +292,23 @@ func (m *Mutex) do(ctx context.Context, op string, f func(context.Context) error
 	})
 }
 
-// Join is Do for a function that may be called by another that has the lock already. If ctx carries
-// a hold of this name, taken by this Client, Join calls f under that hold: without a request, and
-// with the same token. The call that took the hold ends it: the end of Join releases nothing. If
-// ctx carries none, Join takes the lock, as Acquire does, and releases it after f.
+// Join is Do for a function whose caller may have the lock already. If ctx carries a hold of this
+// name, taken by this Client, Join calls f under that hold: without a request, and with the same
+// token. The call that took the hold ends it: the end of Join releases nothing. If ctx carries
+// none, Join takes the lock, as Acquire does, and releases it after f.
 //
 // A context carries a hold if it is the one that Do, TryDo or Join has given its function, or one
-// that [Hold.Context] has returned, or derived from these. For a hold of another name or another
-// Client, Join waits like anybody else.
+// that [Hold.Context] has returned, or derived from these. A hold of another name or of another
+// Client does not count: Join then waits like anybody else.
 //
 // The h that f gets is the hold. This Mutex holds nothing meanwhile, so its FencingToken returns 0.
 // The context of f ends like that of Do. Join returns f's error joined with that of Unlock, or, if
-// it has joined, with [Hold.Err]: ErrLost or ErrNotHeld if the hold ended before f did. That is by
-// the clock alone. The call that took the hold asks the backend, when it releases it.
+// it has joined, with [Hold.Err]: ErrLost or ErrNotHeld if the hold ended before f did. Hold.Err
+// goes by the clock alone. The backend is asked when the call that took the hold releases it.
 //
-// A hold that has ended is not joined, and Join takes no other instead: what was done under the
-// first and what f does would not be under one lock. Then Join returns ErrLost or ErrNotHeld, and
-// does not call f. So a goroutine that outlives the Do whose context it has gets ErrNotHeld.
+// If the hold has ended, Join returns ErrLost or ErrNotHeld, and does not call f. It does not take
+// a new hold, because the work so far and f would not be under one lock. So a goroutine that
+// outlives the Do whose context it has gets ErrNotHeld.
 //
 // Functions that have joined the same hold do not exclude each other. A share, as [RWMutex.RDo]
 // takes it, is not joined: Join returns ErrUpgrade.

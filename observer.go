@@ -13,17 +13,16 @@ import (
 // The others may be called by several goroutines at once, and must not panic.
 //
 // Start, Done and Held are called by the goroutine that locks, unlocks or extends, and so is Ended
-// at an Unlock: the time that they take is their caller's, and nobody else's. Renewed, and Ended at
-// a loss or an Abandon, are called one after another by a goroutine that nothing waits for but
-// Close, for its 5 s at most. So no Observer delays a renewal or a loss, nor, but for Start, a
-// release.
+// at an Unlock: the time that they take delays that caller alone. Renewed, and Ended at a loss or
+// an Abandon, are called one after another by a goroutine that nothing waits for but Close, for its
+// 5 s at most. So no Observer delays a renewal or a loss, and only Start can delay a release.
 //
-// None is called with a lock of this package held: they may call it, except for Close. Calls of
-// theirs are observed like any other.
+// This package holds no lock of its own while it calls a function of an Observer. So the function
+// may call this package, except for Close. Such calls are observed like any other.
 type Observer struct {
-	// Start is called when a call begins. The context that it returns, which has to be derived from
-	// ctx, is that of the call: the Driver sees its values, and the client library below it.
-	// Renewals, and the cleaning up after a call that failed, have contexts without values.
+	// Start is called when a call begins. The call goes on with the context that Start returns,
+	// which has to be derived from ctx, so the Driver and its client library see the values of that
+	// context. Renewals, and the clean-up after a call that failed, have contexts without values.
 	Start func(ctx context.Context, call Call) context.Context
 
 	// Done is called once for each call, right before it returns, with the context that Start
@@ -33,9 +32,9 @@ type Observer struct {
 	// Held is called when a hold has begun, with the context of the call that took it.
 	Held func(ctx context.Context, hold HoldID)
 
-	// Ended is called once for each hold of which Held is: when its Unlock has released it or given
-	// up, with the context of that, or after its loss or Abandon, with one without values. Of a
-	// hold that is lost as it begins Ended may come first.
+	// Ended is called once for each hold for which Held is called. After an Unlock, which has
+	// released the hold or given up, its context is that of the Unlock. After a loss or an Abandon
+	// it is a context without values. If a hold is lost as it begins, Ended may come before Held.
 	Ended func(ctx context.Context, hold HoldID, ending HoldEnd)
 
 	// Renewed is called after each automatic renewal that was answered or failed, unless 10,000
@@ -47,7 +46,8 @@ type Observer struct {
 type Call struct {
 	// Op is lock, trylock, rlock, tryrlock, unlock, extend or downgrade, as in Error. Acquire is a
 	// lock, TryAcquire a trylock, Do a lock and an unlock, and TryDo a trylock and an unlock;
-	// likewise RAcquire, TryRAcquire, RDo and TryRDo. Join is like Do, or no call if it joins.
+	// likewise RAcquire, TryRAcquire, RDo and TryRDo. Join is like Do if it takes the lock, and no
+	// call if it joins a hold.
 	Op   string
 	Name string // of the lock, without the prefix
 }
@@ -87,8 +87,8 @@ const (
 
 // Renewal is an automatic attempt to extend a hold.
 type Renewal struct {
-	// Lag is how long after it was due the request was sent. What is due is the extension, TTL/3
-	// after the last one: while attempts fail their lag grows, and near TTL·2/3 the hold is lost.
+	// Lag is how late the request was sent. An extension is due TTL/3 after the last one. While
+	// attempts fail, their Lag grows, and near TTL·2/3 the hold is lost.
 	Lag time.Duration
 	Err error // nil: the hold was extended
 }

@@ -28,13 +28,13 @@ func Schemes() []string { return driver.Schemes() }
 //	prefix=app         as WithPrefix
 //	token_base=1000    as WithTokenBase
 //	metadata=web-3     as WithMetadata
-//	backoff=10ms,1s    as WithBackoff, of least and most
+//	backoff=10ms,1s    as WithBackoff: minimum, maximum
 //	require=fencing,…  as Require
 //
-// docs/urls.md in the repository has those of all backends in one table. A parameter of the URL
-// wins over an option of opts; what both require is required. A parameter that is unknown, given
-// twice or malformed is an error, before anything is connected. So is a scheme that no imported
-// package has registered.
+// docs/urls.md in the repository lists the parameters of all backends in one table. A parameter of
+// the URL wins over an option of opts. The guarantees of require and of Require add up. A parameter
+// that is unknown, given twice or malformed is an error, before anything is connected. So is a
+// scheme that no imported package has registered.
 //
 // ctx bounds Open itself. Most backends are not contacted before the first Lock, so that an
 // application starts while its backend is unreachable. No error of Open shows the password.

@@ -86,9 +86,8 @@ func (f mutexOption) applyClient(c *config) error  { return f(&c.settings) }
 func (f mutexOption) applyMutex(s *settings) error { return f(s) }
 
 // WithTTL sets how long a hold lasts unless it is extended. The default is 30 s, unless the
-// backend's package has another. A TTL that the backend cannot honour exactly is ErrUnsupported,
-// and so is one below 5 ms or so, of which the allowance for drift (TTL/100 + 2 ms) would leave
-// less than half.
+// backend's package has another. A TTL that the backend cannot honour exactly is ErrUnsupported. So
+// is one below 5 ms, because the allowance for drift (TTL/100 + 2 ms) would leave too little of it.
 //
 // A short TTL frees the lock of a crashed holder early; a long one rides out longer outages of
 // the backend and longer pauses of the holder.
@@ -111,9 +110,9 @@ func WithoutRenewal() MutexOption {
 	})
 }
 
-// WithoutRelease makes [Client.Close] leave the holds that there are to expire at the backend by
-// themselves, as [Hold.Abandon] does for one. Lost fires all the same. By default Close releases
-// them, so that others have the locks at once.
+// WithoutRelease makes [Client.Close] leave its holds to expire at the backend by themselves, as
+// [Hold.Abandon] does for one. Lost fires all the same. By default Close releases them, so that
+// others have the locks at once.
 func WithoutRelease() Option {
 	return clientOption(func(c *config) error {
 		c.leaveHolds = true
@@ -123,9 +122,9 @@ func WithoutRelease() Option {
 
 // WithBackoff sets how long a waiter pauses between two attempts where the backend must be polled:
 // a random time that grows from about minimum to at most maximum. The default is 10 ms and 250 ms.
-// Where an attempt takes long, as on a slow link, it grows beyond maximum, to 16 times what the
-// attempt took but no more than TTL/10: contenders who tried more often would be in each other's
-// way. A minimum of 0 or less, or a maximum below it, is an error.
+// If an attempt takes long, as over a slow link, the pause may grow beyond maximum: to 16 times
+// what the attempt took, but no more than TTL/10. Contenders who try more often would be in each
+// other's way. A minimum of 0 or less, or a maximum below it, is an error.
 func WithBackoff(minimum, maximum time.Duration) MutexOption {
 	return mutexOption(func(s *settings) error {
 		if minimum <= 0 || maximum < minimum {
@@ -137,7 +136,7 @@ func WithBackoff(minimum, maximum time.Duration) MutexOption {
 }
 
 // WithMetadata sets a text that tells people who look at the backend who holds the lock: a host, a
-// process, a job. It is stored there as it is: no place for secrets. The default is none.
+// process, a job. It is stored as it is, so do not put secrets into it. The default is none.
 func WithMetadata(metadata string) MutexOption {
 	return mutexOption(func(s *settings) error {
 		s.metadata = metadata
@@ -147,9 +146,10 @@ func WithMetadata(metadata string) MutexOption {
 
 const defaultPrefix = "locker"
 
-// WithPrefix sets what the names of this Client begin with at the backend, so that applications
-// can share one. The default is "locker", and the empty string means the default. Clients of
-// different prefixes never contend, whatever their names. One that is not UTF-8 is an error.
+// WithPrefix sets what the names of this Client begin with at the backend, so that several
+// applications can share a backend. The default is "locker", and the empty string means the
+// default. Clients of different prefixes never contend, whatever their names. A prefix that is not
+// UTF-8 is an error.
 func WithPrefix(prefix string) Option {
 	return clientOption(func(c *config) error {
 		if prefix == "" {
@@ -177,8 +177,9 @@ func (c *config) qualified(name string) string {
 const maxTokenBase = math.MaxUint64 - math.MaxInt64
 
 // WithTokenBase adds n to every token. Use it after the backend was restored from a backup, or
-// exchanged for one whose tokens are smaller: with n no smaller than the largest token that a
-// resource has seen, it accepts those that come. The default is 0; more than 2^63 is an error.
+// exchanged for one whose tokens are smaller: if n is no smaller than the largest token that a
+// resource has seen, the resource accepts the new tokens. The default is 0; more than 2^63 is an
+// error.
 func WithTokenBase(n uint64) Option {
 	return clientOption(func(c *config) error {
 		if n > maxTokenBase {
@@ -190,10 +191,10 @@ func WithTokenBase(n uint64) Option {
 }
 
 // Require makes Open and New fail with an error that matches ErrUnsupported where the backend does
-// not promise each of g without a condition. The error says which one, and under which condition
-// the backend would. A Conditional promise is not enough. If your deployment meets the condition,
-// leave that guarantee out. An unknown Guarantee is an error too, which lists those there are and
-// does not match ErrUnsupported. Several Requires add up.
+// not promise each of g without a condition. The error names the guarantee, and the condition under
+// which the backend would promise it. A LevelConditional promise is not enough. If your deployment
+// meets the condition, leave that guarantee out. An unknown Guarantee is an error, too; this error
+// lists the known ones, and does not match ErrUnsupported. Several Requires add up.
 func Require(g ...Guarantee) Option {
 	return clientOption(func(c *config) error {
 		for _, required := range g {

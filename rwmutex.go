@@ -8,27 +8,27 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// ErrUpgrade means that the lock was asked for by who holds a share of it, and would wait for
-// itself. Unlock the share first: another may hold the lock in between, so look again at what the
-// share has shown.
+// ErrUpgrade means that the holder of a share asked for the lock itself, and so would wait for its
+// own share. Unlock the share first. Another may hold the lock in between, so read again what you
+// have read under the share.
 //
-// It is returned where the share is the RWMutex's own, or the context carries it (see
-// [Mutex.Join]). Nobody can tell in another case, such as an Acquire beside the RWMutex's own
-// share: that waits until ctx ends.
-var ErrUpgrade = errors.New("a share cannot become the lock: unlock it first")
+// It is returned if the share is the RWMutex's own, or if the context carries it (see
+// [Mutex.Join]). Other cases are not noticed: an Acquire beside the RWMutex's own share waits until
+// ctx ends.
+var ErrUpgrade = errors.New("a share cannot become the lock: unlock the share first")
 
-// ErrReentrant means that a context carries a hold of the lock, and a call with this context would
-// wait for that hold: Do within Do, RDo within Do, or RDo within RDo, which waits once a writer has
-// come in between. Call [Mutex.Join], or use the hold that there is.
-var ErrReentrant = errors.New("the context carries a hold of this lock, for which the call would wait")
+// ErrReentrant means that the context of a call carries a hold of the same lock, for which the call
+// would wait: Do within Do, RDo within Do, or RDo within RDo. (The last one would wait if a writer
+// came in between.) Call [Mutex.Join], or use the hold that the context carries.
+var ErrReentrant = errors.New("the context carries a hold of this lock, and the call would wait for it: use Join, or that hold")
 
 // RWMutex is a read-write lock: any number of readers share it, or one writer has it alone. Make
 // one with [Client.RWMutex].
 //
-// The writer's side is the plain lock of the name: all methods of [Mutex] are its, and a Mutex of
-// the same name excludes readers and writers like another writer. A reader's hold is a share. It is
-// renewed, lost, extended and unlocked like any hold, for itself alone: Unlock, Extend,
-// FencingToken, Lost and Deadline are for the hold that there is, of either kind.
+// The writer's side is the plain lock of the name: it has all methods of [Mutex], and a Mutex of
+// the same name excludes readers and writers like another writer. A reader's hold is a share. Each
+// share is renewed, lost, extended and unlocked by itself, like any hold. Unlock, Extend,
+// FencingToken, Lost and Deadline concern the current hold, of either kind.
 //
 // It is first come, first served: a writer waits for the readers before it, and readers that come
 // after it wait for it. A release lets in one writer, or all readers up to the next writer.
@@ -43,7 +43,7 @@ var ErrReentrant = errors.New("the context carries a hold of this lock, for whic
 type RWMutex struct{ *Mutex }
 
 // RWMutex returns a new RWMutex for the lock called name, as [Client.Mutex] returns a Mutex. If the
-// backend has no shares, what is to be one returns ErrUnsupported.
+// backend has no shares, the methods that take one return ErrUnsupported.
 func (c *Client) RWMutex(name string, opts ...MutexOption) *RWMutex {
 	return &RWMutex{c.Mutex(name, opts...)}
 }
@@ -72,9 +72,9 @@ func (m *RWMutex) TryRAcquire(ctx context.Context) (*Hold, error) {
 }
 
 // RDo takes a share, calls f with it, and unlocks. Several goroutines may call it at once. The
-// context of f, and the error, are those of [Mutex.Do]. If f, or what it calls with its context,
-// takes the lock of this name, that returns ErrUpgrade. If it waits for another share, that returns
-// ErrReentrant.
+// context of f, and the error, are those of [Mutex.Do]. If f, or a function that f calls with its
+// context, would take the lock of this name, that call returns ErrUpgrade. A call that would wait
+// for another share returns ErrReentrant.
 func (m *RWMutex) RDo(ctx context.Context, f func(ctx context.Context, h *Hold) error) error {
 	return m.rdo(ctx, opRLock, f)
 }
@@ -107,9 +107,9 @@ func (m *RWMutex) Downgrade(ctx context.Context) error {
 // lock alone, and the readers that wait in front of all writers come in. The token and the deadline
 // stay. It takes TTL/2 at most.
 //
-// Of a hold that is a share it returns nil. It returns ErrNotHeld after Unlock, ErrLost after a
-// loss, and ErrUnsupported if the backend has no shares. After any other error the hold goes on, as
-// a share or not: call it again.
+// If the hold is a share already, it returns nil. It returns ErrNotHeld after Unlock, ErrLost after
+// a loss, and ErrUnsupported if the backend has no shares. After any other error the hold goes on,
+// as a share or not: call it again.
 func (h *Hold) Downgrade(ctx context.Context) error {
 	return h.client.observed(ctx, opDowngrade, h.name, func(ctx context.Context) Result {
 		return Result{Token: h.token, Err: h.downgrade(ctx)}

@@ -16,7 +16,7 @@ import (
 // If ctx has ended, or ends meanwhile, Unlock still ends the hold. It returns within milliseconds,
 // with an error that matches ctx.Err() if the release was not answered by then, and goes on with
 // the release in the background: others get the lock soon, but the caller does not learn whether
-// the hold had lasted. To learn that, pass [context.WithoutCancel] of ctx.
+// the hold had lasted. To learn that, pass [context.WithoutCancel](ctx).
 func (h *Hold) Unlock(ctx context.Context) error {
 	return h.client.observed(ctx, opUnlock, h.name, func(ctx context.Context) Result {
 		return Result{Token: h.token, Err: h.unlock(ctx)}

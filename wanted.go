@@ -10,17 +10,21 @@ import (
 // looksPerTTL is how often a hold that asked looks for waiters, where the backend does not tell.
 const looksPerTTL = 10
 
-// Wanted returns a channel that is closed when somebody waits for this lock, for a holder that
-// would then give way: one that keeps a cache warm, say, or that another instance is to relieve. A
+// Wanted returns a channel that is closed when somebody waits for this lock. It is for a holder
+// that then gives way: one that keeps a cache warm, say, or that another instance is to relieve. A
 // TryLock is not noticed. The channel stays closed, also if nobody waits any more.
 //
-// Memory, Redis, etcd and ZooKeeper tell when somebody begins to wait. There the first call costs
-// two requests, and from then on one a TTL, lest a message was lost. Redis tells on the connection
-// on which a Client's waiters are told, too. Elsewhere a hold that asked looks every tenth of the
-// TTL, as [Client.Inspect] does. If the backend promises no order of waiters it has no queue, and
-// the channel is closed for a Lock of the same Mutex alone, which closes it at once everywhere. It
-// all ends when somebody waits, or with the hold, and takes a goroutine. A hold for which nobody
-// calls Wanted pays nothing.
+// A Lock of the same Mutex closes the channel at once. Other waiters are noticed as the backend
+// allows:
+//
+// Memory, Redis, etcd and ZooKeeper tell the holder when somebody begins to wait. The first call of
+// Wanted costs two requests there. One more follows in each TTL, because a message may be lost.
+// Redis tells on the connection on which it also wakes the Client's waiters. On other backends the
+// hold looks every tenth of the TTL, as [Client.Inspect] does. A backend that promises no order of
+// waiters has no queue to look at, so only a Lock of the same Mutex closes the channel.
+//
+// The hold watches for waiters until somebody waits, or until its end. This takes a goroutine. A
+// hold for which nobody calls Wanted pays nothing.
 func (h *Hold) Wanted() <-chan struct{} {
 	h.mu.Lock()
 	asked := h.wanted != nil

@@ -3,8 +3,8 @@
 //
 //	import _ "github.com/go-locker/locker/all"
 //
-// Such a program compiles the client libraries of all of them. One that knows its backend imports that
-// package alone.
+// Such a program compiles the client libraries of all of them. One that knows its backend imports
+// that package alone.
 package all
 
 import (

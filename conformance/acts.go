@@ -2,24 +2,11 @@ package conformance
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"time"
+
+	"github.com/go-locker/locker/conformance/internal/engine"
 )
-
-// idleFault is a fault that did nothing. It blames the Harness, and no deviation of the backend explains it.
-type idleFault struct{ field, seen string }
-
-// Error says what was done, and what was seen.
-func (f *idleFault) Error() string {
-	return fmt.Sprintf("your fault did nothing: Faults.%s: %s", f.field, f.seen)
-}
-
-// idle returns the error of a fault that did nothing.
-func idle(field, format string, args ...any) error {
-	return &idleFault{field, fmt.Sprintf(format, args...)}
-}
 
 // relies ends the trial, in doubt, if err is that of a fault which did nothing.
 func (e *env) relies(err error) {
@@ -59,71 +46,6 @@ func (p *probe) round(ctx context.Context) error {
 		err = p.call("Unlock", never, func() error { return p.l.Unlock(ctx) })
 	}
 	return err
-}
-
-// silence is a backend that is not to answer until it is over.
-type silence struct {
-	field  string
-	broken chan struct{} // closed if it answered
-
-	mu      sync.Mutex
-	answers int
-	began   bool // no answer came for a while
-	late    int  // answers since then
-	over    bool // the fault is undone
-}
-
-// answer counts one. The first after the silence began may have been on its way.
-func (s *silence) answer() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.answers++
-	if s.began && !s.over {
-		if s.late++; s.late == 2 {
-			close(s.broken)
-		}
-	}
-}
-
-// begins reports whether no answer has come since there were so many, and how many there are.
-func (s *silence) begins(answers int) (bool, int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.began = answers == s.answers
-	return s.began, s.answers
-}
-
-// begin is for an error of the backend's.
-func (s *silence) begin() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.began = true
-}
-
-// end comes before the fault is undone.
-func (s *silence) end() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.over = true
-}
-
-// idle returns an error if the backend has answered, or does so within d.
-func (s *silence) idle(d time.Duration) error {
-	s.mu.Lock()
-	if s.over {
-		d = 0
-	}
-	s.mu.Unlock()
-	select {
-	case <-s.broken:
-	case <-time.After(d):
-	}
-	select { // both may have been ready
-	case <-s.broken:
-		return idle(s.field, "it had returned, and was not undone yet, and a Locker locks and unlocks")
-	default:
-		return nil
-	}
 }
 
 // hush causes a fault of the servers, and returns when the backend is silent. From then on it is asked until undo is called, or the trial ends.
@@ -168,20 +90,16 @@ func (p *probe) silent(ctx context.Context, s *silence) error {
 			return nil
 		}
 		if took := time.Since(start); took > p.env.prompt {
-			return idle(s.field, "%v after it returned, a Locker still locks and unlocks", took.Round(time.Millisecond))
+			return engine.Idle(s.field, "%v after it returned, a Locker still locks and unlocks", took.Round(time.Millisecond))
 		}
 	}
 }
 
-// blame returns what a trial that has seen a breach is to say: if a backend answers that should be silent, that is the fault's.
-func (e *env) blame(seen error) error {
-	if _, known := errors.AsType[*idleFault](seen); known {
-		return seen
-	}
-	if s := e.silence.Load(); s != nil {
-		if err := s.idle(settle); err != nil {
-			return &doubtful{err}
-		}
-	}
-	return seen
+// harm is a fault that lasts until undo is called, or the trial ends.
+func (e *env) harm(fault func(TB) (undo func())) (undo func()) {
+	mend := fault(e)
+	var once sync.Once // and no OnceFunc: that panics where mend calls Fatalf
+	undo = func() { once.Do(mend) }
+	e.Cleanup(undo)
+	return undo
 }

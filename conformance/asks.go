@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/conformance/internal/engine"
 )
 
 // stop is StopServer, until resume is called or the trial ends. It returns when the backend is silent.
@@ -58,7 +59,7 @@ func (k *earlierHold) gone() error {
 			return nil
 		case err == nil:
 			_ = k.holder.unlock()
-			return idle("WipeServer", "after the restart a hold from before is extended, and excludes another")
+			return engine.Idle("WipeServer", "after the restart a hold from before is extended, and excludes another")
 		case time.Now().After(end):
 			return nil // nobody can tell
 		}
@@ -81,7 +82,7 @@ func (e *env) revocation() (refused, err error) {
 	a.take()
 	e.h.Faults.Revoke(e, name)
 	if refused = b.lockWithin(e.prompt); refused != nil && a.extend() == nil {
-		err = idle("Revoke", "%v after it was told to end the hold of %q another cannot get the lock, and the holder's Extend says nil", e.prompt, name)
+		err = engine.Idle("Revoke", "%v after it was told to end the hold of %q another cannot get the lock, and the holder's Extend says nil", e.prompt, name)
 	}
 	_ = b.unlock()
 	_ = a.unlock()
@@ -101,7 +102,7 @@ func (e *env) failOver() (fail func()) {
 		changed := watchServers(w.addresses())
 		takeOver()
 		if !changed(e.prompt) {
-			e.relies(idle("FailOver", "no connection to any of the servers at %v broke, and none that was down is up", w.addresses()))
+			e.relies(engine.Idle("FailOver", "no connection to any of the servers at %v broke, and none that was down is up", w.addresses()))
 		}
 	}
 }
@@ -162,7 +163,7 @@ func (e *env) passes() error {
 	a.take()
 	_ = a.unlock()
 	if len(w.addresses()) == 0 {
-		return idle("Through", "a Locker was locked, and nobody had called via")
+		return engine.Idle("Through", "a Locker was locked, and nobody had called via")
 	}
 	ctx, cancel := context.WithCancel(e.Context())
 	defer cancel()
@@ -174,11 +175,25 @@ func (e *env) passes() error {
 		select {
 		case err := <-done:
 			if err == nil {
-				return idle("Through", "a Locker locks and unlocks though the proxies at its addresses keep back all that is sent")
+				return engine.Idle("Through", "a Locker locks and unlocks though the proxies at its addresses keep back all that is sent")
 			}
 			return nil
 		case <-time.After(time.Millisecond):
 		}
 	}
 	return nil
+}
+
+// moveClock is MoveClock, until back is called, or the trial ends.
+func (e *env) moveClock(d time.Duration) (back func()) {
+	return e.harm(func(t TB) func() { return e.h.Faults.MoveClock(t, d) })
+}
+
+// linked is a party with a network of its own. The first of a trial asks whether Through acts.
+func (e *env) linked(who, name string, ttl time.Duration) (*party, *wire) {
+	if !e.asked {
+		e.asked = true
+		e.relies(e.passes())
+	}
+	return e.link(who, name, ttl)
 }

@@ -1,25 +1,6 @@
 package conformance
 
-import (
-	"time"
-
-	"github.com/go-locker/locker/internal/history"
-)
-
-// noted remembers, of a call that gave the hold its TTL, until when the hold lasts then: to its
-// Deadline, or what is assured.
-func (p *party) noted(call func() error) error {
-	before := time.Now()
-	err := call()
-	if err == nil {
-		until := p.deadline()
-		if until.IsZero() {
-			until = before.Add(history.Assured(p.ttl))
-		}
-		p.lasts.Store(&until)
-	}
-	return err
-}
+import "time"
 
 // told reports whether the Locker says, without a request, that the hold with that token is lost. Without tokens it may be
 // unable to: all are 0 then.

@@ -10,13 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/conformance/internal/engine"
 )
 
 // verdict is what a body says.
 func verdict(t *testing.T, body func(*env), needs ...need) (err error, certain bool) {
 	t.Helper()
 	_, err = row{body: body, needs: needs}.trial(t, Harness{TTL: time.Second}, time.Minute)
-	_, doubt := errors.AsType[*doubtful](err)
+	_, doubt := errors.AsType[*engine.Doubt](err)
 	return err, err != nil && !doubt
 }
 

@@ -4,18 +4,17 @@ import (
 	"context"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
 var cancelRows = []row{{
 	name:    "a cancelled wait leaves nothing behind",
-	promise: "What an attempt that failed left behind (key, queue entry, goroutine) is cleaned up.",
+	promise: "Everything that a failed attempt left behind (key, queue entry, goroutine) is cleaned up.",
 	sources: []string{redsyncCancel, zkContext},
 	body:    cancelledWaitLeavesNothing,
 }, {
 	name:    "a waiter that gives up does not hold up those behind it",
-	promise: "What an attempt that failed left behind (key, queue entry, goroutine) is cleaned up.",
+	promise: "Everything that a failed attempt left behind (key, queue entry, goroutine) is cleaned up.",
 	sources: []string{zkRecipe, zkContext},
 	body:    gaveUpInTheQueue,
 }, {
@@ -26,7 +25,7 @@ var cancelRows = []row{{
 	body:    cancelledAnytime,
 }, {
 	name:    "many Locks cancelled at once leave nothing behind",
-	promise: "What an attempt that failed left behind (key, queue entry, goroutine) is cleaned up.",
+	promise: "Everything that a failed attempt left behind (key, queue entry, goroutine) is cleaned up.",
 	sources: []string{redsyncCancel},
 	chance:  true,
 	body:    manyCancelled,
@@ -37,18 +36,6 @@ var cancelRows = []row{{
 	chance:  true,
 	body:    grantedAsItGaveUp,
 }}
-
-// gone waits until a Lock that was cancelled has returned.
-func (e *env) gone(p *party, done <-chan error) {
-	select {
-	case err := <-done:
-		if err == nil {
-			e.doubtf("%s's Lock succeeded while another held the lock", p.who)
-		}
-	case <-time.After(e.patience):
-		e.doubtf("%s's Lock had not returned %v after its ctx ended", p.who, e.patience)
-	}
-}
 
 func cancelledWaitLeavesNothing(e *env) {
 	name := e.name()
@@ -127,36 +114,6 @@ func cancelledAnytime(e *env) {
 		b.promptly("A's Lock was interrupted (" + err.Error() + ")")
 		b.drop()
 	}
-}
-
-// watchedContext is cancelled when somebody looks at it for the last of so many times.
-type watchedContext struct {
-	context.Context
-	cancel context.CancelFunc
-	looks  atomic.Int64
-}
-
-func cancelledAtLook(parent context.Context, looks int) *watchedContext {
-	w := &watchedContext{}
-	w.Context, w.cancel = context.WithCancel(parent)
-	w.looks.Store(int64(looks))
-	return w
-}
-
-func (w *watchedContext) look() {
-	if w.looks.Add(-1) == 0 {
-		w.cancel()
-	}
-}
-
-func (w *watchedContext) Done() <-chan struct{} {
-	w.look()
-	return w.Context.Done()
-}
-
-func (w *watchedContext) Err() error {
-	w.look()
-	return w.Context.Err()
 }
 
 func manyCancelled(e *env) {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/conformance/internal/engine"
 )
 
 // Contention goes on until so many holds or so much time, and longer if there were few: a Locker that fails
@@ -78,7 +79,7 @@ func (c *contest) compete(p *party) {
 			time.Sleep(time.Millisecond) // another goroutine has to unlock first
 			continue
 		case err != nil:
-			c.env.end(&doubtful{err})
+			c.env.end(&engine.Doubt{Seen: err})
 			return
 		}
 		if !c.hold(p) {
@@ -100,7 +101,7 @@ func (c *contest) hold(p *party) (ok bool) {
 	if err != nil && !t.lost {
 		err = fmt.Errorf("%s's Unlock, the only one after a successful Lock: %w", p.who, err)
 		if !errors.Is(err, locker.ErrNotHeld) {
-			err = &doubtful{err} // to a machine that pauses a server is silent
+			err = &engine.Doubt{Seen: err} // to a machine that pauses a server is silent
 		}
 		p.env.end(err)
 		return false

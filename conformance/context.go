@@ -8,9 +8,6 @@ import (
 	"github.com/go-locker/locker"
 )
 
-// errStop is the cause that a scenario gives when it cancels.
-var errStop = errors.New("the scenario's own reason to stop")
-
 var contextRows = []row{{
 	name:    "Lock refuses a ctx that has ended",
 	promise: "Lock waits until the lock is held or ctx is done; on any error the caller holds nothing.",
@@ -60,9 +57,6 @@ func endedContext(e *env) {
 	b.release()
 }
 
-// settle gives a Lock that was started the time to ask, be refused and wait.
-const settle = 100 * time.Millisecond
-
 // interrupted has b wait for a lock that a holds, ends the ctx that it waits with by end, and returns the
 // error of Lock.
 func (e *env) interrupted(ctx context.Context, end func()) error {
@@ -87,14 +81,6 @@ func (e *env) interrupted(ctx context.Context, end func()) error {
 		e.doubtf("B's Lock, waiting for A's hold, had not returned %v after its ctx ended", e.prompt)
 		return nil
 	}
-}
-
-// early is for a Lock that returned err, though a holds the lock and ctx has not ended.
-func (e *env) early(a, b *party, err error) {
-	if err == nil {
-		a.overlap(b)
-	}
-	e.doubtf("B's Lock, before its ctx ended: %v; want it to wait", err)
 }
 
 func cancelledWait(e *env) {

@@ -87,7 +87,7 @@ func lateWrite(e *env) {
 		_ = bare.write(taken, read+1)
 	})
 	if bare.lost() != 1 {
-		e.failf("the test does not bite: without a guard A's late write should lose B's update, and %d were lost", bare.lost())
+		e.failf("this test shows nothing here: without a guard A's late write should lose B's update, and %d were lost", bare.lost())
 	}
 	for when, token := range map[string]func(a *party, taken uint64) uint64{
 		"when it got the lock": func(_ *party, taken uint64) uint64 { return taken },

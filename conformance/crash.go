@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"errors"
 	"time"
 
 	"github.com/go-locker/locker"
@@ -9,7 +8,7 @@ import (
 
 var processRows = []row{{
 	name:    "a process that was stopped past its TTL knows when it wakes",
-	promise: "Loss is decided locally first: no later than the deadline a hold says that it is lost, also to a process that slept through it.",
+	promise: "Loss is decided locally first: a hold says that it is lost by its deadline, also in a process that was stopped until after the deadline.",
 	sources: []string{kleppmann, mostNews},
 	needs:   []need{processes, expire},
 	body:    sleepsThrough,
@@ -21,13 +20,13 @@ var processRows = []row{{
 	body:    killedHolder,
 }, {
 	name:    "a process that is stopped while it waits does not hold up those behind it",
-	promise: "A waiter that is heard of no more is passed over within one TTL.",
+	promise: "A waiter from which nothing more is heard is passed over within one TTL.",
 	sources: []string{zkRecipe, mutexReply},
 	needs:   []need{processes, expire},
 	body:    stoppedWaiter,
 }, {
 	name:    "a process that is killed while it waits does not hold up those behind it",
-	promise: "A waiter that is heard of no more is passed over within one TTL.",
+	promise: "A waiter from which nothing more is heard is passed over within one TTL.",
 	sources: []string{zkRecipe},
 	needs:   []need{processes},
 	body:    killedWaiter,
@@ -52,16 +51,6 @@ func sleepsThrough(e *env) {
 		e.failf("B's token was %d, and after A's Unlock of a lost hold it is %d", token, now)
 	}
 	b.release()
-}
-
-// still ends the trial unless p holds yet.
-func (p *party) still(after string) {
-	switch err := p.extend(); {
-	case errors.Is(err, locker.ErrNotHeld):
-		p.env.failf("%s, and %s's Extend says %v", after, p.who, err)
-	case err != nil && !errors.Is(err, errMissing): // for want of time, or of a connection
-		p.env.doubtf("%s, and %s's Extend says %v", after, p.who, err)
-	}
 }
 
 func killedHolder(e *env) {

@@ -39,7 +39,7 @@ var newDir = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "c
 // refuse saves a history that no lock can have, and ends the trial with what a person has to know
 // of it.
 func (e *env) refuse(h *history.History, j history.Judgement) {
-	h.Scenario, h.Again = e.row.name, e.again(h.Seed)
+	h.Scenario, h.Again = e.scenario, e.again(h.Seed)
 	text := h.Report(j)
 	dir, err := *evidenceDir, error(nil)
 	if dir == "" {
@@ -60,10 +60,10 @@ func (e *env) refuse(h *history.History, j history.Judgement) {
 // act is the machine's.
 func (e *env) again(seed uint64) string {
 	if !testing.Testing() {
-		return fmt.Sprintf("locker check --seed %d --run '^%s$', and what else was on the command line", seed, quoted(e.row.name))
+		return fmt.Sprintf("locker check --seed %d --run '^%s$', and what else was on the command line", seed, quoted(e.scenario))
 	}
 	var names []string
-	for name := range strings.SplitSeq(e.h.test+"/"+strings.ReplaceAll(e.row.name, " ", "_"), "/") {
+	for name := range strings.SplitSeq(e.h.test+"/"+strings.ReplaceAll(e.scenario, " ", "_"), "/") {
 		names = append(names, "^"+quoted(name)+"$")
 	}
 	pkg := "."

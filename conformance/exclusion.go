@@ -23,7 +23,7 @@ var exclusionRows = []row{{
 	body:    excludesClient,
 }, {
 	name:    "a Locker is not reentrant",
-	promise: "A Locker is not reentrant: each Lock contends, the holder's own too.",
+	promise: "A Locker is not reentrant: a second Lock of the holder waits like any other.",
 	sources: []string{goLocker},
 	shows:   locker.Exclusive,
 	body:    notReentrant,
@@ -50,24 +50,6 @@ var exclusionRows = []row{{
 	chance:  true,
 	body:    func(e *env) { e.disjoint(e.contend(sharers(e.party("A", e.name(), e.long)), dwell)) },
 }}
-
-// processes are many parties of one name, each a process of its own.
-func (e *env) processes(name string) []*party {
-	parties := make([]*party, contenders)
-	for i := range parties {
-		parties[i] = e.party(fmt.Sprintf("process %d", i+1), name, e.long)
-	}
-	return parties
-}
-
-// sharers are many goroutines that use p's Locker.
-func sharers(p *party) []*party {
-	parties := make([]*party, contenders)
-	for i := range parties {
-		parties[i] = p.env.using(p.l, fmt.Sprintf("goroutine %d", i+1), p.name, p.ttl)
-	}
-	return parties
-}
 
 func excludesProcess(e *env) {
 	a, b := e.rivals(e.long, e.long)

@@ -28,13 +28,13 @@ var expiryRows = []row{{
 	body:    notBeforeDeadline,
 }, {
 	name:    "a TTL that is no round number is kept as it is",
-	promise: "A hold lasts one TTL: one that the backend cannot keep is refused, not rounded down.",
+	promise: "A hold lasts one TTL: a TTL that the backend cannot keep is refused, not rounded down.",
 	sources: []string{contract},
 	needs:   []need{expire},
 	body:    keepsUnevenTTL,
 }, {
 	name:    "a long TTL is kept as it is",
-	promise: "A hold lasts one TTL: one that is too long for the backend is refused, not cut.",
+	promise: "A hold lasts one TTL: a TTL that is too long for the backend is refused, not shortened.",
 	sources: []string{contract, ownPrograms},
 	needs:   []need{expire},
 	body:    keepsLongTTL,
@@ -104,7 +104,7 @@ var extendRows = []row{{
 	body:    extendAfterExpiry,
 }, {
 	name:    "Extend after a take-over says ErrLost",
-	promise: "Extend says ErrLost of a hold that was taken.",
+	promise: "Extend says ErrLost if another has taken the lock.",
 	sources: []string{redisDocs},
 	needs:   []need{extends, expire},
 	body:    extendAfterTakeOver,
@@ -182,39 +182,6 @@ func extendAfterTakeOver(e *env) {
 	a.want("Extend after B took the lock", a.extend(), locker.ErrLost)
 	b.release()
 	a.want("Extend after B took and unlocked the lock", a.extend(), locker.ErrLost)
-}
-
-// harmless ends the trial if what a former holder does harms the one who has taken over.
-func (e *env) harmless(op string, do func(*party) error, watch time.Duration) {
-	a, b := e.rivals(e.ttl, e.long)
-	a.takeOver(b)
-	e.steady(a, b, op, do, watch)
-}
-
-// steady has a, who was overtaken by b, do something, and ends the trial unless b's hold lasts. A third
-// one tries to get the lock for as long as watch.
-func (e *env) steady(a, b *party, op string, do func(*party) error, watch time.Duration) {
-	c := e.party("C", b.name, e.long)
-	token := b.token()
-	returned := do(a)
-	if err := c.lockWithin(watch); err == nil {
-		e.robbed(b, op, returned)
-	}
-	if now := b.token(); now != token && now != 0 {
-		e.failf("B's token was %d, and after A's %s it is %d", token, op, now)
-	}
-	b.prolong()
-	b.release()
-}
-
-// robbed ends the trial: b does not hold, or not alone, after what a former holder did. A Locker that
-// looks says that the hold is lost; another may not.
-func (e *env) robbed(b *party, op string, returned error) {
-	if err := b.extend(); err != nil {
-		e.doubtf("B held the lock; A, who had lost it, called %s (%s); then C's Lock succeeded, and B's Extend says %s",
-			op, says(returned), says(err))
-	}
-	e.failf("B held the lock; A, who had lost it, called %s (%s); then C's Lock succeeded, while B's Extend still does", op, says(returned))
 }
 
 func extendWithoutHold(e *env) {

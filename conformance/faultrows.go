@@ -22,7 +22,7 @@ var faultRows = []row{{
 	body:    wipeActs,
 }, {
 	name:    "the fault FailOver acts",
-	promise: "Faults.FailOver ends a server, or has one come back.",
+	promise: "Faults.FailOver ends a server, or makes one come back.",
 	sources: []string{contractOfFaults},
 	needs:   []need{failsOver, links},
 	body:    failOverActs,
@@ -34,13 +34,13 @@ var faultRows = []row{{
 	body:    revokeActs,
 }, {
 	name:    "the fault Through acts",
-	promise: "The connections of a Locker of Faults.Through go where via says.",
+	promise: "A Locker of Faults.Through connects to the addresses that via returns.",
 	sources: []string{contractOfFaults},
 	needs:   []need{links},
 	body:    throughActs,
 }, {
 	name:    "the fault Process acts",
-	promise: "The process of Faults.Process is the one that holds: nothing goes on in it while it is stopped, or when it is killed.",
+	promise: "The process of Faults.Process is the holder: nothing happens in it while it is stopped, or after it is killed.",
 	sources: []string{contractOfFaults},
 	needs:   []need{processes},
 	body:    processActs,

@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/conformance/internal/engine"
 )
 
 // TestHarm_fatalfInItsEndIsTheHarnesss: a server that does not start again ends the test, and not the
@@ -14,7 +16,7 @@ func TestHarm_fatalfInItsEndIsTheHarnesss(t *testing.T) {
 	e := newEnv(t, Harness{TTL: time.Second})
 	calls := 0
 	undo := make(chan func(), 1)
-	e.spawn(func() {
+	_, verdict := e.trial.Run(time.Minute, func() {
 		f := e.harm(func(t TB) func() {
 			return func() {
 				calls++
@@ -24,11 +26,10 @@ func TestHarm_fatalfInItsEndIsTheHarnesss(t *testing.T) {
 		undo <- f
 		f()
 	})
-	e.others.Wait()
 	(<-undo)()
 	e.close()
 	assert.Equal(t, 1, calls)
-	var bad *fatalError
-	require.ErrorAs(t, <-e.verdict, &bad)
-	assert.Equal(t, "it does not start again", bad.message)
+	var bad *engine.Fatal
+	require.ErrorAs(t, verdict, &bad)
+	assert.Equal(t, "it does not start again", bad.Message)
 }

@@ -1,18 +1,14 @@
 package conformance
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 
+	"github.com/go-locker/locker/conformance/internal/engine"
 	"github.com/go-locker/locker/internal/history"
 )
-
-// errInDoubt is of a history that says nothing of the lock: it was not disturbed as it was to be, or the checker could not decide. No
-// deviation of the backend explains it.
-var errInDoubt = errors.New("in doubt")
 
 // hits counts the faults that hit a holder, and acted, as far as the history shows it. It returns
 // an error if a kind of fault did nothing too often: its hits are chance, and do not count.
@@ -24,7 +20,7 @@ func hits(h *history.History) (n int, err error) {
 			least = 0.2
 		}
 		if float64(c.Acted) < least*float64(c.All) {
-			err = idle(kind, "of %d times in a random history %d did, by what clients were told then", c.All, c.Acted)
+			err = engine.Idle(kind, "of %d times in a random history %d did, by what clients were told then", c.All, c.Acted)
 			continue
 		}
 		n += c.OfHolders
@@ -39,14 +35,21 @@ const (
 	fewest = 2
 )
 
-func (s *simulation) wanted() (most, least int) {
-	switch {
-	case len(s.nemeses) == 0:
-		return 0, 0
-	case s.nemeses[0].once:
-		return 1, 1
-	}
-	return enough, fewest
+// score is what was seen of histories.
+type score struct {
+	histories, calls, operations, holds, lost, unknown int
+	faults                                             map[string]int
+	checking                                           time.Duration
+	undecided                                          []uint64
+	hits, wanted                                       int // faults that hit holders
+	fewest                                             int // holds that there should be
+	idle                                               error
+}
+
+// String is for the log.
+func (s score) String() string {
+	return fmt.Sprintf("%d histories, %d calls, %d operations checked in %v: %d holds, %d of them lost, %d outcomes unknown, faults: %v, %d of a holder",
+		s.histories, s.calls, s.operations, s.checking.Round(time.Millisecond), s.holds, s.lost, s.unknown, s.faults, s.hits)
 }
 
 // shortcoming is why the histories say nothing of the lock, or nil.
@@ -59,12 +62,12 @@ func (s score) shortcoming() error {
 	case s.idle != nil:
 		return s.idle
 	case s.undecided != nil:
-		return fmt.Errorf("%w: the checker could not decide within %v of the histories with the seeds %v", errInDoubt, history.CheckTime, s.undecided)
+		return fmt.Errorf("%w: the checker could not decide within %v of the histories with the seeds %v", engine.ErrInDoubt, history.CheckTime, s.undecided)
 	case s.hits < s.least():
-		return fmt.Errorf("%w: of %d faults %d befell a holder, and acted as far as can be seen; want %d. Does your fault do nothing? %v",
-			errInDoubt, total, s.hits, s.least(), s.faults)
+		return fmt.Errorf("%w: of %d faults %d hit a holder and were seen to act; want %d. Does your fault do nothing? %v",
+			engine.ErrInDoubt, total, s.hits, s.least(), s.faults)
 	case s.holds < s.fewest:
-		return fmt.Errorf("%w: there were only %d holds; want %d", errInDoubt, s.holds, s.fewest)
+		return fmt.Errorf("%w: there were only %d holds; want %d", engine.ErrInDoubt, s.holds, s.fewest)
 	}
 	return nil
 }
@@ -75,28 +78,4 @@ func (s score) least() int {
 		return (s.wanted + 1) / 2
 	}
 	return s.wanted
-}
-
-// fewestHolds of a history are one for each client, and half of that where faults keep them from the backend.
-func (s *simulation) fewestHolds() int {
-	if len(s.nemeses) > 0 {
-		return len(s.players) / 2
-	}
-	return len(s.players)
-}
-
-// extra is how many times as long as planned a history may take.
-const extra = 4
-
-// satisfied reports whether enough faults have befallen holders, for a history that has taken so long.
-func (s *simulation) satisfied(took time.Duration) bool {
-	most, least := s.wanted()
-	hits, err := hits(s.History)
-	if err != nil {
-		return true // more of the same helps nobody
-	}
-	if took > extra/2*s.lasts {
-		return hits >= least
-	}
-	return hits >= most
 }

@@ -5,6 +5,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/conformance/internal/engine"
 )
 
 func TestShortcoming(t *testing.T) {
@@ -15,7 +17,7 @@ func TestShortcoming(t *testing.T) {
 		says string
 	}{
 		{"nothing", func(*score) {}, ""},
-		{"few hits", func(s *score) { s.hits, s.faults = 1, map[string]int{"Revoke": 7} }, "of 7 faults 1 befell a holder"},
+		{"few hits", func(s *score) { s.hits, s.faults = 1, map[string]int{"Revoke": 7} }, "of 7 faults 1 hit a holder"},
 		{"as few, of several histories", func(s *score) { s.hits, s.wanted, s.histories = 2, 4, 2 }, ""},
 		{"none, of several histories", func(s *score) { s.hits, s.wanted, s.histories = 0, 2, 2 }, "want 1"},
 		{"few holds", func(s *score) { s.holds = 2 }, "only 2 holds"},
@@ -28,7 +30,7 @@ func TestShortcoming(t *testing.T) {
 			require.NoError(t, err, c.what)
 			continue
 		}
-		require.ErrorIs(t, err, errInDoubt, c.what)
+		require.ErrorIs(t, err, engine.ErrInDoubt, c.what)
 		assert.ErrorContains(t, err, c.says, c.what)
 	}
 }
@@ -36,8 +38,8 @@ func TestShortcoming(t *testing.T) {
 // What says nothing of the lock is no sighting of what the lock is known to break.
 func TestJudge_inDoubt(t *testing.T) {
 	few := (score{wanted: 2}).shortcoming()
-	assert.Equal(t, Unseen, judge(Scenario{}, tally{}, few, true, "by design").Outcome)
-	r := judge(Scenario{}, tally{}, few, false, "")
+	assert.Equal(t, Unseen, judge(Scenario{}, engine.Tally{}, few, true, "by design").Outcome)
+	r := judge(Scenario{}, engine.Tally{}, few, false, "")
 	assert.Equal(t, Undecided, r.Outcome)
 	assert.True(t, r.Outcome.failed(), "a test that decides nothing is no test")
 	assert.Contains(t, r.String(), "undecided")

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/conformance/internal/engine"
 )
 
 func TestJudge(t *testing.T) {
@@ -37,7 +38,7 @@ func TestJudge(t *testing.T) {
 		{"known deviation of luck, seen", lucky, broken, true, false, []string{"by design", "two at once"}},
 	} {
 		t.Run(c.what, func(t *testing.T) {
-			r := judge(c.scenario, tally{}, c.seen, c.deviates, "by design")
+			r := judge(c.scenario, engine.Tally{}, c.seen, c.deviates, "by design")
 			says := r.String()
 			assert.Equal(t, c.failed, r.Outcome.failed())
 			for _, part := range c.says {
@@ -131,40 +132,6 @@ func TestIsSkip(t *testing.T) {
 	assert.True(t, IsSkip(errors.Join(errors.New("first"), Skip("no server"))))
 	assert.False(t, IsSkip(errors.New("broken")))
 	assert.False(t, IsSkip(nil))
-}
-
-// What is listed as broken is not said to be kept because it was not seen once.
-func TestConfirm(t *testing.T) {
-	h := Harness{TTL: time.Millisecond, Deviations: map[string]string{"s": "by design"}}
-	check := func(chance bool, verdicts ...error) (err error, trials int) {
-		r := row{name: "s", chance: chance, body: func(e *env) {
-			trials++
-			e.end(verdicts[min(trials, len(verdicts))-1])
-		}}
-		err = r.check(t, h)
-		return err, trials
-	}
-	doubt, certain := &doubtful{errors.New("it looks so")}, errors.New("two at once")
-	for _, c := range []struct {
-		what     string
-		chance   bool
-		verdicts []error
-		broken   bool
-		trials   int
-	}{
-		{"certain", false, []error{certain}, true, 1},
-		{"seen at last", false, []error{nil, nil, certain}, true, 3},
-		{"doubtful", false, []error{doubt}, true, trialsIfKnown},
-		{"doubtful once", false, []error{doubt, nil}, true, trials},
-		{"kept", false, []error{nil}, false, trials},
-		{"not seen, where that takes luck", true, []error{nil}, false, 1},
-	} {
-		t.Run(c.what, func(t *testing.T) {
-			err, n := check(c.chance, c.verdicts...)
-			assert.Equal(t, c.broken, err != nil)
-			assert.Equal(t, c.trials, n)
-		})
-	}
 }
 
 // Who looks at the whole process waits until no other trial is under way, and others wait for that one.

@@ -3,7 +3,6 @@ package conformance
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -13,7 +12,7 @@ import (
 
 var lateRows = []row{{
 	name:    "a take that arrives late leaves nothing behind",
-	promise: "A request that arrives after clean-up expires within one TTL.",
+	promise: "What a request takes that arrives after clean-up expires within one TTL.",
 	sources: []string{redsyncStopped, kleppmann},
 	needs:   []need{links},
 	body:    takeArrivesLate,
@@ -80,19 +79,6 @@ func (e *env) eachLast(sent int, story func(last int)) {
 		stories = append(stories, func() { story(last) })
 	}
 	e.together(stories...)
-}
-
-// together runs stories side by side. The trial's end waits for them, too.
-func (e *env) together(stories ...func()) {
-	var wg sync.WaitGroup
-	for _, story := range stories {
-		wg.Add(1)
-		e.spawn(func() {
-			defer wg.Done()
-			story()
-		})
-	}
-	wg.Wait()
 }
 
 // holdLast keeps back the last requests of an operation that sends so many, or all: 0; and what follows.

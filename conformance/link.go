@@ -1,8 +1,6 @@
 package conformance
 
 import (
-	"context"
-	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -19,15 +17,6 @@ type wire struct {
 	mu      sync.Mutex
 	proxies map[string]*netfault.Proxy // by the server's address
 	rule    func(*netfault.Proxy)      // what befalls them now, for those that are made meanwhile; or nil
-}
-
-// linked is a party with a network of its own. The first of a trial asks whether Through acts.
-func (e *env) linked(who, name string, ttl time.Duration) (*party, *wire) {
-	if !e.asked {
-		e.asked = true
-		e.relies(e.passes())
-	}
-	return e.link(who, name, ttl)
 }
 
 // link is linked, and asks nothing.
@@ -167,23 +156,14 @@ func (w *wire) mend() {
 	})
 }
 
-// attempt calls Lock and ends its ctx after a while, which is bound to fail it.
-func (p *party) attempt(what string) {
-	ctx, cancel := context.WithCancelCause(p.env.Context())
-	defer cancel(nil)
-	stop := time.AfterFunc(settle, func() { cancel(errStop) })
-	defer stop.Stop()
-	start := time.Now()
-	err := p.lock(ctx)
-	switch {
-	case err == nil:
-		p.env.failf("%s's Lock succeeded, though %s", p.who, what)
-	case errors.Is(err, locker.ErrHeld):
-		p.env.failf("%s's Lock, when nobody had the lock and %s: %v; want no ErrHeld", p.who, what, err)
-	case time.Since(start) > settle+p.env.prompt:
-		p.env.doubtf("%s's Lock took %v though its ctx ended after %v", p.who, time.Since(start), settle)
+// asReader has the reader of the scenario take shares of l, which field of the Harness has returned. It returns l for all others.
+func (e *env) asReader(who, field string, l locker.Locker) locker.Locker {
+	if who != e.reader {
+		return l
 	}
-	if token := p.token(); token != 0 {
-		p.env.failf("%s's token after a Lock that failed is %d; want 0", p.who, token)
+	rw, ok := l.(RWLocker)
+	if !ok {
+		e.skip("what " + field + " returns is no RWLocker")
 	}
+	return sharing{rw}
 }

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/stdio"
 )
 
 var lossRows = []row{{
@@ -20,7 +19,7 @@ var lossRows = []row{{
 	body:    lostNotWhileHeld,
 }, {
 	name:    "Lost is of the current hold",
-	promise: "Lost is of the current hold: that of an earlier hold says nothing about it.",
+	promise: "Lost is about the current hold: the channel of an earlier hold says nothing about this one.",
 	sources: []string{contract},
 	needs:   []need{expire},
 	body:    lostOfCurrentHold,
@@ -35,39 +34,6 @@ var lossRows = []row{{
 	sources: []string{contract},
 	body:    deadlineMovesForward,
 }}
-
-// pause is how late this machine may run a timer in most of a few trials.
-const pause = 200 * time.Millisecond
-
-// tells skips the scenario unless the Locker has Lost, and Deadline.
-func (p *party) tells() {
-	if _, ok := power[loser](p.l, stdio.CanLost); !ok {
-		p.env.skip("the Locker has no Lost")
-	}
-	p.tellsDeadline()
-}
-
-func (p *party) tellsDeadline() {
-	if _, ok := power[deadliner](p.l, stdio.CanDeadline); !ok {
-		p.env.skip("the Locker has no Deadline")
-	}
-}
-
-// lostBy ends the trial unless Lost fires by the deadline, give or take a pause of this machine.
-// The deadline was asked for while the hold lasted.
-func (p *party) lostBy(deadline time.Time, lost <-chan struct{}) {
-	if deadline.IsZero() {
-		p.env.doubtf("%s's hold had no Deadline: it was over before it should have been", p.who)
-	}
-	select {
-	case <-lost:
-		if late := time.Since(deadline); late > pause {
-			p.env.doubtf("%s's Lost fired %v after Deadline", p.who, late)
-		}
-	case <-time.After(time.Until(deadline) + 2*p.ttl + pause):
-		p.env.doubtf("%s's Lost has not fired %v after Deadline", p.who, time.Since(deadline))
-	}
-}
 
 func lostInTime(e *env) {
 	a := e.party("A", e.name(), e.ttl)
@@ -121,19 +87,6 @@ func deadlineInBounds(e *env) {
 		a.prolong()
 		e.within(a, "Extend")
 		a.release()
-	}
-}
-
-// within ends the trial if the deadline is not what op may have made it just now. The request was sent
-// before op returned; how long before cannot be known.
-func (e *env) within(a *party, op string) {
-	now, deadline := time.Now(), a.deadline()
-	left := deadline.Sub(now)
-	if left > a.ttl {
-		e.failf("after %s with a TTL of %v A's Deadline is %v away", op, a.ttl, left)
-	}
-	if left < a.ttl/2 {
-		e.doubtf("after %s with a TTL of %v A's Deadline is only %v away", op, a.ttl, left)
 	}
 }
 

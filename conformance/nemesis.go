@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -14,27 +13,6 @@ import (
 
 var mixed = flag.String("conformance.faults", "",
 	"comma-separated fields of Faults that the random history of mixed faults has (default StopServer,Through,Process)")
-
-// nemesis is a kind of fault that is injected and undone while clients go on.
-type nemesis struct {
-	need   need
-	strike func(s *simulation, rng *rand.Rand) *injection // causes it
-	brief  bool                                           // it is mostly over at once: holds outlast it
-	once   bool                                           // in a history
-	rows   int                                            // of which it is the topic
-}
-
-// injection is one such fault, or nil if there was none.
-type injection struct {
-	history.Fault
-	player *player // whom it is meant for
-	undo   func()  // nil: it is over at once
-}
-
-// glimpse is how long a brief fault lasts, so that clients see it.
-const glimpse = 60 * time.Millisecond
-
-func (n nemesis) field() string { return strings.TrimPrefix(n.need.name, "Faults.") }
 
 var (
 	stopping = nemesis{need: stops, strike: (*simulation).stopServer, rows: 1}
@@ -226,42 +204,24 @@ func (s *simulation) pauseProcess(rng *rand.Rand) *injection {
 	return b
 }
 
-// injectFaults has faults come and go, one at a time, until ctx ends. None is left.
-func (s *simulation) injectFaults(ctx context.Context, rng *rand.Rand) {
-	sleepUntil(ctx, upTo(rng, s.ttl/2))
-	for ctx.Err() == nil {
-		z := s.nemeses[rng.IntN(len(s.nemeses))]
-		if b := z.strike(s, rng); b != nil {
-			s.inflict(ctx, rng, z, b)
-		}
-		lull := s.ttl
-		if z.brief {
-			lull = 3 * s.ttl // a server that has lost its data may grant nothing for a while
-		}
-		sleepUntil(ctx, upTo(rng, lull))
+// historyTime is how long each of the histories of h takes.
+func historyTime(h Harness) time.Duration {
+	if *forFlag == 0 {
+		return max(someSeconds, 3*h.TTL)
 	}
+	rows := 1
+	for _, z := range nemeses {
+		if z.need.met(h) {
+			rows += z.rows
+		}
+	}
+	for _, n := range []need{mixes, readsWrites} {
+		if n.met(h) {
+			rows++
+		}
+	}
+	return *forFlag / time.Duration(rows)
 }
 
-// inflict has a fault last for a while, and takes it down.
-func (s *simulation) inflict(ctx context.Context, rng *rand.Rand, z nemesis, b *injection) {
-	b.Kind, b.Set = z.field(), s.Now()
-	if b.undo != nil {
-		lasts := duration(rng, s.ttl)
-		if z.brief && rng.IntN(4) > 0 {
-			lasts = glimpse
-		}
-		sleepUntil(ctx, lasts)
-		b.Undone = s.Now()
-		b.undo()
-	}
-	b.To = s.Now()
-	s.RecordFault(b.Fault)
-}
-
-// duration of a fault is as often below the TTL as above.
-func duration(rng *rand.Rand, ttl time.Duration) time.Duration {
-	if rng.IntN(2) == 0 {
-		return ttl/10 + upTo(rng, ttl*9/10)
-	}
-	return ttl + upTo(rng, ttl)
-}
+// historiesLast is how much longer than others a scenario of random histories may take.
+func historiesLast(h Harness) time.Duration { return 6*historyTime(h) + history.CheckTime }

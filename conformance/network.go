@@ -12,13 +12,13 @@ import (
 
 var networkRows = []row{{
 	name:    "a holder that is cut off knows in time, and harms nobody when it is back",
-	promise: "A hold expires after one TTL, and its holder knows by then; what it sends later is owner-checked and does nothing.",
+	promise: "A hold expires after one TTL, and its holder knows by then. A request that the holder sends later changes nothing, because the backend checks the owner.",
 	sources: []string{kleppmann, chubby},
 	needs:   []need{links, expire},
 	body:    cutOff,
 }, {
 	name:    "a hold outlives the connection that it was taken on",
-	promise: "A hold lasts one TTL unless it is extended or lost; a connection that breaks does not end it in silence.",
+	promise: "A hold lasts one TTL unless it is extended or lost. If a connection breaks, the hold does not end without its holder being told.",
 	sources: []string{contract},
 	needs:   []need{links},
 	body:    connectionBreaks,
@@ -36,7 +36,7 @@ var networkRows = []row{{
 	body:    slowHold,
 }, {
 	name:    "a waiter that is cut off does not hold up those behind it",
-	promise: "A waiter that is heard of no more is passed over within one TTL.",
+	promise: "A waiter from which nothing more is heard is passed over within one TTL.",
 	sources: []string{zkRecipe},
 	needs:   []need{links},
 	body:    waiterCutOff,
@@ -48,7 +48,7 @@ var networkRows = []row{{
 	body:    waiterReset,
 }, {
 	name:    "a renewed hold outlives a renewal that fails",
-	promise: "A renewal that fails is made again: an outage of a third of the TTL ends no hold that is renewed.",
+	promise: "A renewal that fails is repeated: an outage of a third of the TTL ends no renewed hold.",
 	sources: []string{ownPrograms, chubby},
 	needs:   []need{renewing, renews},
 	body:    renewalFails,

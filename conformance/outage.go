@@ -16,7 +16,7 @@ var outageRows = []row{{
 	body:    outage,
 }, {
 	name:    "a hold ends in time though the server is down",
-	promise: "Loss is decided locally first: no later than the deadline, even when the backend cannot be reached; Unlock returns by then.",
+	promise: "Loss is decided locally first, no later than the deadline, even when the backend cannot be reached. Unlock returns by the deadline.",
 	sources: []string{chubby, mostNews},
 	needs:   []need{kills, expire},
 	body:    holdsInOutage,
@@ -28,7 +28,7 @@ var outageRows = []row{{
 	body:    lockAfterRestart,
 }, {
 	name:      "a hold lasts though the server restarts with its data",
-	promise:   "A lock is held by at most one holder, also when the server has crashed meanwhile.",
+	promise:   "A lock is held by at most one holder, even if the server crashes.",
 	sources:   []string{redlock, antirez},
 	needs:     []need{kills},
 	shows:     locker.Failover,
@@ -44,14 +44,14 @@ var outageRows = []row{{
 	body:      func(e *env) { e.risesThrough(func() { e.kill()() }) },
 }, {
 	name:      "a hold lasts though the server loses its data",
-	promise:   "A lock is held by at most one holder, also when the server has lost what it knew.",
+	promise:   "A lock is held by at most one holder, even if the server loses its data.",
 	sources:   []string{redlock},
 	needs:     []need{wipes},
 	condition: "the server loses its data",
 	body:      func(e *env) { e.survives(func() { e.wipe()() }) },
 }, {
 	name:      "tokens rise though the server loses its data",
-	promise:   "Tokens rise through lost data, too.",
+	promise:   "Tokens rise even if data are lost.",
 	sources:   []string{kleppmann},
 	needs:     []need{wipes, tokens},
 	shows:     locker.FencingDurable,
@@ -59,7 +59,7 @@ var outageRows = []row{{
 	body:      func(e *env) { e.risesThrough(func() { e.wipe()() }) },
 }, {
 	name:      "a hold lasts though the server that knows least takes over",
-	promise:   "Exclusive through the loss of a server, too: who takes over knows of every hold.",
+	promise:   "A lock stays exclusive when a server is lost: the server that takes over knows of every hold.",
 	sources:   []string{callMe, redlock},
 	needs:     []need{failsOver},
 	shows:     locker.Failover,
@@ -72,7 +72,7 @@ var outageRows = []row{{
 	},
 }, {
 	name:      "tokens rise though the server that knows least takes over",
-	promise:   "Tokens rise through lost data, too.",
+	promise:   "Tokens rise even if data are lost.",
 	sources:   []string{callMe, kleppmann},
 	needs:     []need{failsOver, tokens},
 	shows:     locker.FencingDurable,
@@ -92,7 +92,7 @@ var outageRows = []row{{
 	body:    func(e *env) { e.unlocksForgotten(true) },
 }, {
 	name:      "a hold lasts though the server's clock jumps forward",
-	promise:   "A hold lasts one TTL, whatever a clock that people set says.",
+	promise:   "A hold lasts one TTL, even if a wall clock is set.",
 	sources:   []string{kleppmann, antirez},
 	needs:     []need{clocks},
 	shows:     locker.Exclusive,
@@ -115,7 +115,7 @@ var outageRows = []row{{
 	body:      func(e *env) { e.risesThrough(func() { e.moveClock(-time.Hour) }) },
 }, {
 	name:      "tokens rise though the server's clock was days ahead for a while",
-	promise:   "A hold's token is larger than that of every earlier hold of the name, whatever is forgotten meanwhile.",
+	promise:   "A hold's token is larger than that of every earlier hold of the name, even if the server forgets the name.",
 	sources:   []string{kleppmann},
 	needs:     []need{clocks, tokens},
 	shows:     locker.Fencing,
@@ -163,30 +163,6 @@ func outage(e *env) {
 	restart()
 	a.afterOutage("the server runs again")
 	a.release()
-}
-
-// afterOutage takes the lock, whatever the outage has left behind. Clients may need a while, and errors, to see that it is over.
-func (p *party) afterOutage(what string) {
-	limit := p.env.long + p.env.patience + p.env.grace
-	ctx, cancel := context.WithTimeout(p.env.Context(), limit)
-	defer cancel()
-	if err := p.lockAtLast(ctx); err != nil {
-		p.env.doubtf("%s, but for %v %s did not get the lock: %v", what, limit, p.who, err)
-	}
-}
-
-// lockAtLast locks whatever errors there are before ctx ends. It returns the last.
-func (p *party) lockAtLast(ctx context.Context) error {
-	for {
-		err := p.lock(ctx)
-		if err == nil || ctx.Err() != nil {
-			return err
-		}
-		if errors.Is(err, locker.ErrLost) {
-			_ = p.unlock()
-		}
-		time.Sleep(settle / 10)
-	}
 }
 
 func holdsInOutage(e *env) {
@@ -302,16 +278,6 @@ func (e *env) unlocksForgotten(again bool) {
 	}
 	b.still("A has unlocked what it lost")
 	_ = b.unlock()
-}
-
-// outlasts ends the trial if b gets the lock before ctx ends while p believes that it holds.
-func (p *party) outlasts(ctx context.Context, b *party) {
-	if b.lockAtLast(ctx) != nil {
-		return
-	}
-	if why := p.believes(); why != "" { // else it has heard of it first
-		p.env.failf("%s has the lock, with the token %d, and so, by %s, has %s", b.who, b.token(), why, p.who)
-	}
 }
 
 // risesThrough has something befall the backend between two holds.

@@ -11,26 +11,10 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/conformance/internal/engine"
 	"github.com/go-locker/locker/internal/history"
 	"github.com/go-locker/locker/internal/stdio"
 )
-
-// The powers that only some Lockers have.
-type (
-	tryLocker interface {
-		TryLock(ctx context.Context) error
-	}
-	loser     interface{ Lost() <-chan struct{} }
-	deadliner interface{ Deadline() time.Time }
-	namer     interface{ Name() string }
-	guarantor interface{ Guarantees() locker.Guarantees }
-)
-
-// coarse is how much later than after its TTL a hold may expire.
-const coarse = history.Coarse
-
-// drift is what the contract takes off a TTL for clocks that run at different speeds.
-func drift(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
 
 // party is a Locker under test, with its part in the story. Methods that return an error may be called
 // by any goroutine; the others end the trial, and are the body's own.
@@ -52,7 +36,7 @@ func freshName() string { return fmt.Sprintf("conformance-%016x", rand.Uint64())
 // party is a process of its own.
 func (e *env) party(who, name string, ttl time.Duration) *party {
 	if who == e.reader {
-		return e.using(sharing{e.rwParty(who, name, ttl).rw}, who, name, ttl)
+		return e.using(sharing{e.rwLocker(name, ttl)}, who, name, ttl)
 	}
 	l := e.h.New(e, name, ttl)
 	if l == nil {
@@ -61,36 +45,27 @@ func (e *env) party(who, name string, ttl time.Duration) *party {
 	return e.using(l, who, name, ttl)
 }
 
+// rwLocker is one of a process of its own.
+func (e *env) rwLocker(name string, ttl time.Duration) RWLocker {
+	l := e.h.RW(e, name, ttl)
+	if l == nil {
+		e.failf("Harness.RW returned nil")
+	}
+	return l
+}
+
 // using is a party with a Locker that there is.
 func (e *env) using(l locker.Locker, who, name string, ttl time.Duration) *party {
 	return &party{env: e, who: who, name: name, ttl: ttl, l: l, lasts: new(atomic.Pointer[time.Time])}
 }
 
-// rivals makes two processes that contend for one name, which nobody else uses.
-func (e *env) rivals(ttlOfA, ttlOfB time.Duration) (a, b *party) {
-	name := e.name()
-	return e.party("A", name, ttlOfA), e.party("B", name, ttlOfB)
-}
-
-// client makes parties that share one client.
-func (e *env) client(ttl time.Duration, renew bool) func(who, name string) *party {
-	mutex := e.h.Client(e, ttl, renew)
-	return func(who, name string) *party {
-		l := mutex(name)
-		if l == nil {
-			e.failf("Harness.Client's function returned nil")
-		}
-		return e.using(l, who, name, ttl)
-	}
-}
-
 // call makes a call to the Locker, and ends the trial if it panics or does not return. It is made in
 // the caller's own goroutine: there are Lockers that look at it.
 func (p *party) call(op string, limit time.Duration, f func() error) (err error) {
-	w := watchdog(limit, func() {
+	w := engine.Watchdog(limit, func() {
 		p.env.end(fmt.Errorf("%s's %s did not return within %v", p.who, op, limit))
 	})
-	defer w.stop()
+	defer w.Stop()
 	p.env.h.operations.Add(1)
 	defer func() {
 		if v := recover(); v != nil {
@@ -299,4 +274,28 @@ func (p *party) takeOver(b *party) {
 	if err := b.lockWithin(p.ttl + p.env.patience); err != nil {
 		p.env.doubtf("%s's Lock, after a holder whose TTL of %v is over: %v", b.who, p.ttl, err)
 	}
+}
+
+// noted remembers, of a call that gave the hold its TTL, until when the hold lasts then: to its
+// Deadline, or what is assured.
+func (p *party) noted(call func() error) error {
+	before := time.Now()
+	err := call()
+	if err == nil {
+		until := p.deadline()
+		if until.IsZero() {
+			until = before.Add(history.Assured(p.ttl))
+		}
+		p.lasts.Store(&until)
+	}
+	return err
+}
+
+// try is TryLock, without which the scenario is skipped.
+func (p *party) try() error {
+	err := p.tryLock(p.env.Context())
+	if skip, ok := errors.AsType[*skipError](err); ok {
+		p.env.skip(skip.reason)
+	}
+	return err
 }

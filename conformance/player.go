@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/internal/history"
-
 	"github.com/go-locker/locker/internal/stdio"
 )
 
@@ -25,22 +24,18 @@ type scene struct {
 // player is one client of a simulation. Whatever it does is drawn by lot, and recorded.
 type player struct {
 	*party
-	simulation *simulation
-	scene      *scene
-	id         int
-	rng        *rand.Rand
-	renews     bool
-	wire       *wire    // nil: the network is not its own
-	process    *process // nil: it is in this one
+	history *history.History
+	planned time.Duration // how long the history is to last
+	scene   *scene
+	id      int
+	rng     *rand.Rand
+	renews  bool
+	wire    *wire    // nil: the network is not its own
+	process *process // nil: it is in this one
 
 	holds, losses int
 	since, until  atomic.Int64  // of a long hold, as it is planned
 	alarm         chan struct{} // has it extended soon
-}
-
-// upTo is a random duration.
-func upTo(rng *rand.Rand, d time.Duration) time.Duration {
-	return time.Duration(rng.Int64N(int64(d) + 1))
 }
 
 func (p *player) upTo(d time.Duration) time.Duration { return upTo(p.rng, d) }
@@ -64,7 +59,7 @@ func (p *player) play(ctx context.Context) {
 
 // rest is the time between two holds: next to none, unless the name has had its share.
 func (p *player) rest(ctx context.Context) {
-	share := 100 + manyOfAName*p.simulation.Now()/int64(p.simulation.lasts)
+	share := 100 + manyOfAName*p.history.Now()/int64(p.planned)
 	if p.scene.holds.Add(1) > share || p.chance(0.1) {
 		sleepUntil(ctx, p.upTo(40*time.Millisecond))
 	}
@@ -184,7 +179,7 @@ func (p *player) warn() {
 
 // plan lets the faults know of a long hold.
 func (p *player) plan(d time.Duration) time.Duration {
-	now := p.simulation.Now()
+	now := p.history.Now()
 	p.since.Store(now)
 	p.until.Store(now + int64(d))
 	return d
@@ -231,21 +226,21 @@ func (p *player) holdless(err error) {
 func (p *player) record(ctx context.Context, limit time.Duration, op string, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	call := p.simulation.Now()
+	call := p.history.Now()
 	err := p.call(op, limit+p.env.patience, func() error { return f(ctx) })
-	e := history.Event{Client: p.id, Op: op, Call: call, Return: p.simulation.Now(), Err: errKindOf(err)}
+	e := history.Event{Client: p.id, Op: op, Call: call, Return: p.history.Now(), Err: errKindOf(err)}
 	if e.Err == history.OtherErr {
 		e.Text = err.Error()
 	}
-	p.simulation.Record(e)
+	p.history.Record(e)
 	return err
 }
 
 // sample asks for the token.
 func (p *player) sample() uint64 {
-	call := p.simulation.Now()
+	call := p.history.Now()
 	token := p.token()
-	p.simulation.Record(history.Event{Client: p.id, Op: history.OpToken, Call: call, Return: p.simulation.Now(), Token: token})
+	p.history.Record(history.Event{Client: p.id, Op: history.OpToken, Call: call, Return: p.history.Now(), Token: token})
 	return token
 }
 
@@ -269,8 +264,8 @@ func (p *player) watch() *watch {
 			case <-w.stop:
 				return
 			case <-lost:
-				now := p.simulation.Now()
-				p.simulation.Record(history.Event{Client: p.id, Op: history.OpLost, Call: now, Return: now})
+				now := p.history.Now()
+				p.history.Record(history.Event{Client: p.id, Op: history.OpLost, Call: now, Return: now})
 				lost = nil
 				tell()
 			case <-ticker.C:
@@ -287,14 +282,4 @@ func (p *player) watch() *watch {
 func (w *watch) end() {
 	close(w.stop)
 	w.wg.Wait()
-}
-
-// sleepUntil is a sleep that ctx ends.
-func sleepUntil(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-locker/locker/conformance/internal/engine"
 	"github.com/go-locker/locker/internal/stdio"
 )
 
@@ -46,7 +47,7 @@ func (p *process) stop() {
 // asleep ends the trial if the process has answered, or does so within d.
 func (p *process) asleep(d time.Duration) {
 	if p.answered(p.pending, d) {
-		p.env.relies(idle("Process", "%s was stopped, and answers", p.who))
+		p.env.relies(engine.Idle("Process", "%s was stopped, and answers", p.who))
 	}
 }
 
@@ -75,7 +76,7 @@ func (p *process) kill() {
 	p.program.Kill()
 	for end := time.Now().Add(p.env.prompt); p.answered(p.ask(), settle); time.Sleep(settle / 10) {
 		if time.Now().After(end) {
-			p.env.relies(idle("Process", "%s was killed, and answers", p.who))
+			p.env.relies(engine.Idle("Process", "%s was killed, and answers", p.who))
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-locker/locker/conformance/internal/engine"
 	"github.com/go-locker/locker/internal/stdio"
 )
 
@@ -40,17 +41,8 @@ func fatalOf(t *testing.T, f func(e *env)) error {
 	}
 	e := newEnv(t, Harness{TTL: time.Second})
 	t.Cleanup(e.close)
-	go func() {
-		defer e.end(nil)
-		f(e)
-	}()
-	select {
-	case err := <-e.verdict:
-		return err
-	case <-time.After(30 * time.Second):
-		t.Fatal("it hangs")
-		return nil
-	}
+	_, err := e.trial.Run(30*time.Second, func() { f(e) })
+	return err
 }
 
 func TestExec_ofAProgramThatDoesNotBegin(t *testing.T) {
@@ -93,7 +85,7 @@ func TestExec_ofAProgramWhoseAnswersAreBroken(t *testing.T) {
 			h := Exec(e, shellProgram(inTurn(plainHello, opened, answer)+"exec cat >/dev/null"))
 			e.failf("Lock returned %v", h.New(e, "x", time.Second).Lock(e.Context()))
 		})
-		var bad *fatalError
+		var bad *engine.Fatal
 		require.ErrorAs(t, err, &bad, "%s: it is not the lock's fault", answer)
 		assert.ErrorContains(t, err, want, answer)
 	}
@@ -123,7 +115,7 @@ func TestExec_ofAProgramThatIsMute(t *testing.T) {
 		h := Exec(e, shellProgram(inTurn(plainHello)+"while read request; do :; done"))
 		h.New(e, "x", time.Second)
 	})
-	var bad *fatalError
+	var bad *engine.Fatal
 	require.ErrorAs(t, err, &bad, "it says nothing of the lock")
 	assert.ErrorContains(t, err, "open: no answer for 1s")
 }

@@ -22,7 +22,7 @@ var readWriteRows = []row{{
 	body:    readersKeepWriterOut,
 }, {
 	name:    "a writer keeps readers out",
-	promise: "No share is granted while somebody holds the lock alone.",
+	promise: "No share is granted while a writer holds the lock.",
 	sources: []string{goRWMutex},
 	needs:   []need{readsWrites},
 	body:    writerKeepsReadersOut,
@@ -70,7 +70,7 @@ var readWriteRows = []row{{
 	body:    failedTryKeepsNobodyOut,
 }, {
 	name:    "an upgrade is refused at once, and the share stays",
-	promise: "Lock and TryLock by one whose own hold is a share return an error, and do not wait for themselves.",
+	promise: "If the caller holds a share, Lock and TryLock return an error, and do not wait for this share.",
 	sources: []string{goRWMutex, redissonShares},
 	needs:   []need{readsWrites},
 	body:    upgradeRefused,
@@ -100,7 +100,7 @@ var readWriteRows = []row{{
 	body:    downgradeOfLost,
 }, {
 	name:    "a downgrade whose reply was lost can be sent again",
-	promise: "After an error of Downgrade other than ErrLost the hold goes on, as a share or not: a Downgrade that is sent again is a success.",
+	promise: "After an error of Downgrade other than ErrLost the hold goes on, as a share or alone, and a second Downgrade succeeds.",
 	sources: []string{contractOfShares, redislockReply},
 	needs:   []need{readsWrites, links},
 	body:    downgradeAgain,
@@ -128,17 +128,17 @@ func sharesRiseThrough(e *env) {
 	e.using(sharing{c.rw}, c.who, c.name, c.ttl).takesAbove(last, "B has unlocked, and a server took over")
 }
 
-// crowd is how many readers hold shares at the same time.
-const crowd = 12
+// manyReaders is how many readers hold shares at the same time.
+const manyReaders = 12
 
 func readersShare(e *env) {
-	all := e.rwParties(crowd)
-	last := all[crowd-1]
-	for i, p := range all[:crowd-1] {
+	all := e.rwParties(manyReaders)
+	last := all[manyReaders-1]
+	for i, p := range all[:manyReaders-1] {
 		p.shareAfter(fmt.Sprintf("%d others have shares, and nobody wants the lock", i))
 	}
 	if err := last.tryRLock(); err != nil {
-		e.doubtf("%s's TryRLock, beside %d shares: %v", last.who, crowd-1, err)
+		e.doubtf("%s's TryRLock, beside %d shares: %v", last.who, manyReaders-1, err)
 	}
 	for _, p := range all {
 		p.prolong()
@@ -209,7 +209,7 @@ func plainLockExcludesShares(e *env) {
 }
 
 func phasesShareToken(e *env) {
-	all := e.rwParties(crowd)
+	all := e.rwParties(manyReaders)
 	a, b, w, rest := all[0], all[1], all[2], all[3:]
 	w.take()
 	before := w.someToken("the writer before")

@@ -32,16 +32,16 @@ const (
 )
 
 // openRemote opens the Locker that a request asks for. Its error is that of the program; a breach of the protocol is the Harness's fault.
-func openRemote(t TB, p *stdio.Program, asked stdio.Request) (locker.Locker, error) {
+func openRemote(t TB, p *stdio.Program, request stdio.Request) (locker.Locker, error) {
 	t.Helper()
-	if !utf8.ValidString(*asked.Name) {
+	if !utf8.ValidString(*request.Name) {
 		return nil, errors.New("JSON has no name that is not UTF-8")
 	}
-	asked.Op = stdio.AskOpen
-	r := &remote{t: t, p: p, id: asked.Locker, name: *asked.Name}
+	request.Op = stdio.AskOpen
+	r := &remote{t: t, p: p, id: request.Locker, name: *request.Name}
 	over := r.p.Turn()
 	defer over()
-	_, reply := p.Send(asked)
+	_, reply := p.Send(request)
 	var answer stdio.Answer
 	select {
 	case answer = <-reply:
@@ -61,10 +61,8 @@ func openRemote(t TB, p *stdio.Program, asked stdio.Request) (locker.Locker, err
 	return r, nil
 }
 
-// errMissing is what is said of a capability that the program does not claim.
-var errMissing = errors.New("the program does not claim it")
-
-// Lock is the program's. One that only tries is asked again and again; one that cannot be cancelled waits for a while each time.
+// Lock is the program's. One that only tries is asked again and again; one that cannot be cancelled
+// waits for a while each time.
 func (r *remote) Lock(ctx context.Context) error {
 	for {
 		var err error
@@ -131,7 +129,8 @@ func (r *remote) Lost() <-chan struct{} {
 	return r.lost
 }
 
-// Deadline is counted from before the program was asked. It is the last one unless the two differ by more than that took.
+// Deadline is counted from before the program was asked. It is the last one unless the two differ
+// by more than that took.
 func (r *remote) Deadline() time.Time {
 	before := time.Now()
 	answer, err := r.ask(context.Background(), stdio.Request{Op: stdio.CanDeadline})
@@ -175,9 +174,6 @@ func (r *remote) granted() {
 	}()
 }
 
-// errGaveUp is the program's, whose time was over or who was cancelled.
-var errGaveUp = errors.New("the program gave up")
-
 // do makes a call whose answer is an error or none.
 func (r *remote) do(ctx context.Context, request stdio.Request) error {
 	over := ctx.Err() != nil
@@ -213,9 +209,9 @@ func explained(ctx context.Context, err error) error {
 	return err
 }
 
-// limitOf is how much time ctx leaves, and at most longest unless that is 0; nil if there is no limit.
-func limitOf(ctx context.Context, longest time.Duration) *int64 {
-	left := longest
+// limitOf is how much time ctx leaves, and not more than atMost unless that is 0; nil if there is no limit.
+func limitOf(ctx context.Context, atMost time.Duration) *int64 {
+	left := atMost
 	if deadline, ok := ctx.Deadline(); ok && (left == 0 || time.Until(deadline) < left) {
 		left = max(time.Until(deadline), time.Millisecond)
 	}

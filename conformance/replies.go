@@ -18,31 +18,31 @@ var replyRows = []row{{
 	body:    takeUnanswered,
 }, {
 	name:    "a Lock whose replies are lost for a while is not held up by itself",
-	promise: "A request that was applied, its reply lost, and is sent again is a success, or cleaned up: never another's hold.",
+	promise: "A request that was applied, lost its reply and is sent again succeeds, or is cleaned up: it is never taken for another's hold.",
 	sources: []string{redsyncReply},
 	needs:   []need{links},
 	body:    takeAnsweredLate,
 }, {
 	name:    "a Lock whose first reply was lost does not wait for its own TTL to end",
-	promise: "A request that was applied, its reply lost, and is sent again is a success, or cleaned up: nobody waits for a hold of their own.",
+	promise: "A request that was applied, lost its reply and is sent again succeeds, or is cleaned up: nobody waits for their own hold.",
 	sources: []string{ownPrograms, redsyncReply},
 	needs:   []need{links},
 	body:    takeMeetsItself,
 }, {
 	name:    "an Unlock whose reply was lost has freed the lock",
-	promise: "After any error of Unlock the hold has ended here, and at the backend within one TTL.",
+	promise: "After any error of Unlock the hold has ended here, and ends at the backend within one TTL.",
 	sources: []string{redislockReply},
 	needs:   []need{links},
 	body:    unlockUnanswered,
 }, {
 	name:    "a release that is sent again says nil or ErrLost, and frees the lock",
-	promise: "A release that was applied, its reply lost, and is sent again is a success; a doubtful case may say ErrLost.",
+	promise: "A release that was applied, lost its reply and is sent again succeeds; in doubt it may say ErrLost.",
 	sources: []string{redislockReply, mutexRetry},
 	needs:   []need{links},
 	body:    unlockAgain,
 }, {
 	name:    "a release that is sent again of a hold that had ended never says nil",
-	promise: "A release that is sent again is a success if it was applied: if the hold had ended first, Unlock says ErrLost, never nil.",
+	promise: "A release that was applied and is sent again succeeds. But if the hold had ended before, Unlock says ErrLost, never nil.",
 	sources: []string{contract},
 	needs:   []need{links, revokes},
 	body:    unlockLossAgain,
@@ -219,4 +219,25 @@ func extendUnanswered(e *env) {
 		e.doubtf("A's Extend, when its link is mended: %v", err)
 	}
 	a.release()
+}
+
+// attempt calls Lock and ends its ctx after a while, which is bound to fail it.
+func (p *party) attempt(what string) {
+	ctx, cancel := context.WithCancelCause(p.env.Context())
+	defer cancel(nil)
+	stop := time.AfterFunc(settle, func() { cancel(errStop) })
+	defer stop.Stop()
+	start := time.Now()
+	err := p.lock(ctx)
+	switch {
+	case err == nil:
+		p.env.failf("%s's Lock succeeded, though %s", p.who, what)
+	case errors.Is(err, locker.ErrHeld):
+		p.env.failf("%s's Lock, when nobody had the lock and %s: %v; want no ErrHeld", p.who, what, err)
+	case time.Since(start) > settle+p.env.prompt:
+		p.env.doubtf("%s's Lock took %v though its ctx ended after %v", p.who, time.Since(start), settle)
+	}
+	if token := p.token(); token != 0 {
+		p.env.failf("%s's token after a Lock that failed is %d; want 0", p.who, token)
+	}
 }

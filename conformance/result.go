@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/conformance/internal/engine"
 )
 
 var resultsFile = flag.String("conformance.results", "", "file that the results are appended to, as JSON, a line for each scenario")
@@ -19,9 +20,9 @@ type Outcome string
 const (
 	Kept      Outcome = "kept"      // the promise was kept
 	Broken    Outcome = "broken"    // the promise was broken
-	Undecided Outcome = "undecided" // what was seen says nothing of the Locker: too little happened in each trial, for one
+	Undecided Outcome = "undecided" // nothing can be said of the Locker: in each trial too little happened, for example
 	Known     Outcome = "known"     // broken, as the Harness's Deviations say
-	Unseen    Outcome = "unseen"    // a deviation of luck that was not seen this time
+	Unseen    Outcome = "unseen"    // a deviation that needs luck, and was not seen this time
 	Stale     Outcome = "stale"     // a deviation that should have been seen, and was not
 	Skipped   Outcome = "skipped"   // the Harness, or the Locker, lacks what the scenario needs
 )
@@ -29,8 +30,8 @@ const (
 // failed reports whether a test fails. One that has decided nothing does.
 func (o Outcome) failed() bool { return o == Broken || o == Undecided || o == Stale }
 
-// Result is the outcome of a scenario for one Locker. Run appends each as a line of JSON to the file that the flag
-// -conformance.results names.
+// Result is the outcome of a scenario for one Locker. Run appends each as a line of JSON to the
+// file that the flag -conformance.results names.
 type Result struct {
 	Test       string           `json:"test"` // the one that called Run
 	Scenario   string           `json:"scenario"`
@@ -49,19 +50,19 @@ type Result struct {
 }
 
 // judge turns the outcome of a check into a result.
-func judge(s Scenario, n tally, seen error, deviates bool, why string) Result {
+func judge(s Scenario, n engine.Tally, seen error, deviates bool, why string) Result {
 	r := Result{
 		Scenario: s.Name, Promise: s.Promise, Guarantee: s.Guarantee, Condition: s.Condition, Why: why,
-		Trials: n.trials, Doubts: n.doubts, Paused: n.excused,
+		Trials: n.Trials, Doubts: n.Doubts, Paused: n.Excused,
 	}
 	found := seen
 	if found == nil {
-		found = n.seen
+		found = n.Seen
 	}
 	if found != nil {
 		r.Seen = found.Error()
 	}
-	_, idle := errors.AsType[*idleFault](seen)
+	_, idle := errors.AsType[*engine.IdleFault](seen)
 	switch {
 	case idle:
 		r.Outcome = Broken // by the Harness, whatever the backend is known to break
@@ -78,7 +79,7 @@ func judge(s Scenario, n tally, seen error, deviates bool, why string) Result {
 		r.Outcome = Stale
 	case deviates:
 		r.Outcome = Unseen
-	case errors.Is(seen, errInDoubt):
+	case errors.Is(seen, engine.ErrInDoubt):
 		r.Outcome = Undecided
 	case seen != nil:
 		r.Outcome = Broken
@@ -90,11 +91,12 @@ func judge(s Scenario, n tally, seen error, deviates bool, why string) Result {
 
 // saysNothing reports whether what was seen says nothing of the lock.
 func saysNothing(seen error) bool {
-	_, idle := errors.AsType[*idleFault](seen)
-	return idle || errors.Is(seen, errInDoubt)
+	_, idle := errors.AsType[*engine.IdleFault](seen)
+	return idle || errors.Is(seen, engine.ErrInDoubt)
 }
 
-// String returns the result for a reader of test output. It is empty if the promise was kept in each trial.
+// String returns the result for a reader of test output. It is empty if the promise was kept in
+// each trial.
 func (r Result) String() string {
 	switch r.Outcome {
 	case Kept:

@@ -1,15 +1,9 @@
 package conformance
 
-import (
-	"context"
-	"slices"
-	"time"
-
-	"github.com/go-locker/locker"
-)
+import "slices"
 
 // readerRows tell stories about faults once more, with a reader as the party that the fault is about. All others want the lock alone.
-var readerRows = []reader{
+var readerRows = []readerRow{
 	{"a share whose reply was lost leaves nothing behind", "A", "a take whose reply was lost leaves nothing behind"},
 	{"an RLock whose replies are lost for a while is not held up by itself", "A", "a Lock whose replies are lost for a while is not held up by itself"},
 	{"an Unlock of a share whose reply was lost has freed the lock", "A", "an Unlock whose reply was lost has freed the lock"},
@@ -31,17 +25,17 @@ var readerRows = []reader{
 	{"a reader that is killed while it waits does not hold up those behind it", "B", "a process that is killed while it waits does not hold up those behind it"},
 }
 
-// reader is a scenario of a fault in which the party called who takes shares. Of is the name of the one for a Locker.
-type reader struct{ name, who, of string }
+// readerRow is a scenario of a fault in which the party called who takes shares. Of is the name of the one for a Locker.
+type readerRow struct{ name, who, of string }
 
-func readers() []row {
-	told := slices.Concat(replyRows, lateRows, networkRows, silenceRows, processRows)
+// readers are the scenarios of readerRows, made of those that are told.
+func readers(told ...row) []row {
 	rows := make([]row, len(readerRows))
 	for i, r := range readerRows {
 		row := told[slices.IndexFunc(told, func(row row) bool { return row.name == r.of })]
 		body := row.body
 		row.name = r.name
-		row.promise = "A share keeps what a hold does: " + row.promise
+		row.promise = "The same for a share: " + row.promise
 		row.sources = append([]string{contractOfShares}, row.sources...)
 		row.needs = append([]need{readsWrites}, row.needs...)
 		row.body = func(e *env) {
@@ -51,56 +45,4 @@ func readers() []row {
 		rows[i] = row
 	}
 	return rows
-}
-
-// beside has another reader take a share beside the reader of the scenario, if there is one. left
-// ends the trial unless that share lasts, and ends it.
-func (e *env) beside(name string) (left func(b *party)) {
-	if e.reader == "" {
-		return func(*party) {}
-	}
-	c := e.rwParty("C", name, e.long)
-	c.share()
-	return func(b *party) {
-		c.excludes(b, settle)
-		c.prolong()
-		c.release()
-	}
-}
-
-// sharing is an RWLocker whose Lock takes a share. Its methods that only some Lockers have are those of the RWLocker.
-type sharing struct{ RWLocker }
-
-// Lock is RLock.
-func (s sharing) Lock(ctx context.Context) error { return s.RLock(ctx) }
-
-// TryLock is TryRLock.
-func (s sharing) TryLock(ctx context.Context) error { return s.TryRLock(ctx) }
-
-// Lost is nil if the RWLocker has none.
-func (s sharing) Lost() <-chan struct{} {
-	if l, ok := s.RWLocker.(loser); ok {
-		return l.Lost()
-	}
-	return nil
-}
-
-// Deadline is the zero Time if the RWLocker has none.
-func (s sharing) Deadline() time.Time {
-	if l, ok := s.RWLocker.(deadliner); ok {
-		return l.Deadline()
-	}
-	return time.Time{}
-}
-
-// asReader has the reader of the scenario take shares of l, which field of the Harness has returned. It returns l for all others.
-func (e *env) asReader(who, field string, l locker.Locker) locker.Locker {
-	if who != e.reader {
-		return l
-	}
-	rw, ok := l.(RWLocker)
-	if !ok {
-		e.skip("what " + field + " returns is no RWLocker")
-	}
-	return sharing{rw}
 }

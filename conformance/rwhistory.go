@@ -12,14 +12,16 @@ import (
 	"github.com/go-locker/locker/internal/history"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/conformance/internal/engine"
 )
 
 var readWriteHistoryRows = []row{{
 	name:    "a random history of readers and writers is that of one read-write lock",
-	promise: "A hold that is alone is the only one, shares held at the same time have one token, and tokens rise from phase to phase, whatever clients do at the same time.",
+	promise: "A writer is the only holder, shares held at the same time have one token, and tokens rise from one phase to the next, whatever clients do at the same time.",
 	sources: []string{herlihy, contractOfShares},
 	needs:   []need{readsWrites},
 	chance:  true,
+	lasts:   historiesLast,
 	body:    readersWriters,
 }}
 
@@ -161,7 +163,7 @@ func (p *rwPlayer) weakens() {
 	case errors.Is(err, locker.ErrUnsupported):
 		p.stiff = true
 	case err != nil && errKindOf(err) == history.OtherErr:
-		p.env.end(&doubtful{fmt.Errorf("%s's Downgrade of its hold: %w", p.who, err)})
+		p.env.end(&engine.Doubt{Seen: fmt.Errorf("%s's Downgrade of its hold: %w", p.who, err)})
 	}
 	p.sample()
 }

@@ -9,33 +9,6 @@ import (
 	"github.com/go-locker/locker"
 )
 
-// RWLocker is a Locker that takes shares, too, as a read-write lock does: Lock waits for a hold
-// that excludes all others, RLock for a share, which excludes Lock alone. Unlock, Extend and
-// FencingToken are for the hold that there is, of either kind. *locker.RWMutex is one.
-//
-// Shares that are held at the same time have one token, above that of the last hold of Lock, below
-// that of the next. Lock and TryLock return an error at once if the RWLocker's own hold is a share.
-//
-// If the Harness promises locker.Ordered, waiters are served first come, first served: an RLock
-// waits for the Locks that came before it, and those that come next to one another share. If not,
-// either kind may go first.
-type RWLocker interface {
-	locker.Locker
-	// RLock waits for a share as Lock waits for the lock.
-	RLock(ctx context.Context) error
-	// TryRLock makes one attempt. It returns an error that matches locker.ErrHeld if the lock is
-	// held alone, or, in order, somebody waits for that.
-	TryRLock(ctx context.Context) error
-}
-
-// Downgrader is an RWLocker that makes its hold a share, without an end in between: the token and
-// the time that is left stay. It is optional. Downgrade returns an error that matches
-// locker.ErrLost if the hold was lost, and locker.ErrNotHeld without a hold. After any other error,
-// and of what is a share by then, it can be called again.
-type Downgrader interface {
-	Downgrade(ctx context.Context) error
-}
-
 // rwParty is a party that takes shares, too.
 type rwParty struct {
 	*party
@@ -43,10 +16,7 @@ type rwParty struct {
 }
 
 func (e *env) rwParty(who, name string, ttl time.Duration) *rwParty {
-	l := e.h.RW(e, name, ttl)
-	if l == nil {
-		e.failf("Harness.RW returned nil")
-	}
+	l := e.rwLocker(name, ttl)
 	return &rwParty{e.using(l, who, name, ttl), l}
 }
 
@@ -191,4 +161,19 @@ func (p *rwParty) downgraded(err error) {
 		p.env.skip(fmt.Sprintf("the RWLocker does not downgrade: %v", err))
 	}
 	p.sound("Downgrade", err)
+}
+
+// beside has another reader take a share beside the reader of the scenario, if there is one. left
+// ends the trial unless that share lasts, and ends it.
+func (e *env) beside(name string) (left func(b *party)) {
+	if e.reader == "" {
+		return func(*party) {}
+	}
+	c := e.rwParty("C", name, e.long)
+	c.share()
+	return func(b *party) {
+		c.excludes(b, settle)
+		c.prolong()
+		c.release()
+	}
 }

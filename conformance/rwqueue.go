@@ -11,7 +11,7 @@ import (
 
 var readWriteQueueRows = []row{{
 	name:     "readers that come after a waiting writer wait for it",
-	promise:  "A share is not granted while somebody waits who asked earlier for the lock alone.",
+	promise:  "A share is not granted while a writer that asked earlier waits.",
 	sources:  []string{goRWMutex, zkShared},
 	needs:    []need{readsWrites},
 	shows:    locker.Ordered,
@@ -19,7 +19,7 @@ var readWriteQueueRows = []row{{
 	body:     readersWaitForWriter,
 }, {
 	name:     "a writer's Unlock lets in all readers up to the next writer",
-	promise:  "When a share at the head of the queue is granted, all are that have nobody but others like them before them, and no others.",
+	promise:  "When a share at the head of the queue is granted, all shares up to the first writer in the queue are granted, and no others.",
 	sources:  []string{goRWMutex, zkShared},
 	needs:    []need{readsWrites},
 	shows:    locker.Ordered,
@@ -45,7 +45,7 @@ var readWriteQueueRows = []row{{
 	body:     writersStarveNobody,
 }, {
 	name:     "a writer that gives up lets no reader past the next writer",
-	promise:  "A share is not granted while somebody waits who asked earlier for the lock alone, whoever gives up before.",
+	promise:  "A share is not granted while a writer that asked earlier waits, even if another writer before it gives up.",
 	sources:  []string{goRWMutex, zkShared},
 	needs:    []need{readsWrites},
 	shows:    locker.Ordered,
@@ -59,19 +59,19 @@ var readWriteQueueRows = []row{{
 	body:    expiryLetsIn,
 }, {
 	name:    "a writer that is killed while it waits does not hold up the readers behind it",
-	promise: "A waiter that is heard of no more is passed over within one TTL, and the readers behind it share the lock with those before it.",
+	promise: "A waiter from which nothing more is heard is passed over within one TTL, and the readers behind it share the lock with those before it.",
 	sources: []string{zkRecipe, zkShared},
 	needs:   []need{readsWrites, processes},
 	body:    killedWriter,
 }, {
 	name:    "a writer that gives up lets in the readers behind it",
-	promise: "What an attempt that failed left behind (key, queue entry, goroutine) is cleaned up: nobody waits for it.",
+	promise: "Everything that a failed attempt left behind (key, queue entry, goroutine) is cleaned up: nobody waits for it.",
 	sources: []string{zkRecipe, zkShared},
 	needs:   []need{readsWrites},
 	body:    writerGivesUp,
 }, {
 	name:    "a reader that gives up leaves nothing behind",
-	promise: "What an attempt that failed left behind (key, queue entry, goroutine) is cleaned up: it is no share, and nobody else's place.",
+	promise: "Everything that a failed attempt left behind (key, queue entry, goroutine) is cleaned up: no share is left, and no place of another is removed.",
 	sources: []string{zkRecipe, redsyncCancel},
 	needs:   []need{readsWrites},
 	body:    readerGivesUp,

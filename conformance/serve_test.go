@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/conformance/internal/engine"
 	"github.com/go-locker/locker/internal/stdio"
 )
 
@@ -163,9 +164,9 @@ func TestServe_answersWhileACallWaits(t *testing.T) {
 func TestServe_fatalfIsTheHarnesss(t *testing.T) {
 	for name, want := range map[string]string{"fatal": "no server at localhost", "none": "there is no Locker"} {
 		e := tellers(t)
-		assert.Nil(t, started(e, name))
-		var bad *fatalError
-		require.ErrorAs(t, <-e.verdict, &bad)
+		_, err := e.trial.Run(time.Minute, func() { e.process("A", name, time.Second) })
+		var bad *engine.Fatal
+		require.ErrorAs(t, err, &bad)
 		assert.ErrorContains(t, bad, want)
 	}
 }

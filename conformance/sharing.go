@@ -10,7 +10,7 @@ import (
 
 var sharingRows = []row{{
 	name:    "a goroutine that waits does not disturb the hold of another on the same Locker",
-	promise: "A Locker may be used by several goroutines: each Lock contends, and the hold stays that of who has it.",
+	promise: "A Locker may be used by several goroutines: one that waits does not affect the hold of another.",
 	sources: []string{redissonToken},
 	body:    waitDoesNotDisturb,
 }, {

@@ -34,7 +34,7 @@ var silenceRows = []row{{
 	body:    silentUnlockWithContext,
 }, {
 	name:    "a Lock that ended while the server was silent leaves nothing behind",
-	promise: "A trace that clean-up cannot reach, or a request that arrives after it, expires within one TTL.",
+	promise: "What clean-up cannot remove, and what a request takes that arrives after clean-up, expires within one TTL.",
 	sources: []string{redsyncStopped},
 	needs:   []need{stops, limits},
 	body:    silentLockLeavesNothing,
@@ -52,7 +52,7 @@ var silenceRows = []row{{
 	body:    silentUnlock,
 }, {
 	name:    "a renewed hold that expired at a silent server stays lost",
-	promise: "Loss is final: a renewal whose answer says that the hold is gone revives nothing.",
+	promise: "Loss is final: no renewal revives a hold that has ended at the backend.",
 	sources: []string{redissonRenewal},
 	chance:  true, // whether a server that wakes looks at its clock first or hears of the holder
 	needs:   []need{stops, clients, renews},

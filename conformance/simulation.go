@@ -6,211 +6,14 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-locker/locker/internal/history"
-	"github.com/go-locker/locker/internal/tb"
-
-	"github.com/go-locker/locker"
 )
 
-var (
-	seedFlag = flag.Uint64("conformance.seed", 0, "of what clients do in random histories, and of the faults (default: another each time)")
-	forFlag  = flag.Duration("conformance.for", 0, "how long all random histories of one Harness take together (default: about 3 s each)")
-)
-
-const (
-	oneLock  = "A lock is held by at most one holder, its tokens rise, and what is lost stays lost"
-	keptData = "the server crashes and keeps its data"
-	lostData = "the server loses its data"
-)
-
-var historyRows = []row{{
-	name:    "a random history is that of one lock",
-	promise: oneLock + ", whatever clients do at the same time.",
-	sources: []string{herlihy, contract},
-	shows:   locker.Exclusive,
-	body:    random(history.Undisturbed),
-}, {
-	name:    "a random history is that of one lock though servers are silent",
-	promise: oneLock + ", however long the server is silent.",
-	sources: []string{herlihy, mostNews},
-	shows:   locker.Exclusive,
-	needs:   []need{stops},
-	body:    random(history.Exclusive, stopping),
-}, {
-	name:    "a random history is that of one lock though clients are cut off",
-	promise: oneLock + ", whatever becomes of what is sent.",
-	sources: []string{herlihy, redsyncReply, mutexRetry},
-	shows:   locker.Exclusive,
-	needs:   []need{links},
-	body:    random(history.Exclusive, cutting),
-}, {
-	name:    "a random history is that of one lock though processes are stopped",
-	promise: oneLock + ", however long a process sleeps.",
-	sources: []string{herlihy, kleppmann},
-	shows:   locker.Exclusive,
-	needs:   []need{processes},
-	body:    random(history.Exclusive, pausing),
-}, {
-	name:    "a random history is that of one lock though faults of all kinds come and go",
-	promise: oneLock + ", through all that a lock can survive.",
-	sources: []string{herlihy, jepsenEtcd},
-	shows:   locker.Exclusive,
-	needs:   []need{mixes},
-	body:    func(e *env) { e.mixed() },
-}, {
-	name:    "tokens of a random history rise though holds are revoked",
-	promise: "Tokens rise, also after another has ended a hold, which then cannot be extended and is believed no longer than its TTL.",
-	sources: []string{herlihy, redissonToken},
-	shows:   locker.Fencing,
-	needs:   []need{revokes, tokens},
-	body:    random(history.Revocable, revoking),
-}, {
-	name:      "a random history is that of one lock though servers crash",
-	promise:   oneLock + ", also when the server has crashed meanwhile.",
-	sources:   []string{herlihy, redlock},
-	shows:     locker.Failover,
-	condition: keptData,
-	needs:     []need{kills},
-	body:      random(history.Exclusive, killing),
-}, {
-	name:      "a random history is that of one lock though servers lose their data",
-	promise:   oneLock + ", also when the server has lost what it knew.",
-	sources:   []string{herlihy, antirez},
-	condition: lostData,
-	needs:     []need{wipes},
-	body:      random(history.Exclusive, wiping),
-}, {
-	name:      "tokens of a random history rise though servers lose their data",
-	promise:   "Tokens rise through lost data, too.",
-	sources:   []string{kleppmann, antirez},
-	shows:     locker.FencingDurable,
-	condition: lostData,
-	needs:     []need{wipes, tokens},
-	body:      random(history.Fenced, wiping),
-}, {
-	name:      "a random history is that of one lock though another server takes over",
-	promise:   oneLock + ", through the loss of a server, too.",
-	sources:   []string{herlihy, callMe},
-	shows:     locker.Failover,
-	condition: "failover",
-	needs:     []need{failsOver},
-	body:      random(history.Exclusive, failing),
-}, {
-	name:      "tokens of a random history rise though another server takes over",
-	promise:   "Tokens rise through lost data, too.",
-	sources:   []string{kleppmann, callMe},
-	shows:     locker.FencingDurable,
-	condition: "failover",
-	needs:     []need{failsOver, tokens},
-	body:      random(history.Fenced, failing),
-}, {
-	name:      "a random history is that of one lock though the server's clock jumps",
-	promise:   oneLock + ", whatever a clock that people set says.",
-	sources:   []string{herlihy, antirez},
-	shows:     locker.Exclusive,
-	condition: "the server's clock jumps",
-	needs:     []need{clocks},
-	body:      random(history.Exclusive, shifting),
-}}
-
-func init() {
-	lasts := func(h Harness) time.Duration { return 6*historyTime(h) + history.CheckTime }
-	for i := range historyRows {
-		historyRows[i].chance, historyRows[i].lasts = true, lasts
-	}
-	readWriteHistoryRows[0].lasts = lasts
-}
-
-// someSeconds is how long a random history takes unless a flag says otherwise, and the backend is slow.
-var someSeconds = 3 * time.Second
-
-// historyTime is how long each of the histories of h takes.
-func historyTime(h Harness) time.Duration {
-	if *forFlag == 0 {
-		return max(someSeconds, 3*h.TTL)
-	}
-	rows := 1
-	for _, z := range nemeses {
-		if z.need.met(h) {
-			rows += z.rows
-		}
-	}
-	for _, n := range []need{mixes, readsWrites} {
-		if n.met(h) {
-			rows++
-		}
-	}
-	return *forFlag / time.Duration(rows)
-}
-
-// random is the body of a scenario.
-func random(d history.Demand, nemeses ...nemesis) func(*env) {
-	return func(e *env) { e.histories(d, nemeses) }
-}
-
-func (e *env) mixed() {
-	all, err := mixture(e.h)
-	if err != nil {
-		e.Fatalf("%v", err)
-	}
-	d := history.Exclusive
-	for _, z := range all {
-		if z.field() == revoking.field() {
-			d = history.Revocable
-		}
-	}
-	e.histories(d, all)
-}
-
-// histories checks one after the other, each short enough for the checker, until the time is up.
-func (e *env) histories(d history.Demand, nemeses []nemesis) {
-	seed := *seedFlag
-	if seed == 0 {
-		seed = uint64(rand.Uint32())
-	}
-	round := e.round(nemeses)
-	total := score{faults: map[string]int{}}
-	for left := historyTime(e.h); total.histories == 0 || left >= round/2; left -= round { // in a shorter one faults hardly befall a holder
-		e.history(&total, d, nemeses, seed, min(left, round))
-		seed++
-	}
-	e.Logf("%v", total)
-	if err := total.shortcoming(); err != nil {
-		e.doubtf("%w", err)
-	}
-}
-
-// round is how long a history is. What happens once in each makes it shorter.
-func (e *env) round(nemeses []nemesis) time.Duration {
-	if len(nemeses) == 1 && nemeses[0].once {
-		return max(time.Second, 4*e.ttl)
-	}
-	if slices.ContainsFunc(nemeses, func(z nemesis) bool { return z.brief }) {
-		return max(5*time.Second, 8*e.ttl)
-	}
-	return max(5*time.Second, 5*e.ttl)
-}
-
-// score is what was seen of histories.
-type score struct {
-	histories, calls, operations, holds, lost, unknown int
-	faults                                             map[string]int
-	checking                                           time.Duration
-	undecided                                          []uint64
-	hits, wanted                                       int // faults that hit holders
-	fewest                                             int // holds that there should be
-	idle                                               error
-}
-
-// String is for the log.
-func (s score) String() string {
-	return fmt.Sprintf("%d histories, %d calls, %d operations checked in %v: %d holds, %d of them lost, %d outcomes unknown, faults: %v, %d of a holder",
-		s.histories, s.calls, s.operations, s.checking.Round(time.Millisecond), s.holds, s.lost, s.unknown, s.faults, s.hits)
-}
+var seedFlag = flag.Uint64("conformance.seed", 0, "of what clients do in random histories, and of the faults (default: another each time)")
 
 // simulation is one random history in the making.
 type simulation struct {
@@ -226,15 +29,6 @@ type simulation struct {
 
 // over reports whether the time is up.
 func (s *simulation) over() bool { return s.going.Err() != nil }
-
-// scoped returns an env for one history of several. What is made for it ends with tidy.
-func (e *env) scoped() (_ *env, tidy func()) {
-	inner := *e
-	inner.Scope = tb.Within(e, e.Fatalf)
-	tidy = func() { within(time.Minute, inner.End) }
-	e.Cleanup(tidy)
-	return &inner, tidy
-}
 
 // history makes one, checks it, and adds it to total.
 func (e *env) history(total *score, d history.Demand, nemeses []nemesis, seed uint64, lasts time.Duration) {
@@ -340,7 +134,7 @@ func (s *simulation) makeClients(rng *rand.Rand) {
 				ttl *= 2
 			}
 			p := kinds[id%len(kinds)](name, ttl)
-			p.id, p.simulation, p.scene, p.alarm = id, s, at, make(chan struct{}, 1)
+			p.id, p.history, p.planned, p.scene, p.alarm = id, s.History, s.lasts, at, make(chan struct{}, 1)
 			p.rng = rand.New(rand.NewPCG(s.Seed, uint64(2+id)))
 			s.players = append(s.players, p)
 			p.renews = p.renews || !expire.met(s.h)
@@ -361,14 +155,14 @@ func (s *simulation) kinds() []func(name string, ttl time.Duration) *player {
 	}
 	var special, all []func(string, time.Duration) *player
 	for _, z := range s.nemeses {
-		switch z.field() {
-		case cutting.field():
+		switch z.need.name {
+		case links.name:
 			s.relies(s.passes())
 			special = append(special, func(name string, ttl time.Duration) *player {
 				p, w := s.link(who("linked client"), name, ttl)
 				return &player{party: p, wire: w}
 			})
-		case pausing.field():
+		case processes.name:
 			special = append(special, func(name string, ttl time.Duration) *player {
 				p := s.process(who("process"), name, ttl)
 				return &player{party: p.party, process: p}
@@ -390,3 +184,98 @@ func (s *simulation) kinds() []func(name string, ttl time.Duration) *player {
 	}
 	return all
 }
+
+// nemesis is a kind of fault that is injected and undone while clients go on.
+type nemesis struct {
+	need   need
+	strike func(s *simulation, rng *rand.Rand) *injection // causes it
+	brief  bool                                           // it is mostly over at once: holds outlast it
+	once   bool                                           // in a history
+	rows   int                                            // of which it is the topic
+}
+
+// injection is one such fault, or nil if there was none.
+type injection struct {
+	history.Fault
+	player *player // whom it is meant for
+	undo   func()  // nil: it is over at once
+}
+
+func (n nemesis) field() string { return strings.TrimPrefix(n.need.name, "Faults.") }
+
+// glimpse is how long a brief fault lasts, so that clients see it.
+const glimpse = 60 * time.Millisecond
+
+// injectFaults has faults come and go, one at a time, until ctx ends. None is left.
+func (s *simulation) injectFaults(ctx context.Context, rng *rand.Rand) {
+	sleepUntil(ctx, upTo(rng, s.ttl/2))
+	for ctx.Err() == nil {
+		z := s.nemeses[rng.IntN(len(s.nemeses))]
+		if b := z.strike(s, rng); b != nil {
+			s.inflict(ctx, rng, z, b)
+		}
+		lull := s.ttl
+		if z.brief {
+			lull = 3 * s.ttl // a server that has lost its data may grant nothing for a while
+		}
+		sleepUntil(ctx, upTo(rng, lull))
+	}
+}
+
+// inflict has a fault last for a while, and takes it down.
+func (s *simulation) inflict(ctx context.Context, rng *rand.Rand, z nemesis, b *injection) {
+	b.Kind, b.Set = z.field(), s.Now()
+	if b.undo != nil {
+		lasts := duration(rng, s.ttl)
+		if z.brief && rng.IntN(4) > 0 {
+			lasts = glimpse
+		}
+		sleepUntil(ctx, lasts)
+		b.Undone = s.Now()
+		b.undo()
+	}
+	b.To = s.Now()
+	s.RecordFault(b.Fault)
+}
+
+// duration of a fault is as often below the TTL as above.
+func duration(rng *rand.Rand, ttl time.Duration) time.Duration {
+	if rng.IntN(2) == 0 {
+		return ttl/10 + upTo(rng, ttl*9/10)
+	}
+	return ttl + upTo(rng, ttl)
+}
+
+func (s *simulation) wanted() (most, least int) {
+	switch {
+	case len(s.nemeses) == 0:
+		return 0, 0
+	case s.nemeses[0].once:
+		return 1, 1
+	}
+	return enough, fewest
+}
+
+// fewestHolds of a history are one for each client, and half of that where faults keep them from the backend.
+func (s *simulation) fewestHolds() int {
+	if len(s.nemeses) > 0 {
+		return len(s.players) / 2
+	}
+	return len(s.players)
+}
+
+// satisfied reports whether enough faults have befallen holders, for a history that has taken so long.
+func (s *simulation) satisfied(took time.Duration) bool {
+	most, least := s.wanted()
+	hits, err := hits(s.History)
+	if err != nil {
+		return true // more of the same helps nobody
+	}
+	if took > extra/2*s.lasts {
+		return hits >= least
+	}
+	return hits >= most
+}
+
+// extra is how many times as long as planned a history may take.
+const extra = 4

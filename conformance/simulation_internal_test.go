@@ -1,6 +1,12 @@
 package conformance
 
-import "time"
+import (
+	"flag"
+	"strconv"
+	"time"
+
+	"github.com/go-locker/locker/conformance/internal/engine"
+)
 
 // HistoriesLast has random histories take so long, until undo: the longer, the less luck it takes to find a flaw.
 func HistoriesLast(d time.Duration) (undo func()) {
@@ -11,14 +17,20 @@ func HistoriesLast(d time.Duration) (undo func()) {
 
 // Doubts has so many trials in doubt be tolerated, until undo.
 func Doubts(n int) (undo func()) {
-	before := *doubtsFlag
-	*doubtsFlag = n
-	return func() { *doubtsFlag = before }
+	f := flag.Lookup("conformance.doubts")
+	before := f.Value.String()
+	set := func(n string) {
+		if err := f.Value.Set(n); err != nil {
+			panic(err)
+		}
+	}
+	set(strconv.Itoa(n))
+	return func() { set(before) }
 }
 
 // Trials has a scenario in doubt tried so often, until undo.
 func Trials(n int) (undo func()) {
-	before := trials
-	trials = n
-	return func() { trials = before }
+	before := engine.Trials
+	engine.Trials = n
+	return func() { engine.Trials = before }
 }

@@ -31,15 +31,6 @@ var tryRows = []row{{
 	body:    tryEndedContext,
 }}
 
-// try is TryLock, without which the scenario is skipped.
-func (p *party) try() error {
-	err := p.tryLock(p.env.Context())
-	if skip, ok := errors.AsType[*skipError](err); ok {
-		p.env.skip(skip.reason)
-	}
-	return err
-}
-
 func tryHeld(e *env) {
 	a, b := e.rivals(e.long, e.long)
 	a.take()

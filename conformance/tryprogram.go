@@ -8,8 +8,9 @@ import (
 	"github.com/go-locker/locker/internal/stdio"
 )
 
-// TryProgram opens Lockers of a program and calls each operation that it claims, for the author of one. It returns what was not as the
-// protocol says. What was sent and answered is written to p.Trace. It calls t.Fatalf if the program does not begin.
+// TryProgram is for the author of a program. It opens Lockers of the program, and calls each
+// operation that the program claims. It returns what was not as the protocol says. What was sent
+// and answered is written to p.Trace. It calls t.Fatalf if the program does not begin.
 func TryProgram(t TB, p Program) (wrong []string) {
 	t.Helper()
 	f := &foreign{program: p, trace: stdio.NewTrace(p.Trace)}
@@ -23,31 +24,31 @@ func TryProgram(t TB, p Program) (wrong []string) {
 		t.Fatalf("%v", err)
 	}
 	defer second.End()
-	try := &attempt{f: f, ttl: stdio.Milliseconds(p.TTL)}
+	try := &programTry{f: f, ttl: stdio.Milliseconds(p.TTL)}
 	a, b := try.of(first), try.of(second)
-	try.sequence(a, b)
+	try.askAll(a, b)
 	return try.wrong
 }
 
-// attempt is a TryProgram under way.
-type attempt struct {
+// programTry is a TryProgram under way.
+type programTry struct {
 	f     *foreign
 	ttl   int64
 	wrong []string
 }
 
-// asked is a process that is tried.
-type asked struct {
-	*attempt
+// triedProcess is a process that is tried.
+type triedProcess struct {
+	*programTry
 	p *stdio.Program
 }
 
-func (a *attempt) of(p *stdio.Program) *asked { return &asked{a, p} }
+func (a *programTry) of(p *stdio.Program) *triedProcess { return &triedProcess{a, p} }
 
 const answerWait = 10 * time.Second
 
 // want sends a request, and notes if the answer is none of the results.
-func (a *asked) want(r stdio.Request, results ...string) {
+func (a *triedProcess) want(r stdio.Request, results ...string) {
 	if r.Op != stdio.AskOpen && r.Op != stdio.AskClose && r.Op != "no-such-operation" && !a.p.Can(r.Op) {
 		return
 	}
@@ -56,7 +57,7 @@ func (a *asked) want(r stdio.Request, results ...string) {
 	a.awaited(r, id, reply, results...)
 }
 
-func (a *asked) awaited(r stdio.Request, id uint64, reply <-chan stdio.Answer, results ...string) {
+func (a *triedProcess) awaited(r stdio.Request, id uint64, reply <-chan stdio.Answer, results ...string) {
 	note := func(format string, args ...any) {
 		a.wrong = append(a.wrong, fmt.Sprintf("request %d, %s: ", id, r.Op)+fmt.Sprintf(format, args...))
 	}
@@ -79,11 +80,11 @@ func (a *asked) awaited(r stdio.Request, id uint64, reply <-chan stdio.Answer, r
 	}
 }
 
-// sequence is what is tried.
-func (a *attempt) sequence(first, second *asked) {
+// askAll is what is tried.
+func (a *programTry) askAll(first, second *triedProcess) {
 	name := freshName()
 	limit := func(ms int64) *int64 { return &ms }
-	for _, p := range []*asked{first, second} {
+	for _, p := range []*triedProcess{first, second} {
 		p.want(stdio.Request{Op: stdio.AskOpen, Name: &name, TTL: 20 * a.ttl}, stdio.OK)
 	}
 	take := stdio.Request{Op: stdio.CanLock, Limit: limit(10 * a.ttl)}

@@ -53,7 +53,7 @@ var unlockRows = []row{{
 	body:    foreignUnlock,
 }, {
 	name:    "Unlock ends the hold though its ctx has ended",
-	promise: "Whatever Unlock's error, the hold has ended here, and at the backend within one TTL.",
+	promise: "Whatever error Unlock returns, the hold has ended here, and ends at the backend within one TTL.",
 	sources: []string{redsyncCancel},
 	body:    unlockEndedContext,
 }}

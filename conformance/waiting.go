@@ -18,12 +18,12 @@ var waitingRows = []row{{
 	body:    passesOn,
 }, {
 	name:    "a waiter wakes when the holder unlocks",
-	promise: "Lock waits until the lock is held: it does not wait for the TTL of a hold that was unlocked.",
+	promise: "A waiter gets the lock when the holder unlocks, not only when the TTL of that hold has passed.",
 	sources: []string{goLocker},
 	body:    wakesOnUnlock,
 }, {
 	name:    "no unlock in many is missed",
-	promise: "Lock waits until the lock is held: it does not wait for the TTL of a hold that was unlocked.",
+	promise: "A waiter gets the lock when the holder unlocks, not only when the TTL of that hold has passed.",
 	sources: []string{goLocker},
 	chance:  true,
 	body:    missesNoUnlock,
@@ -118,9 +118,6 @@ func (e *env) takeTurns(holder, waiter *party) {
 	}
 	holder.drop()
 }
-
-// slack is how late after ttl a waiter may get the lock of a holder that has crashed.
-func slack(ttl time.Duration) time.Duration { return max(800*time.Millisecond, ttl/2) }
 
 func wakesOnCrash(e *env) {
 	name, ttl := e.name(), e.lifetime(1200*time.Millisecond) // longer than slack

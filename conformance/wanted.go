@@ -1,14 +1,10 @@
 package conformance
 
-import (
-	"time"
-
-	"github.com/go-locker/locker"
-)
+import "time"
 
 var wantedRows = []row{{
 	name:    "a holder that asks hears that somebody waits",
-	promise: "Wanted fires when somebody waits for the lock, before that one has it, and not while nobody does.",
+	promise: "Wanted fires when somebody waits for the lock, and before the waiter has it. It does not fire while nobody waits.",
 	sources: []string{contract},
 	queued:  true,
 	body:    hearsOfWaiter,
@@ -32,9 +28,6 @@ func (p *party) wanted() <-chan struct{} {
 	}
 	return l.Wanted()
 }
-
-// hasQueue reports whether the backend may have one, so that it can tell who waits.
-func (h Harness) hasQueue() bool { return h.Promises[locker.Ordered].Level != locker.LevelNo }
 
 func hearsOfWaiter(e *env) {
 	a, b := e.rivals(e.long, e.long)

@@ -17,63 +17,63 @@ type Claim interface {
 	Lease
 
 	// Ask makes one request for the lock, or for a share of it. A backend may need several, such as
-	// one that looks and one that takes. All are sent within ctx, and what the first has left is
-	// given back by Release.
+	// one that looks and one that takes. All are sent within ctx, and Release removes what the
+	// first of them has left.
 	//
 	//  1. It returns nil if the lock is granted. Taking the lease and setting its TTL are one atomic
 	//     step at the backend. The backend ends the lease when the TTL has passed: never earlier, and
 	//     at most half a second later.
-	//  2. Asked twice it is granted once: who is granted the lock already, and asks again because the
-	//     reply was lost, has the same grant, for a TTL from the latest request.
+	//  2. Asked twice, a claim is granted once. If the lock was granted and the reply was lost, the
+	//     next Ask has the same grant, for a TTL from the latest request.
 	//  3. The token rises with every grant of the name. It is minted in the step that grants, or later
 	//     under the lease, or with a place in a queue that grants in the order of its tokens; never
 	//     before that.
-	//  4. It returns an error that matches ErrHeld rather than wait for another owner: a HeldError if
-	//     the backend's answer tells who that is. If the Request has a Wake, the claim may have a
-	//     place in the backend's queue from then on, until it is granted or released, and asks again
-	//     from there. Without a Wake nothing is left of it, and if the Driver promises Ordered it is
-	//     not granted while others wait.
+	//  4. It does not wait for another owner. It returns an error that matches ErrHeld: a HeldError
+	//     if the backend's answer tells who the owner is. If the Request has a Wake, the claim may
+	//     have a place in the backend's queue from then on, until it is granted or released; the
+	//     next Ask keeps that place. Without a Wake the claim leaves nothing at the backend, and if
+	//     the Driver promises Ordered, it is not granted while others wait.
 	//  5. next says how long the core may wait after ErrHeld until it asks again without being woken:
 	//     messages may be lost. 0 is for a backend that wakes nobody: the core asks again 10 ms to 250
 	//     ms apart by default.
-	//  6. Any other error means that the outcome is unknown: the core asks again, or calls Release. If
-	//     the backend is unreachable that is the client library's error, never ErrHeld or ErrLost. For
-	//     a TTL that the backend cannot honour exactly, and for a share where there are none, it is
-	//     ErrUnsupported.
-	//  7. ctx bounds the request, and not the lease. It ends when Ask returns: what is to go on needs
-	//     a context of its own, see context.WithoutCancel. If the client library ignores contexts, see
-	//     [Detach].
+	//  6. Any other error means that the outcome is unknown: the core asks again, or calls Release.
+	//     If the backend is unreachable, Ask returns the client library's error, never ErrHeld or
+	//     ErrLost. For a TTL that the backend cannot honour exactly, and for a share if the backend
+	//     has none, it returns ErrUnsupported.
+	//  7. ctx bounds the request, and not the lease. It ends when Ask returns. Work that goes on
+	//     after that needs a context of its own, see context.WithoutCancel. If the client library
+	//     ignores contexts, see [Detach].
 	//
-	// What else ends a wait is the Driver's business, such as the end of the session on which its
-	// place stands: the next Ask begins again.
+	// If something else ends the wait, such as the end of the session that keeps the claim's place,
+	// that is the Driver's business: the next Ask begins again.
 	//
-	// A share is held beside others. It expires by itself, and ends no other's. Waiters of both
-	// kinds stand in one queue: a share is not granted while somebody waits who asked earlier for
-	// the name alone. When the shares at the head of the queue are granted, all are that have
-	// nobody but others like them before them. Shares that are held at the same time have the same
-	// token, above that of the lease for one alone before them, and below that of the one after
-	// them.
+	// Several shares may be held at the same time, but none beside an exclusive lease. Each share
+	// expires by itself, and its end does not end another. Waiters of both kinds stand in one
+	// queue: a share is not granted while a claim that asked earlier waits for an exclusive lease.
+	// When the share at the head of the queue is granted, so are all shares behind it, up to the
+	// first waiter for an exclusive lease. Shares that are held at the same time have the same
+	// token. It is above that of the exclusive lease before them, and below that of the next one.
 	Ask(ctx context.Context) (next time.Duration, err error)
 }
 
 // Lease is one grant. Its methods act only for its own owner, in one atomic step at the backend, or
 // return an error that matches ErrLost. They may be called by several goroutines at once, Extend
-// and Release included: of an Extend that arrives after Release nothing remains. Token and Validity
-// make no request and do not block.
+// and Release included: an Extend that arrives after Release has no effect. Token and Validity make
+// no request and do not block.
 type Lease interface {
 	// Token returns the fencing token, from 1 to 2^63 - 1. It is the same for the life of the
 	// lease.
 	Token() uint64
 
 	// Validity returns how much of the TTL is left now. It counts from before the request that
-	// granted or last extended the lease was sent; for a session that many leases share, from its
-	// last confirmed contact. The core takes off the allowance for drift. While it is above 0 the
-	// core goes on trying to release what is to be released. It may count by time.Now: the core
-	// counts for itself the time that a machine was suspended.
+	// granted or last extended the lease was sent. If many leases share a session, it counts from
+	// the session's last confirmed contact. The core takes off the allowance for drift. While
+	// Validity is above 0, the core goes on trying to release what is to be released. It may count
+	// by time.Now: the core itself accounts for the time for which the machine was suspended.
 	Validity() time.Duration
 
-	// Extend makes the lease last ttl, which is that of its Request, from now. It never revives
-	// a lease that has expired. Of two that overlap the later end counts.
+	// Extend makes the lease last ttl, which is that of its Request, from now. It never revives a
+	// lease that has expired. If two calls overlap, the later end counts.
 	Extend(ctx context.Context, ttl time.Duration) error
 
 	// Release gives the lease back. Called again after a lost reply it succeeds; if that
@@ -82,41 +82,41 @@ type Lease interface {
 	Release(ctx context.Context) error
 }
 
-// Downgrader is a Claim that becomes a share without an end in between, if it is held for one
-// alone.
+// Downgrader is a Claim whose exclusive lease can become a share, without an end in between.
 type Downgrader interface {
-	// Downgrade makes the lease a share in one atomic step at the backend: nobody else has the name
-	// alone in between, and shares that wait at the head of the queue are granted. The token, the
-	// TTL and the other methods stay what they are; shares granted beside it have its token. Called
-	// again after a lost reply it succeeds. It returns an error that matches ErrLost if the lease
-	// has ended.
+	// Downgrade makes the lease a share in one atomic step at the backend: nobody else has an
+	// exclusive lease in between, and shares that wait at the head of the queue are granted. The
+	// token, the TTL and the other methods stay what they are; shares granted beside it have its
+	// token. Called again after a lost reply it succeeds. It returns an error that matches ErrLost
+	// if the lease has ended.
 	Downgrade(ctx context.Context) error
 }
 
-// Leaver is a Claim that Close of its Driver would end, as the end of a session does.
+// Leaver is a Claim whose lease would end when its Driver is closed, as a lease on a session does.
 type Leaver interface {
-	// Leave keeps Close from ending the lease, if it has not ended: it expires by itself, within
-	// one TTL. Until Close nothing changes. It makes no request and does not block.
+	// Leave keeps Close from ending the lease: the lease expires by itself, within one TTL. Before
+	// Close, Leave changes nothing. It does nothing if the lease has ended. It makes no request and
+	// does not block.
 	Leave()
 }
 
-// WaitNotifier is a Claim whose backend tells when others begin to wait for its name. Of other
-// claims the core looks by [Inspector], if an application asks whether somebody waits. Without that
-// neither is called.
+// WaitNotifier is a Claim whose backend tells when others begin to wait for its name. For other
+// claims the core uses [Inspector]. It does either only if the application asks whether somebody
+// waits.
 type WaitNotifier interface {
 	// NotifyWait reports whether somebody waits in the queue while the claim is held. If nobody
-	// does, the Driver calls wake when looking again may bring more, until ctx ends: the core has
-	// looked again by then, or the hold is over. wake does not block. next says how long the core
-	// may wait until it looks again without being woken: messages may be lost. 0 is for a backend
-	// that wakes nobody, for now: the core looks again after a tenth of the TTL, as it does after
-	// an error. If there is no answer for TTL/2 ctx ends.
+	// waits, the Driver calls wake when somebody may have come, until ctx ends. ctx ends when the
+	// core looks again, when the hold is over, or when NotifyWait has not returned for TTL/2. wake
+	// does not block. next says how long the core may wait until it looks again without being
+	// woken: messages may be lost. 0 means that the backend wakes nobody for now. Then, and after
+	// an error, the core looks again after a tenth of the TTL.
 	NotifyWait(ctx context.Context, wake func()) (waits bool, next time.Duration, err error)
 }
 
-// LossNotifier is a Claim whose backend tells early when it has ended, as the end of a session
-// does.
+// LossNotifier is a Claim that learns early when its lease has ended, as by the end of a session.
 type LossNotifier interface {
-	// NotifyLost has f called once, and soon, when the lease has ended without Release. It is
-	// called at most once on a lease. f does not block, and calls no method of a Lease.
+	// NotifyLost makes the Driver call f once, and soon, when the lease has ended without Release.
+	// The core calls NotifyLost at most once on a lease. f does not block, and calls no method of a
+	// Lease.
 	NotifyLost(f func())
 }

@@ -6,8 +6,8 @@
 // is the work of the core, which is package locker: waiting, deadlines, renewal, loss, retries,
 // clean-up and the wrapping of errors. locker.New makes a Client over a Driver. [Register] makes a
 // scheme known, so that locker.Open finds the Driver by URL. Package conformance tests whether a
-// Driver keeps what [Claim] asks; docs/writing-a-driver.md in the repository says in which order to
-// write one.
+// Driver keeps the rules of [Claim]; docs/writing-a-driver.md in the repository says in which order
+// to write one.
 //
 // # What the core asks of a Driver, and when
 //
@@ -17,11 +17,12 @@
 //
 //	Claim      for each Lock and TryLock, and once more for a Lock whose grant came too late to be
 //	           used.
-//	Ask        by TryLock, until it is answered. By Lock, until it returns nil: when Wake was
-//	           called, after the time that the last answer said, or 10 ms to 250 ms apart by default.
+//	Ask        by TryLock, until it is answered. By Lock, until it returns nil: again when Wake was
+//	           called, and after the time that the last answer named, or if that was 0, 10 ms to
+//	           250 ms by default.
 //	Extend     by renewal, TTL/3 after the request that granted or extended the lease was sent, and
 //	           by an application.
-//	ExtendAll  in its place, where the leases of several holds are due at once.
+//	ExtendAll  in place of Extend, if the leases of several holds are due at once.
 //	Release    at an Unlock, and for each hold when the Client is closed; for a claim that was given
 //	           up, or granted too late to be used; and for a hold that was lost while its lease may
 //	           go on, even after ErrLost.
@@ -30,18 +31,18 @@
 // what follows a failure:
 //
 //	Ask        TTL/2. Lock asks again until TTL/2 after the first request was sent that has failed
-//	           since the last answer. Where nothing was answered yet, TryLock asks at most three
-//	           times within 30 ms, and returns the failure. So does Lock, unless it looks like an
-//	           outage: a connection failed, a request had no answer, or the error has a method
-//	           Temporary that returns true, as for a server that starts. A Driver of several
-//	           servers does not spend all of that on one that hangs.
-//	Extend     TTL/2 for an application's, which is tried once. Two thirds of the TTL for a
-//	           renewal's: one that is not answered is sent again after TTL/6, while the first may
-//	           still be under way, and one that fails is sent again after TTL/24, until the hold's
-//	           deadline.
+//	           since the last answer. If nothing was answered yet, TryLock asks at most three
+//	           times within 30 ms, and returns the failure. Lock does the same, unless the failure
+//	           looks like an outage: a connection failed, a request had no answer, or the error
+//	           has a method Temporary that returns true, as for a server that starts. A Driver of
+//	           several servers does not spend the whole TTL/2 on one that hangs.
+//	Extend     by an application, TTL/2, tried once. By a renewal, two thirds of the TTL, tried
+//	           until the hold's deadline: an Extend that is not answered is sent again after
+//	           TTL/6, while the first may still be under way; one that fails, after TTL/24.
 //	Release    TTL/4. It is called again, 1 ms to 1 s apart, until it returns nil or ErrLost, or the
 //	           TTL has passed.
-//	Inspect    half the TTL of the Client, tried once; and so ForceRelease, and each page of List.
+//	Inspect    half the TTL of the Client, tried once. The same holds for ForceRelease, and for
+//	           each page of List.
 //	Warnings   5 s, tried once.
 //	Close      comes last, when the contexts of all calls have ended.
 //
@@ -49,7 +50,7 @@
 //
 // An application imports the package of the backend. It opens a URL, whose scheme the package has
 // registered in its init, or makes a Client over a client of its own: New(client, …), which is
-// locker.New over NewDriver(client, …). The core asks for Guarantees, DefaultTTL and CheckTTL when
-// a Client is made, and then, with the option WithTTL of a Mutex, for CheckTTL. The backend need
-// not be reachable then. A NewDriver that fails returns an [Error] with the Op new.
+// locker.New over NewDriver(client, …). The core calls Guarantees, DefaultTTL and CheckTTL when a
+// Client is made, and CheckTTL again for a Mutex that has the option WithTTL. The backend need not
+// be reachable then. A NewDriver that fails returns an [Error] with the Op new.
 package driver

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Driver grants leases on names at one backend. It may be used by several goroutines. It says what
-// one request does, and waits for nothing itself: the core asks its claims, and waits with them.
+// Driver grants leases on names at one backend. It may be used by several goroutines. It only makes
+// requests: when to make them, and all waiting, is the work of the core.
 //
 // A Driver that can do more implements [BatchExtender], [Inspector], [Lister], [ForceReleaser],
 // [TTLChecker], [TTLDefaulter] or [Warner], too. It returns ErrHeld, ErrLost and ErrUnsupported as
@@ -38,9 +38,9 @@ type Request struct {
 
 	Shared bool // a share of the name, which others may have beside it
 
-	// Wake is nil if the claim does not wait. Otherwise the Driver calls it when asking again may
-	// bring more. It does not block, and may be called at any time: while Ask runs, it has the core
-	// ask once more; after Release it does nothing. A call that brings nothing costs a request.
+	// Wake is nil if the claim does not wait. Otherwise the Driver calls it when another Ask may be
+	// granted. It does not block, and may be called at any time. While Ask runs, it makes the core
+	// ask once more. After Release it does nothing. Each needless call costs a request.
 	Wake func()
 }
 
@@ -55,24 +55,24 @@ type BatchExtender interface {
 // Warner is a Driver that notices settings of its servers which let a promise be broken.
 type Warner interface {
 	// Warnings returns a sentence for each such setting: what is set, what that may break, and what
-	// to set instead. It changes nothing at the backend. What a server does not tell, or not this
-	// user, is neither a warning nor an error. If the backend is unreachable it returns the client
-	// library's error. ctx bounds the call.
+	// to set instead. It changes nothing at the backend. If a server does not tell a setting, or
+	// not to this user, that is neither a warning nor an error. If the backend is unreachable it
+	// returns the client library's error. ctx bounds the call.
 	Warnings(ctx context.Context) ([]string, error)
 }
 
 // TTLChecker is a Driver that does not honour every TTL.
 type TTLChecker interface {
-	// CheckTTL makes no request, and returns an error that matches ErrUnsupported and names what
-	// would do, for a TTL that the backend cannot honour exactly. The core asks before it calls
-	// Ask with it.
+	// CheckTTL returns an error for a TTL that the backend cannot honour exactly. The error matches
+	// ErrUnsupported, and names a TTL that would do. CheckTTL makes no request. The core calls it
+	// before it calls Ask with that TTL.
 	CheckTTL(ttl time.Duration) error
 }
 
-// TTLDefaulter is a Driver with a TTL of its own for those who chose none, as a negotiated session
-// time-out is. Without it that is 30 s.
+// TTLDefaulter is a Driver with a default TTL of its own, such as a negotiated session time-out.
+// The default TTL of other Drivers is 30 s.
 type TTLDefaulter interface {
-	// DefaultTTL returns that TTL. It may ask the backend, for a bounded time. If the backend is
-	// unreachable it returns a TTL that will do.
+	// DefaultTTL returns the TTL for an application that chose none. It may ask the backend, for a
+	// bounded time. If the backend is unreachable it returns a TTL that will do.
 	DefaultTTL() time.Duration
 }

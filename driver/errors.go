@@ -22,9 +22,9 @@ var (
 	ErrUnsupported = errors.New("not supported by the backend")
 )
 
-// HeldError is an ErrHeld that tells who held the lock when the backend said so. It stands where
-// the answer that the lock is held has that anyway: nothing is asked for it. So a field may be
-// empty, and most backends return a plain ErrHeld to some calls.
+// HeldError is an ErrHeld that tells who held the lock when the backend answered. A Driver returns
+// it if the backend's answer names the holder anyway, and makes no request for it. So a field may
+// be empty, and most backends return a plain ErrHeld to some calls.
 type HeldError struct {
 	Holder Participant
 }

@@ -9,11 +9,11 @@ type Guarantee string
 const (
 	// Exclusive promises at most one holder at a time, while the backend's servers stay up.
 	Exclusive Guarantee = "exclusive"
-	// Failover promises that through the loss of a server, too.
+	// Failover promises at most one holder through the loss of a server, too.
 	Failover Guarantee = "failover"
 	// Fencing promises that the tokens of a name rise with every hold.
 	Fencing Guarantee = "fencing"
-	// FencingDurable promises that they rise though the servers lose data.
+	// FencingDurable promises that tokens go on rising even if the servers lose data.
 	FencingDurable Guarantee = "fencing-durable"
 	// Ordered promises that waiters get the lock in the order in which they came.
 	Ordered Guarantee = "ordered"
@@ -43,11 +43,11 @@ func (l Level) String() string {
 	}
 }
 
-// Promise is a backend's word on one guarantee.
+// Promise says how firmly a backend promises one guarantee.
 type Promise struct {
 	Level Level
-	// Condition is, for a LevelConditional promise, what must hold for it, as in "while clocks are
-	// sane"; for another it is a remark, or empty.
+	// Condition is what must hold for a LevelConditional promise, as in "while clocks are sane".
+	// For another Level it is a remark, or empty.
 	Condition string
 }
 

@@ -13,16 +13,16 @@ type Inspector interface {
 	//  2. What it returns was the case at one moment, as far as the backend can tell: a hold that
 	//     has expired is none, and a lock that was never held is the zero State, without an error.
 	//  3. What is not known is left zero, never guessed.
-	//  4. ctx bounds the call, and has a deadline. If the backend is unreachable it returns the
-	//     client library's error, before that.
+	//  4. ctx bounds the call, and has a deadline. If the backend is unreachable, it returns the
+	//     client library's error before the deadline.
 	Inspect(ctx context.Context, name string) (State, error)
 }
 
 // State is what the backend knew of a lock at one moment, for people who look, and for monitors. By
 // the time it is read it may have changed: to act on it, hold the lock.
 type State struct {
-	// Held is true if somebody holds the lock. Where a release hands it over to the first of the
-	// waiters, nobody does until that one has taken it, and nobody else can.
+	// Held is true if somebody holds the lock. If a release hands the lock over to the first
+	// waiter, Held is false until that waiter has taken it; nobody else can take it then.
 	Held   bool
 	Holder Participant // the zero Participant if nobody holds it
 
@@ -30,18 +30,18 @@ type State struct {
 	// the zero Participant.
 	Shares []Participant
 
-	// Left is for how long the hold lasts unless it is extended, by the backend's clock: the holder
-	// counts for itself. Of shares it is the longest. It is 0 if nobody holds the lock, or the
-	// backend does not tell.
+	// Left is how long the hold lasts unless it is extended, by the backend's clock. (The holder
+	// goes by its own clock.) Of several shares it is the longest time. It is 0 if nobody holds the
+	// lock, or if the backend does not tell.
 	Left time.Duration
 
-	// Since is when the hold began; of shares, when the first of those began that are held
-	// together. It is reckoned from the backend's clock. It is zero if nobody holds the lock, or
-	// the backend does not tell, as etcd and ZooKeeper.
+	// Since is when the hold began, reckoned from the backend's clock. Of shares that are held
+	// together, it is when the first one began. It is zero if nobody holds the lock, or if the
+	// backend does not tell: etcd and ZooKeeper do not.
 	Since time.Time
 
 	// Token is the fencing token of the holder, or else the last one that the backend remembers. It
-	// is 0 if that knows none.
+	// is 0 if the backend knows none.
 	Token uint64
 
 	// Waiters are those who stand in the backend's queue, the next one first. One that has died
@@ -51,11 +51,12 @@ type State struct {
 
 // Participant holds a lock, or waits for it.
 type Participant struct {
-	// ID is what the backend knows this attempt to hold by, and nobody else goes by at the time. It
-	// is empty where the backend has none.
+	// ID is what the backend calls this attempt to hold. At the time, no other attempt has the same
+	// ID. It is empty if the backend has none.
 	ID string
 
-	// Metadata is what WithMetadata said. It is empty, too, where the backend keeps that of holders
-	// alone, as Redis does, but for readers.
+	// Metadata is the text of WithMetadata. It is also empty for a waiter whose metadata the
+	// backend does not keep. Redis keeps the metadata of holders, and of readers that wait, but not
+	// of writers that wait.
 	Metadata string
 }

@@ -18,16 +18,16 @@ type Lister interface {
 //  3. A lock that is held from the first call to the last is on a page. One that is taken or
 //     released meanwhile may be on one, and any may be on two. A hold that had expired when its
 //     page was made is none.
-//  4. ctx bounds the call, and has a deadline. If the backend is unreachable it returns the client
-//     library's error, before that.
+//  4. ctx bounds the call, and has a deadline. If the backend is unreachable, it returns the client
+//     library's error before the deadline.
 type Pager func(ctx context.Context) (Page, error)
 
 // Page is a part of a list.
 type Page struct {
 	Names []string // of locks that are held, in no order that counts
 
-	// Unnamed counts locks that are held and have no name here, because the backend keeps a hash of
-	// it. They may begin with the prefix or not.
+	// Unnamed counts locks that are held and are not in Names, because the backend keeps only
+	// hashes of their names. Their names may begin with the prefix or not.
 	Unnamed int
 
 	Last bool // there are no more
@@ -39,17 +39,17 @@ type ForceReleaser interface {
 	// by Inspect, of any Driver of this backend and perhaps long ago, and is Held; its Token and
 	// the ID of its Holder are not both zero.
 	//
-	//  1. In the step that ends a hold it compares the Token and the ID with those of the hold that is
-	//     there, and ends no other. What is zero it does not compare. Of a lock that is shared it ends
-	//     the Shares that are shown, or the one that has the ID of the Holder.
+	//  1. In the step that ends a hold it compares the Token and the ID with those of the hold that
+	//     is there, and ends no other. It does not compare what is zero. If the lock is shared, it
+	//     ends the Shares that are shown, or the share that has the ID of the Holder.
 	//  2. The lock is then free as after a Release: a waiter is woken, or has it, and the next token
 	//     is larger.
 	//  3. Extend and Release of the former holder return ErrLost, also a Release that is sent again
-	//     because its reply was lost. What the former holder has sent and arrives late extends
-	//     nothing, and takes what it may take after a Release: see Claim.
+	//     because its reply was lost. A request of the former holder that arrives late extends
+	//     nothing, and takes no more than it may take after a Release: see Claim.
 	//  4. It returns ErrNotHeld if nobody holds the lock, and ErrHeld, or a HeldError, if another hold
 	//     is there than the one described. After any other error the outcome is unknown.
-	//  5. ctx bounds the call, and has a deadline. If the backend is unreachable it returns the client
-	//     library's error, before that.
+	//  5. ctx bounds the call, and has a deadline. If the backend is unreachable, it returns the
+	//     client library's error before the deadline.
 	ForceRelease(ctx context.Context, name string, shown State) error
 }

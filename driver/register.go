@@ -13,10 +13,11 @@ import (
 
 // OpenFunc makes the Driver that a URL describes. It takes off u.Query, with [URL.Take] or Del,
 // each parameter that it knows; locker.Open refuses what is left. The parameters that every backend
-// has, such as ttl and prefix, are off already. It refuses what it does not take: a user, a path,
-// several hosts. ctx bounds the OpenFunc alone, not what it makes. It connects when the first call
-// needs that, so that an application starts while its backend is unreachable. The Driver owns what
-// OpenFunc makes: its Close closes it. No error shows a password.
+// has, such as ttl and prefix, have been taken off before. The OpenFunc refuses parts of the URL
+// that it has no use for, such as a user, a path, or several hosts. ctx bounds the OpenFunc alone,
+// not the Driver. The Driver connects when the first call needs a connection, so that an
+// application starts while its backend is unreachable. Close of the Driver closes all that the
+// OpenFunc has made. No error shows a password.
 type OpenFunc func(ctx context.Context, u *URL) (Driver, error)
 
 var registry struct {
@@ -51,9 +52,10 @@ func Schemes() []string {
 	return slices.Sorted(maps.Keys(registry.schemes))
 }
 
-// Open makes the Driver that u describes, for a Driver that is made of Drivers. The package that
-// registered u.Scheme takes off u.Query what it knows; the caller refuses what is left. It fails if
-// no package has registered u.Scheme, and with the error of its OpenFunc.
+// Open makes the Driver that u describes. It is for a Driver that consists of other Drivers, such
+// as that of redlock. The OpenFunc of u.Scheme takes the parameters that it knows off u.Query, and
+// the caller refuses those that are left. Open fails if no package has registered u.Scheme, or if
+// the OpenFunc fails.
 func Open(ctx context.Context, u *URL) (Driver, error) {
 	open, err := opener(u.Scheme)
 	if err != nil {

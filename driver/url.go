@@ -41,8 +41,8 @@ func (u *URL) Take(parameter string) (value string, ok bool) {
 }
 
 // Unknown returns an error if there are parameters that nobody has taken. It names one of them, and
-// those that were asked for. locker.Open calls it after the OpenFunc; one that connects, or starts
-// anything, calls it before that.
+// those that were asked for. locker.Open calls it after the OpenFunc. An OpenFunc that connects, or
+// starts anything, calls it first.
 func (u *URL) Unknown() error {
 	if len(u.Query) == 0 {
 		return nil
@@ -88,16 +88,16 @@ func (u URL) String() string {
 	return s.String()
 }
 
-// Format prints String, whatever the verb: %d, say, would print the fields.
+// Format prints String for every verb. Without Format, %d would print the fields.
 func (u URL) Format(f fmt.State, verb rune) { fmt.Fprintf(f, fmt.FormatString(f, verb), u.String()) }
 
 // MarshalText returns String, for JSON, and loggers that write it.
 func (u URL) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
 
 // ParseURL takes rawURL apart. It fails for a malformed URL, and for a parameter that is given
-// twice. No error shows a piece of the URL that might be part of a password: one with an unescaped
-// '/' or '?' in it ends up in the wrong place. Package url knows no lists of hosts, and its errors
-// show the password.
+// twice. No error shows a piece of the URL that might be part of a password: a password with an
+// unescaped '/' or '?' ends up in the path or the query. Package net/url does not parse lists of
+// hosts, and its errors show the password.
 func ParseURL(rawURL string) (*URL, error) {
 	scheme, rest, ok := strings.Cut(rawURL, "://")
 	if !ok || scheme == "" || strings.ContainsAny(scheme, "/?#@:") {

@@ -1,5 +1,5 @@
-// Package election has one of many processes lead, for as long as it lives, and another as soon as
-// it stops.
+// Package election makes one of many processes the leader, for as long as it lives. As soon as it
+// stops, another process leads.
 //
 //	e := election.New(client, "scheduler", locker.WithMetadata("web-1"))
 //	err := e.Lead(ctx, 2*time.Second, func(ctx context.Context, term uint64) {
@@ -37,9 +37,9 @@ type Election struct {
 	term      *term // what this process leads, or nil
 }
 
-// New returns the election called name, which is the name of its lock. It makes no request. To be
-// told by [Election.Leader], give each process a name by [locker.WithMetadata]. What is not valid
-// is reported by Lead.
+// New returns the election called name, which is the name of its lock. It makes no request. Give
+// each process a name by [locker.WithMetadata], which [Election.Leader] returns. Lead reports a
+// name or an option that is not valid.
 func New(c *locker.Client, name string, opts ...locker.MutexOption) *Election {
 	return &Election{client: c, lock: c.Mutex(name, opts...)}
 }
@@ -54,20 +54,23 @@ var (
 	errResigned  = errors.New("election: resigned")
 )
 
-// Lead is a candidate until ctx ends. Whenever it is this process's turn, it calls lead, with the
-// number of the term, and waits for it. The context of lead ends with ctx, with Resign, with the
-// loss of the term, or when reserve is left until the term can be another's. That is the time that
-// lead has to return: renewal begins with two thirds of the TTL left, so that a reserve of a
-// quarter is touched only after renewals have failed. When lead has returned, the term ends, and
-// another process leads.
+// Lead makes this process a candidate until ctx ends. Whenever this process begins to lead, Lead
+// calls lead with the number of the term, and waits until lead returns. The context of lead ends
+// with ctx, with Resign, with the loss of the term, or when only reserve is left until another
+// process can lead. So lead has that time to return. Renewals begin when two thirds of the TTL are
+// left: with a reserve of a quarter of the TTL, the context ends only after renewals have failed.
+// When lead has returned, the term ends, and another process leads.
 //
-// This process is a candidate again when the term has been over for a second, so that another has
-// its turn; at once if the backend has ended the term early; and no more than once a second.
+// After a term, this process waits for a second before it is a candidate again, so that another has
+// its turn. If the backend has ended the term early, it need not wait, but it never becomes a
+// candidate twice within a second.
 //
-// Lead returns nil when ctx has ended and another can lead, the error of [locker.Hold.Unlock] if
-// that is not certain, ErrClosed if the Client is closed, and an error at once if the election is
-// not valid, or the reserve is not shorter than the hold. Other errors are those of an outage:
-// [locker.Observer] tells of them. If lead panics, the term ends, and the panic goes on.
+// Lead returns nil when ctx has ended and another can lead. If the latter is not certain, it
+// returns the error of [locker.Hold.Unlock]. It returns ErrClosed if the Client is closed, and
+// ErrUnsupported if the backend cannot do what was asked. It returns an error at once if the
+// election is not valid, if Lead is under way already, or if the reserve is not shorter than the
+// hold. During an outage Lead goes on; a [locker.Observer] is told of the errors. If lead panics,
+// the term ends, and the panic goes on.
 func (e *Election) Lead(ctx context.Context, reserve time.Duration, lead func(ctx context.Context, term uint64)) error {
 	if err := e.enter(); err != nil {
 		return err
@@ -166,8 +169,8 @@ func (e *Election) current() *term {
 }
 
 // IsLeader reports whether this process leads. It makes no request, and looks at the clock: it
-// returns false from the moment when reserve is left of the term, although no timer has fired yet
-// because the process was stopped, or the machine was suspended.
+// returns false as soon as no more than the reserve is left of the term, even if no timer has fired
+// yet because the process was stopped, or the machine was suspended.
 func (e *Election) IsLeader() bool { return e.Term() != 0 }
 
 // Term returns the number of the term that this process leads, and 0 when it does not lead. See

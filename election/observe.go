@@ -12,13 +12,13 @@ import (
 
 // Leader is who leads. The zero Leader is nobody.
 type Leader struct {
-	ID   string // what locker.WithMetadata named it
+	ID   string // its name, by locker.WithMetadata
 	Term uint64 // larger than that of every earlier leader
 }
 
 // Leader returns who leads, as the backend knew it at one moment: the zero Leader if nobody does.
-// It is one request, of [locker.Client.Inspect], whose errors it returns: ErrUnsupported if the
-// backend does not tell.
+// It makes one request, by [locker.Client.Inspect], and returns the errors of that: ErrUnsupported
+// if the backend does not tell.
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	state, err := e.client.Inspect(ctx, e.lock.Name())
 	if err != nil || !state.Held {
@@ -27,11 +27,11 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	return Leader{state.Holder.Metadata, state.Token}, nil
 }
 
-// Observe returns who leads, now and after each change, until ctx ends: it asks [Election.Leader]
-// at intervals of every. It never goes back to a term that ended before one that it has returned,
-// and may leave out a short term. An error is returned each time that it is met, with the zero
-// Leader, and the next answer is awaited; after ErrUnsupported and ErrClosed there is none, nor for
-// an interval that is not above 0.
+// Observe returns who leads, now and after each change, until ctx ends: it calls [Election.Leader]
+// once in each interval of length every. It never returns an earlier term after a later one, and
+// may leave out a short term. If a call fails, it returns the error with the zero Leader, and goes
+// on. It ends after ErrUnsupported and ErrClosed, and after an error at once if every is not above
+// 0.
 func (e *Election) Observe(ctx context.Context, every time.Duration) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		if every <= 0 {

@@ -14,17 +14,17 @@
 //
 //	etcd[s]://[user:password@][host[:port]][,host[:port]…][?parameter=value&…]
 //
-// names members of one cluster; the default is localhost:2379. With a user, Open asks the cluster
-// for a token, and fails if it is unreachable; else it makes no request.
+// names members of one cluster; the default is localhost:2379. If the URL has a user, Open asks the
+// cluster for a token, and fails if the cluster is unreachable. Without a user it makes no request.
 //
 // # The TTL
 //
 // etcd counts in whole seconds, and grants no less than one and a half of its election timeouts,
 // rounded up: 2 s with its default settings. A TTL that is not in whole seconds is
 // [driver.ErrUnsupported] at once. One below the server's floor, which only the server knows, is
-// ErrUnsupported when it is first used. If the process of a hold has stopped, etcd removes the hold
-// one TTL to about half a second more after the last contact, or up to one TTL later if the leader
-// changed.
+// ErrUnsupported when it is first used. If the process of a hold stops, etcd removes the hold one
+// TTL after the last contact, and at most half a second or so later than that. If the leader
+// changed, it may be up to one TTL later.
 //
 // All holds of a Client that have the same TTL share one lease, and are lost together if it ends.
 // The Client revokes it when it closes.
@@ -36,15 +36,15 @@
 // error after half a TTL, and holds expire. After a restore from a backup, or a new beginning, use
 // [locker.WithTokenBase].
 //
-// That needs etcd 3.4.31, 3.5.13 or later: older leaders could end sessions that their successor
-// had renewed (etcd issue 15247). A newer one may still do so in the moment in which it wakes, if
-// it was stopped for a TTL; the holder hears of it at once, or at its next renewal.
+// All this needs etcd 3.4.31, 3.5.13 or later: older leaders could end sessions that their
+// successor had renewed (etcd issue 15247). A newer leader may still do so at the moment it wakes,
+// if it was stopped for a TTL. The holder hears of it at once, or at its next renewal.
 //
 // # A client of your own
 //
-// [New] takes any. Set its DialKeepAliveTime and DialKeepAliveTimeout, so that it leaves a server
-// that has stopped. A request that is not answered within a part of the TTL is made again, at
-// another server if there are several, while the first goes on.
+// [New] takes any client. Set its DialKeepAliveTime and DialKeepAliveTimeout, so that it drops the
+// connection to a server that has stopped. A request that is not answered within a part of the TTL
+// is made again, at another server if there are several, while the first goes on.
 package etcd
 
 import (
@@ -96,7 +96,7 @@ var (
 )
 
 // NewDriver makes a Driver over cli, which stays the caller's: Close revokes the sessions, and does
-// not close it. It makes no request, and fails for a nil client alone.
+// not close cli. It makes no request, and fails only if cli is nil.
 func NewDriver(cli *clientv3.Client) (*Driver, error) {
 	if cli == nil {
 		return nil, adapter.Refuse(errors.New("nil etcd client"))
@@ -121,8 +121,8 @@ func (d *Driver) Close() error {
 // maxTTL is etcd's own limit.
 const maxTTL = 9_000_000_000 * time.Second
 
-// CheckTTL implements driver.TTLChecker. It refuses what no etcd honours. What a server's election
-// timeout rules out shows when a lock is taken.
+// CheckTTL implements driver.TTLChecker. It refuses a TTL that no etcd honours. If the election
+// timeout of the servers rules out a TTL, this shows when a lock is taken.
 func (d *Driver) CheckTTL(ttl time.Duration) error {
 	switch {
 	case ttl < time.Second:

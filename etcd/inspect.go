@@ -15,8 +15,8 @@ import (
 )
 
 // Inspect implements driver.Inspector: one request that reads the queue, and, if the lock is held,
-// one for what is left of the holder's session, in whole seconds, rounded down; of a lock that is
-// shared, one for each session. When nobody holds the lock no token is known.
+// one for what is left of the holder's session, in whole seconds, rounded down. If the lock is
+// shared, it makes one for each session. When nobody holds the lock no token is known.
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
 	folder := folderOf(name)
 	for {

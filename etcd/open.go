@@ -62,7 +62,7 @@ func clientConfig(ctx context.Context, u *driver.URL, all *conns) (clientv3.Conf
 		Logger: zap.NewNop(), // what matters is in the errors
 	}
 	if u.Path != "" && u.Path != "/" {
-		return c, fmt.Errorf("path %q: %s:// takes none; for a prefix of the keys there is the parameter prefix", u.Path, u.Scheme)
+		return c, fmt.Errorf("path %q: %s:// takes no path; for a prefix of the keys use the parameter prefix", u.Path, u.Scheme)
 	}
 	var err1, err2 error
 	c.Username, c.Password, err1 = adapter.User(u, false)

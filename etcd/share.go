@@ -26,9 +26,14 @@ func (e *entry) enterShared(ctx context.Context, waits bool) (ahead string, err 
 	if !waits {
 		behind = append(behind, e.noWriter())
 	}
-	conditions, then := []clientv3.Cmp{e.alive(), e.empty()}, []clientv3.Op{e.putShare(ownRevision), e.putHint(hint)}
+	// The server reads all keys for empty, and for oldest. Behind a writer it reads no share for this:
+	// noWriter is looked at before empty.
+	conditions, then := []clientv3.Cmp{e.alive(), e.noWriter(), e.empty()}, []clientv3.Op{e.putShare(ownRevision), e.putHint(hint)}
 	otherwise := []clientv3.Op{
-		e.own(), e.earlier(clientv3.WithLimit(1)), clientv3.OpGet(e.hint()), e.oldest(), clientv3.OpTxn(behind, []clientv3.Op{e.putShare("")}, nil),
+		e.own(), e.earlier(clientv3.WithLimit(1)), clientv3.OpGet(e.hint()), clientv3.OpTxn(behind, []clientv3.Op{e.putShare("")}, nil),
+	}
+	if !waits {
+		otherwise = append(otherwise, e.oldest())
 	}
 	known, beside := e.session.knownShare(e.folder)
 	if beside {
@@ -51,7 +56,7 @@ func (e *entry) enterShared(ctx context.Context, waits bool) (ahead string, err 
 		e.settleAs(e.created.Load(), hint)
 		return "", nil
 	}
-	writer, hinted, oldest := first(resp.Responses[1]), first(resp.Responses[2]), first(resp.Responses[3])
+	writer, hinted := first(resp.Responses[1]), first(resp.Responses[2])
 	switch done := hasPut(resp); {
 	case done && e.waitsFor(writer):
 		return string(writer.Key), nil
@@ -65,11 +70,11 @@ func (e *entry) enterShared(ctx context.Context, waits bool) (ahead string, err 
 		return e.look(ctx)
 	case waits || writer == nil: // a mark keeps it from coming
 		return "", errRemoved
-	case e.waitsFor(writer) && isContender(oldest, e.folder):
-		return "", &driver.HeldError{Holder: participant(oldest, e.folder)}
-	default:
-		return e.enterShared(ctx, true)
 	}
+	if oldest := first(resp.Responses[4]); e.waitsFor(writer) && isContender(oldest, e.folder) {
+		return "", &driver.HeldError{Holder: participant(oldest, e.folder)}
+	}
+	return e.enterShared(ctx, true)
 }
 
 func (e *entry) putShare(token string) clientv3.Op { return e.put(shareValue(token, e.Metadata)) }

@@ -1,19 +1,22 @@
 // Package fence is the resource's side of a lock: it refuses a write whose fencing token is stale.
 //
-// A holder may be paused past its lock's TTL, by the garbage collector, the scheduler or a suspended
-// machine, and then write as if it still held the lock. No lock can stop it; the resource can. Each holder has a token that is larger than those of all earlier holders of the
-// name ([github.com/go-locker/locker.Locker.FencingToken]), sends it with each write, and the resource
-// refuses 0 and any token below the largest that it has seen. An equal one is the same holder again.
-// See Martin Kleppmann, "How to do distributed locking" (2016).
+// A holder may be paused past its lock's TTL, by the garbage collector, the scheduler or a
+// suspended machine, and then write as if it still held the lock. No lock can stop it; the resource
+// can. Each holder has a token that is larger than those of all earlier holders of the name
+// ([github.com/go-locker/locker.Locker.FencingToken]), and sends it with each write. The resource
+// refuses 0 and any token below the largest that it has seen. An equal token comes from the same
+// holder. See Martin Kleppmann, "How to do distributed locking" (2016).
 //
-// The check and the write have to be one step, or the pause may fall between the two. So the packages
-// below this one put the check where the write is: into the SQL statement or its transaction, the
-// script, the transaction of etcd, the version of ZooKeeper's node, the rename of a file. [Guard] is
-// for what has no such place of its own, and [Mark] for what only compares for equality.
+// The check and the write have to be one step, or the pause may fall between the two. So the
+// packages below this one put the check where the write is: into the SQL statement or its
+// transaction, the script, the transaction of etcd, the version of ZooKeeper's node, the rename of
+// a file. [Guard] is for resources that have no such place, and [Mark] for resources that can only
+// compare for equality.
 //
 // A fence puts holders in order. It does not put the requests of one holder in order, nor make them
-// idempotent: one that comes late or twice, under a token that is still the newest, is accepted. And it refuses
-// what is older than what it has seen: a holder that reads before it writes shows its token before it reads.
+// idempotent: a request that comes late or twice, under a token that is still the newest, is
+// accepted. A fence knows only the tokens that it has seen. So a holder that reads before it writes
+// shows its token before it reads.
 package fence
 
 import (
@@ -22,16 +25,18 @@ import (
 	"fmt"
 )
 
-// ErrStale means that the token of a write is 0, or below the largest that the resource has seen. That
-// request has written nothing; where the client library sends a request again whose reply was lost, the first may have.
-// The caller has lost the lock, and must not repeat the write with the same token.
+// ErrStale means that the token of a write is 0, or below the largest that the resource has seen.
+// The request that was refused has written nothing. But if the client library repeats a request
+// whose reply was lost, the first one may have written. The caller has lost the lock, and must not
+// repeat the write with the same token.
 var ErrStale = errors.New("stale fencing token")
 
-// ErrUnknown means that the resource cannot tell which tokens it has seen: what it keeps in the newest one's place is no
-// token, or is missing where it has to be. That request has written nothing; where the client library sends a request again
-// whose reply was lost, the first may have. All other writes are refused, too, until somebody puts the newest token there: it is
-// not guessed. The error names the place, where the resource tells.
-var ErrUnknown = errors.New("which tokens the resource has seen is not known")
+// ErrUnknown means that the resource cannot tell which tokens it has seen: what it keeps as the
+// newest token is no token, or is missing although it has to be there. The request that was refused
+// has written nothing. But if the client library repeats a request whose reply was lost, the first
+// one may have written. All other writes are refused, too, until somebody puts the newest token in
+// its place: it is not guessed. The error names the place, if the resource tells it.
+var ErrUnknown = errors.New("it is not known which tokens the resource has seen")
 
 // StaleError is the error of a refused write. It matches [ErrStale].
 type StaleError struct {
@@ -55,8 +60,8 @@ func (e *StaleError) Error() string {
 // Is reports whether target is ErrStale.
 func (e *StaleError) Is(target error) bool { return target == ErrStale }
 
-// Check applies the rule: it returns nil if a resource that has seen no token above newest may accept token, else a
-// [*StaleError]. For a resource that has seen no token, newest is 0.
+// Check applies the rule: it returns nil if a resource that has seen no token above newest may
+// accept token, else a [*StaleError]. For a resource that has seen no token, newest is 0.
 //
 // On its own it protects nothing, for the check has to be one step with the write: see [Guard].
 func Check(resource string, token, newest uint64) error {
@@ -71,9 +76,9 @@ type Guard interface {
 	// Write calls write if token is at least as large as every token that the Guard has seen for
 	// resource, and not 0; otherwise it returns an error that matches ErrStale and calls nothing.
 	//
-	// From the check to the return of write no other Write for the resource is let through: a
-	// larger token waits, for as long as its ctx allows, and so does a Write of the same resource within
-	// write. If write fails, Write returns its error as it is, and token counts as seen all the same. To read the resource
-	// and then write it, do both within one Write.
+	// From the check to the return of write no other Write for the resource is let through: one
+	// with a larger token waits, for as long as its ctx allows. So does a Write of the same
+	// resource within write. If write fails, Write returns its error as it is, and token counts as
+	// seen all the same. To read the resource and then write it, do both within one Write.
 	Write(ctx context.Context, resource string, token uint64, write func(context.Context) error) error
 }

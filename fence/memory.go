@@ -5,9 +5,10 @@ import (
 	"sync"
 )
 
-// Memory is a Guard within one process. The zero value is ready to use, by several goroutines. Its memory ends with the
-// process: if the resource outlives that, the newest token has to be kept with the resource, as the packages below this one
-// do. A Memory keeps some 250 bytes, and the name, of each resource that it has seen.
+// Memory is a Guard within one process. The zero value is ready to use, by several goroutines. Its
+// memory ends with the process: if the resource outlives that, the newest token has to be kept with
+// the resource, as the packages below this one do. A Memory keeps some 250 bytes, and the name, of
+// each resource that it has seen.
 type Memory struct {
 	resources sync.Map // string → *turns
 }
@@ -20,7 +21,8 @@ type turns struct {
 
 var _ Guard = (*Memory)(nil)
 
-// Write implements [Guard]. If ctx ends while another write is under way, Write returns ctx's cause.
+// Write implements [Guard]. If ctx ends while another write is under way, Write returns ctx's
+// cause.
 func (m *Memory) Write(ctx context.Context, resource string, token uint64, write func(context.Context) error) error {
 	if err := Check(resource, token, 0); err != nil {
 		return err

@@ -5,9 +5,9 @@
 //	if err := locks.Lock(ctx, "cert/example.com"); err != nil { … }
 //	defer locks.Unlock(context.WithoutCancel(ctx), "cert/example.com")
 //
-// A storage of certificates, or a scheduler of jobs, wants that. Where the code that locks also
-// unlocks, keep a [locker.Mutex] or a [locker.Hold] instead: anybody who knows the string can end a
-// hold that is named by it.
+// Storages of certificates and schedulers of jobs have such interfaces. If the code that locks also
+// unlocks, use a [locker.Mutex] or a [locker.Hold] instead: a hold of this package can be ended by
+// any code that knows its name.
 package keyed
 
 import (
@@ -19,10 +19,10 @@ import (
 	"github.com/go-locker/locker"
 )
 
-// Locks is the locks of a Client, by name. What is neither held nor awaited costs nothing. Make one
-// with [New]. It may be used by several goroutines, and is not reentrant: a success of Lock or
-// TryLock keeps everybody else of this Locks out until the Unlock of that name, also after a loss.
-// So Unlock never ends the hold of another goroutine that came in between.
+// Locks is the locks of a Client, by name. A name that is neither held nor awaited costs nothing.
+// Make one with [New]. It may be used by several goroutines, and is not reentrant: after a
+// successful Lock or TryLock, no other caller of this Locks gets that name until its Unlock, even
+// after a loss. So Unlock never ends the hold of another goroutine that came in between.
 type Locks struct {
 	client *locker.Client
 	opts   []locker.MutexOption
@@ -99,8 +99,8 @@ func (l *Locks) took(one *lock, hold *locker.Hold, err error) error {
 }
 
 // Unlock ends the hold of that name, also if another goroutine took it, and lets the next of this
-// Locks contend. It returns ErrNotHeld without a hold, and ErrLost if it had ended before. See
-// [locker.Hold.Unlock].
+// Locks contend. It returns ErrNotHeld if there is no hold, and ErrLost if the hold had ended
+// before. See [locker.Hold.Unlock].
 func (l *Locks) Unlock(ctx context.Context, name string) error {
 	one, hold := l.find(name)
 	if hold == nil || !l.replace(one, hold, nil) {
@@ -112,8 +112,8 @@ func (l *Locks) Unlock(ctx context.Context, name string) error {
 	return err
 }
 
-// Extend makes the hold of that name last one TTL from now, and tells of a loss: it returns ErrLost
-// for one that has ended, and ErrNotHeld without one. See [locker.Hold.Extend].
+// Extend makes the hold of that name last one TTL from now. It returns ErrLost if the hold has
+// ended, and ErrNotHeld if there is none. See [locker.Hold.Extend].
 func (l *Locks) Extend(ctx context.Context, name string) error {
 	_, hold := l.find(name)
 	if hold == nil {
@@ -123,9 +123,9 @@ func (l *Locks) Extend(ctx context.Context, name string) error {
 }
 
 // Relock waits until a lock that was lost is held again, under a new token, or ctx is done. Others
-// may have held it meanwhile, so its caller begins anew: it looks at what is left to do. After an
-// error the lost hold still awaits its Unlock, or another Relock. If the hold lasts, Relock does
-// nothing, and it returns ErrNotHeld without one.
+// may have held the lock meanwhile, so the caller looks again at what is left to do. After an error
+// the lost hold still awaits its Unlock, or another Relock. If the hold was not lost, Relock does
+// nothing. If there is none, it returns ErrNotHeld.
 func (l *Locks) Relock(ctx context.Context, name string) error {
 	one, hold := l.find(name)
 	if hold == nil {

@@ -22,7 +22,7 @@
 // The Lease of a name has a name that can be read, and ends with a hash. What people look for is in
 // the fields that are there for it:
 //
-//	spec.holderIdentity         the beginning of the metadata, an underline, and the owner: 32
+//	spec.holderIdentity         the beginning of the metadata, an underscore, and the owner: 32
 //	                            characters, new for each attempt. Absent: the lock is free
 //	spec.leaseDurationSeconds   the TTL of the hold, in whole seconds
 //	spec.acquireTime, renewTime by the holder's clock, for people; nobody compares them with a clock
@@ -35,44 +35,44 @@
 //
 // Each step is one update (PUT) of the Lease as it was read, with its uid and resourceVersion: an
 // API server refuses it with 409 if anything has changed since, or the Lease was deleted. The uid
-// counts: without it, an update makes a Lease that was deleted anew.
+// is needed: without it, an update would create a deleted Lease again.
 //
 //	take     if it is free or expired: the owner, the TTL, the next token
 //	extend   if the owner is ours: another renewTime
 //	release  if the owner is ours: no owner, and released-by
 //
 // A name that has no Lease gets a free one first (POST), and is taken by the next request. So a
-// POST that arrives late grants nothing. What another has changed in the Lease, such as a label, is
-// no loss: after a 409 the Lease is read again, and the step is made again if the owner is still
-// ours.
+// POST that arrives late grants nothing. If somebody else has changed the Lease, such as a label,
+// the hold is not lost: after a 409 the Lease is read again, and the step is made again if the
+// owner is still ours.
 //
-// The token is one more than the last, or than the resourceVersion that was read, if that is more.
-// So it is never above the revision of the store at which it was granted. A Lease that is deleted
-// and made again has a later revision: tokens go on rising.
+// The token is one more than the last token, or one more than the resourceVersion that was read, if
+// that is larger. So it is never above the revision of the store at which it was granted. A Lease
+// that is deleted and made again has a later revision: tokens go on rising.
 //
 // # Expiry
 //
-// Nothing in the cluster ends a hold. Who wants the lock takes it over, by the update above, when
-// the hold is as old as its TTL; it is as old as the longer of these says:
+// Nothing in the cluster ends a hold. A contender takes the lock over, by the update above, when
+// the hold is as old as its TTL. Its age is the longer of two times:
 //
-//   - The observer's own clock, from when it first saw the Lease so. This is client-go's rule. It
-//     needs no other clock. But a program that looks once, as TryLock does, never sees a hold expire
-//     that way, and who comes late waits for a TTL.
-//   - The API servers' clocks: the Date of the answer, less the time at which an API server stored
-//     the Lease (in managedFields), less a second for rounding, and less a margin of 10 s, or of
-//     one TTL if that is less.
+//   - By the observer's own clock, the time since it first saw the Lease in this state. This is
+//     client-go's rule. It needs no other clock. But a program that looks once, as TryLock does,
+//     never sees a hold expire that way, and a new waiter waits for a whole TTL.
+//   - By the API servers' clocks, the Date of the answer, less the time at which an API server
+//     stored the Lease (in managedFields), less a second for rounding, and less a margin of 10 s,
+//     or of one TTL if that is less.
 //
 // While the clocks of the API servers agree within the margin, nobody takes a hold over before its
-// TTL has passed since its last renewal. No client's wall clock is asked. model_test.go explores
+// TTL has passed since its last renewal. No client's wall clock is used. model_test.go explores
 // both rules, and others.
 //
 // # Waiting
 //
-// Who waits watches the one Lease, one watch for all who wait for a name in a Client. A release
-// wakes one waiter of each Client within 20 ms, or within up to 500 ms if many Clients wait; the
-// first that asks has the lock, and most others hear of that and ask for nothing. So there is no
-// order. A waiter makes no request while the holder renews. If the watch has not told of anything
-// for half a TTL, it looks.
+// All waiters for a name in a Client share one watch of its Lease. A release wakes one waiter of
+// each Client within 20 ms, or within up to 500 ms if many Clients wait. The first that asks has
+// the lock; most others see that in the watch, and do not ask. So there is no order. A waiter makes
+// no request while the holder renews. If the watch has told nothing for half a TTL, the waiter
+// looks.
 //
 // # When something fails
 //
@@ -82,7 +82,7 @@
 //	a request arrives late  it is refused, because the Lease has changed. An extend whose holder has
 //	                        died may prolong a hold that had expired, for one TTL, if nobody has taken
 //	                        it
-//	429, Retry-After        the answer is an error when the pause is over; it has changed nothing
+//	429, Retry-After        the request fails after the pause, and has changed nothing
 //	5xx, a time-out         the outcome is unknown
 //	a process is stopped    its hold is over by its own clock when it wakes, and its requests are
 //	                        refused if another has the lock
@@ -93,12 +93,12 @@
 //
 // # A client of your own
 //
-// All requests of an HTTP/2 connection wait for one that does not answer; client-go gives it up
-// after 45 s. Set NextProtos of your rest.Config to http/1.1, as Open does, if a hold is to survive
-// that.
+// If an HTTP/2 connection does not answer, all requests on it wait, and client-go gives the
+// connection up only after 45 s. If a hold is to survive that, set NextProtos of your rest.Config
+// to http/1.1, as Open does.
 //
 // # What is left
 //
 // A Lease that was free for ten minutes, or whose holder died a day ago, is deleted by any Client
-// that makes new ones, if its resourceVersion is what was read.
+// that makes new ones, unless it has changed since it was read.
 package kubernetes

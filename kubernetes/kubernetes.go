@@ -53,7 +53,8 @@ var _ interface {
 
 // NewDriver makes a Driver whose locks are Leases of a namespace. client is that of a clientset, as
 // clientset.CoordinationV1().RESTClient() returns it. Its rate limiter does not count the requests.
-// NewDriver makes no request, and fails for a client that makes none, as that of a fake clientset.
+// NewDriver makes no request. It fails for a client that cannot make requests, such as that of a
+// fake clientset.
 func NewDriver(client rest.Interface, namespace string) (*Driver, error) {
 	c, ok := client.(*rest.RESTClient)
 	switch {
@@ -76,7 +77,7 @@ func newDriver(client *http.Client, base *url.URL, namespace string) *Driver {
 	return d
 }
 
-// Close ends the watches, and closes the connections if open has made them.
+// Close ends the watches, and closes the connections if locker.Open has made them.
 func (d *Driver) Close() error {
 	d.stop()
 	d.running.Wait()
@@ -102,7 +103,7 @@ func (d *Driver) read(ctx context.Context, name string) (sighting, error) {
 	return d.request(ctx, http.MethodGet, name, nil)
 }
 
-// CheckTTL refuses what leaseDurationSeconds cannot say.
+// CheckTTL refuses a TTL that leaseDurationSeconds cannot express: it has whole seconds.
 func (d *Driver) CheckTTL(ttl time.Duration) error {
 	if ttl < time.Second || ttl%time.Second != 0 || ttl/time.Second > math.MaxInt32 {
 		down := max(ttl.Truncate(time.Second), time.Second)

@@ -49,11 +49,11 @@ func loading(u *driver.URL) (*clientcmd.ClientConfigLoadingRules, *clientcmd.Con
 	}
 	switch {
 	case u.User != nil:
-		return nil, nil, errors.New("kubernetes:// takes no user: a kubeconfig, or the service account of a pod, has who asks")
+		return nil, nil, errors.New("kubernetes:// takes no user: a kubeconfig, or the service account of a pod, names the user")
 	case strings.Trim(u.Path, "/") != "":
-		return nil, nil, fmt.Errorf("path %q: kubernetes:// takes none; there is the parameter namespace", u.Path)
+		return nil, nil, fmt.Errorf("path %q: kubernetes:// takes no path; for a namespace use the parameter namespace", u.Path)
 	case len(u.Hosts) > 1:
-		return nil, nil, errors.New("kubernetes:// takes one host: the address before all API servers")
+		return nil, nil, errors.New("kubernetes:// takes one host: an address that stands for all API servers")
 	case len(u.Hosts) == 1:
 		overrides.ClusterInfo.Server = "https://" + u.Hosts[0]
 	}

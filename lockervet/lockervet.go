@@ -8,7 +8,7 @@
 // # What it reports
 //
 //   - In the function that Do calls: the context that Do was given, or a new one, in place of the
-//     function's own. Work goes on when the lock is lost.
+//     function's own. The work then goes on when the lock is lost.
 //   - In that function: a goroutine that uses the lock and that the function does not wait for. Do
 //     unlocks before the goroutine ends.
 //   - An Unlock whose error is dropped. Assign it to _ if you mean it.

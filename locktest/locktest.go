@@ -155,8 +155,8 @@ func (c *Client) Slow(d time.Duration) { c.driver.faults.set(func(f *faults) { f
 // it concerns the next n requests, in this order. A request is one of those that Lock, Extend,
 // Unlock, Inspect or List makes, or a renewal. The Client sends some requests again by itself, such
 // as that of an Unlock. The first request of a Lock or a TryLock fails each time that it is sent:
-// the call returns err. If err is one of an outage, such as io.EOF, a Lock returns it after half a
-// TTL; [ErrUnreachable] fails one request alone.
+// the call returns err. If err looks like an outage, as io.EOF does, a Lock returns it after half a
+// TTL. [ErrUnreachable] fails one request alone.
 func (c *Client) FailNext(err error) {
 	c.driver.faults.set(func(f *faults) { f.next = append(f.next, err) })
 }

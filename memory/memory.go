@@ -3,9 +3,9 @@
 //
 //	client, err := locker.Open(ctx, "mem://orders")
 //
-// Names are shared by all Clients of the process that have the same host in their URL (none is
-// one of them too), and by nobody else. The URL takes no user, port, path or parameter beyond
-// those that every backend has.
+// Names are shared by all Clients of the process that have the same host in their URL, or that all
+// have none, and by nobody else. The URL takes no user, port, path or parameter beyond those that
+// every backend has.
 //
 // It promises all that the contract asks: waiters are woken in the order they came, and tokens
 // rise, from one run of the program to the next too, as long as the machine's clock does not go
@@ -101,7 +101,7 @@ func (d *Driver) Inspect(_ context.Context, name string) (driver.State, error) {
 	return d.space.look(name), nil
 }
 
-// Guarantees returns everything but what is about the failures of servers.
+// Guarantees promises everything, except the guarantees about failures of servers.
 func (d *Driver) Guarantees() driver.Guarantees {
 	const none = "there is one process, and no server to fail over to"
 	return driver.Guarantees{

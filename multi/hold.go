@@ -45,8 +45,8 @@ func (h *Hold) acquire(ctx context.Context, m *locker.Mutex, one take) error {
 }
 
 // Token returns the fencing token of the lock called name, also after its end, and 0 if name is
-// none of the Mutex's. Each lock has tokens of its own: a resource checks that of the name which
-// guards it, and one that two names guard checks both.
+// none of the Mutex's. Each lock has tokens of its own. A resource checks the token of the name
+// that guards it; if two names guard it, it checks both tokens.
 func (h *Hold) Token(name string) uint64 {
 	for _, p := range h.parts {
 		if p.name == name {
@@ -105,9 +105,9 @@ func under(ctx context.Context, parts []part, f func(context.Context) error) err
 	return parts[0].hold.Do(ctx, func(ctx context.Context) error { return under(ctx, parts[1:], f) })
 }
 
-// Unlock releases the locks in reverse, all of them, whatever becomes of one. It returns the errors
-// of those that failed, joined: ErrLost if one had been lost, and ErrNotHeld for a second call.
-// When ctx ends it returns within milliseconds, and what is left is done in the background.
+// Unlock releases all locks, in reverse order, even if one of the releases fails. It returns the
+// errors of those that failed, joined: ErrLost if one had been lost, and ErrNotHeld for a second
+// call. When ctx ends it returns within milliseconds, and what is left is done in the background.
 func (h *Hold) Unlock(ctx context.Context) error {
 	var errs []error
 	for _, p := range slices.Backward(h.parts) {

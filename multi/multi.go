@@ -6,14 +6,14 @@
 //	})
 //
 // Each name is a lock of its own, and contends with everybody who takes that name, by this package
-// or alone. The names are taken one after another, in the order of their bytes, whatever the order
-// in which they are given: so two programs that want A and B never wait for each other. That holds
-// for those who take all their locks in one call. A program that holds a lock already and waits for
-// more can still be part of a deadlock.
+// or by itself. The names are taken one after another, in the order of their bytes, whatever the
+// order in which they are given: so two programs that want A and B never wait for each other. This
+// holds for programs that take all their locks in one call. A program that holds a lock already and
+// waits for more can still be part of a deadlock.
 //
-// What is held is renewed while the rest is awaited, and others wait for it meanwhile. Each name
-// costs a round trip to take, and one to release. If you always take the same names together, use
-// one name.
+// The locks that are held already are renewed while Acquire waits for the rest, and others wait for
+// them. Each name costs a round trip to take, and one to release. If you always take the same names
+// together, use one name.
 package multi
 
 import (
@@ -35,7 +35,7 @@ type Mutex struct {
 // New returns the locks called names, each with opts. It makes no request. Duplicates count once.
 // No names at all, a name or an option that is not valid are reported by the Mutex's methods.
 //
-// Leave out [locker.WithoutRenewal]: a lock that expires while the rest is awaited has all of them
+// Do not pass [locker.WithoutRenewal]: if a lock expires while Acquire waits for the rest, all are
 // taken anew.
 func New(c *locker.Client, names []string, opts ...locker.MutexOption) *Mutex {
 	m := &Mutex{}
@@ -82,7 +82,8 @@ func (m *Mutex) acquire(ctx context.Context, one take) (*Hold, error) {
 // returns its error and does not call f. The context of f ends with ctx, and when one of the locks
 // is lost: then with cause ErrLost, no later than the earliest deadline. Do returns f's error
 // joined with those of Unlock, as [locker.Mutex.Do] does, so that nil never hides a loss. If f
-// panics, Do releases, and the panic goes on. [locker.Mutex.Join] in f shares the lock of its name.
+// panics, Do releases, and the panic goes on. In f, a [locker.Mutex.Join] of one of the names joins
+// this hold of it.
 func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, h *Hold) error) error {
 	h, err := m.Acquire(ctx)
 	if err != nil {

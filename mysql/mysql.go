@@ -8,11 +8,10 @@
 //
 // Waiters stand in a queue in a table. A release wakes the next goroutine of the same Client at
 // once. The first waiter of any other process looks every 50 ms at first, and every 500 ms later
-// on. A request takes a connection of the pool for its own time alone: neither a hold nor a waiter
-// has one.
+// on. A request takes a connection of the pool only while it runs; holds and waiters take none.
 //
-// docs/backends/mysql.md in the repository has what a deployment needs to know, and package
-// internal/sqllock the protocol.
+// docs/backends/mysql.md in the repository says what a deployment needs to know, and package
+// internal/sqllock describes the protocol.
 package mysql
 
 import (
@@ -88,7 +87,7 @@ func connectorOf(u *driver.URL) (sqldriver.Connector, error) {
 	tls, _ := u.Take("tls")
 	switch {
 	case len(u.Hosts) > 1:
-		return nil, errors.New("one server is named: behind its address another may take over")
+		return nil, errors.New("mysql:// and mariadb:// take one host: a failover happens behind its address")
 	case tls != "" && !slices.Contains([]string{"true", "false", "skip-verify", "preferred"}, tls):
 		return nil, fmt.Errorf("parameter tls: %q is neither true, false, the default, skip-verify nor preferred", tls)
 	case len(u.Path) < 2 || strings.Contains(u.Path[1:], "/"):
@@ -135,7 +134,7 @@ type silent struct{}
 
 func (silent) Print(...any) {}
 
-// New makes a Client on a pool of the caller's, who closes it after the Client. See NewDriver.
+// New makes a Client over db, which the caller closes after the Client. See NewDriver.
 func New(db *sql.DB, opts ...locker.Option) (*locker.Client, error) {
 	d, err := NewDriver(db, "")
 	if err != nil {
@@ -144,11 +143,11 @@ func New(db *sql.DB, opts ...locker.Option) (*locker.Client, error) {
 	return adapter.Client(d, opts...)
 }
 
-// NewDriver makes a Driver on a pool of the caller's, of github.com/go-sql-driver/mysql, with
-// autocommit on. The locks are in table, which may have a database before a dot; "" is
-// locker_locks. interpolateParams=true saves a round trip for each statement. Renewals take
-// connections of this pool: if it has a limit (SetMaxOpenConns), and the application uses all of
-// them for longer than a third of the TTL, holds are lost.
+// NewDriver makes a Driver over db, which stays the caller's: a pool of
+// github.com/go-sql-driver/mysql, with autocommit on. The locks are in table, which may have a
+// database before a dot; "" is locker_locks. interpolateParams=true saves a round trip for each
+// statement. Renewals take connections of this pool: if it has a limit (SetMaxOpenConns), and the
+// application uses all of them for longer than a third of the TTL, holds are lost.
 func NewDriver(db *sql.DB, table string) (driver.Driver, error) {
 	if db == nil {
 		return nil, adapter.Refuse(errors.New("nil *sql.DB"))

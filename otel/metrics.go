@@ -31,8 +31,8 @@ func newMetrics(m metric.Meter) (all metrics) {
 	}
 	all.wait = histogram("locker.wait.duration", "How long it took to take a lock, or to fail to.", waitTimes)
 	all.hold = histogram("locker.hold.duration", "How long locks were held.", holdTimes)
-	all.left = histogram("locker.hold.validity_left", "How long holds would have lasted yet when they were unlocked.", lefts)
-	all.lag = histogram("locker.renewal.lag", "How long after they were due renewals were sent.", lags)
+	all.left = histogram("locker.hold.validity_left", "How much time holds had left when they were unlocked.", lefts)
+	all.lag = histogram("locker.renewal.lag", "How late renewals were sent.", lags)
 
 	losses, err := m.Int64Counter("locker.hold.losses", metric.WithUnit("{loss}"),
 		metric.WithDescription("Holds that ended before they were unlocked."))

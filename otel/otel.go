@@ -1,46 +1,52 @@
-// Package otel has a [locker.Observer] that makes OpenTelemetry spans and metrics of what a Client does:
+// Package otel has a [locker.Observer] that makes OpenTelemetry spans and metrics of what a
+// [locker.Client] does:
 //
 //	client, err := locker.Open(ctx, url, locker.WithObserver(otel.NewObserver()))
 //
-// It needs the API of OpenTelemetry alone, and uses the providers that the application has set (go.opentelemetry.io/otel,
-// SetTracerProvider and SetMeterProvider, also later) unless it is given others.
+// It needs the API of OpenTelemetry alone, and uses the providers that the application has set
+// (go.opentelemetry.io/otel, SetTracerProvider and SetMeterProvider, also later) unless it is given
+// others.
 //
 // # Spans
 //
-// Each call is a span of kind internal, a child of that of its context: lock, trylock, unlock and extend. (Acquire is a lock,
-// and Do a lock and an unlock, with what it runs between the two and not below either.) The spans of an instrumented
-// client library are children of these, those of an unlock's further tries too.
+// Each call is a span of kind internal, a child of the span of its context: lock, trylock, rlock,
+// tryrlock, unlock, extend and downgrade. (Acquire is a lock. Do is a lock and an unlock; the spans
+// of its function come between the two, and are children of neither.) The spans of an instrumented
+// client library are children of these, also those of an unlock's further tries.
 //
-//	locker.operation.name      lock, trylock, unlock or extend
+//	locker.operation.name      the call, as above
 //	locker.lock.name           of the lock, without the prefix
 //	locker.lock.label          where WithLabel gives one; the span is "lock orders" then, say
-//	locker.lock.contended      of lock and trylock: another was seen to hold the lock
+//	locker.lock.contended      of lock, trylock, rlock and tryrlock: another held the lock
 //	locker.hold.fencing_token  of the hold, if there is one
 //	error.type                 of a call that failed: lost, not_held, closed, unsupported, canceled,
 //	                           deadline_exceeded, held, timeout, else the Go type of the client
 //	                           library's error
 //
-// A call that fails has the status Error. That a trylock finds the lock held is no failure.
+// A call that fails has the status Error. A trylock or tryrlock that finds the lock held has not
+// failed.
 //
-// Automatic renewals, and the cleaning up after a call that was given up, are nobody's request: they have no span, and what a
-// client library makes of them is a trace of its own.
+// Automatic renewals, and the clean-up after a call that was given up, belong to no call. They have
+// no span; the spans that a client library makes for them begin a trace of their own.
 //
 // # Metrics
 //
-//	locker.wait.duration       s       what lock and trylock took: locker.operation.name,
-//	                                   locker.lock.contended, error.type
+//	locker.wait.duration       s       what lock, trylock, rlock and tryrlock took:
+//	                                   locker.operation.name, locker.lock.contended, error.type
 //	locker.hold.duration       s       how long holds lasted: locker.hold.end_cause
 //	locker.hold.validity_left  s       how long they had left when their unlock began
 //	locker.hold.losses         {loss}  holds that ended before their unlock: locker.hold.end_cause;
 //	                                   0 from the first hold on
 //	locker.hold.active         {lock}  locks that are held now
 //	locker.hold.oldest_age     s       how long the oldest of them has been held
-//	locker.wait.active         {call}  calls of lock that wait now
-//	locker.renewal.lag         s       how long after it was due a renewal was sent: error.type
+//	locker.wait.active         {call}  calls of lock and rlock that wait now
+//	locker.renewal.lag         s       how late renewals were sent: error.type
 //
-// The end_cause of a hold is unlocked, abandoned (by its holder, to expire), expired (not extended in time), revoked (the backend said so) or closed (with the Client).
-// Names of locks are as many as there are orders to lock, and in no metric. [WithLabel] maps them to what there are few of,
-// and [WithAttributes] adds what is the same for all of a Client's: which backend it is, say.
+// The end_cause of a hold is unlocked, abandoned (by its holder, to expire), expired (not extended
+// in time), revoked (the backend said so) or closed (with the Client). The name of a lock is in no
+// metric, because there may be very many names: one for each order, say. [WithLabel] maps names to
+// a few labels. [WithAttributes] adds attributes that are the same for all locks of a Client, such
+// as the backend.
 package otel
 
 import (
@@ -84,15 +90,17 @@ func WithMeterProvider(p metric.MeterProvider) Option {
 	return func(o *observer) { o.meters = p }
 }
 
-// WithAttributes adds attributes to every span and metric. Several WithAttributes add up; where a key comes twice the last
-// value counts, and before any the package's own, where it has that key itself.
+// WithAttributes adds attributes to every span and metric. Several WithAttributes add up. If a key
+// comes twice, the last value counts. If the package has an attribute with the same key, the
+// package's value counts.
 func WithAttributes(attrs ...attribute.KeyValue) Option {
 	return func(o *observer) { o.attrs = append(o.attrs, attrs...) }
 }
 
-// WithLabel adds an attribute to every span and metric that label makes of the name of the lock: "orders" of
-// "orders/42". There is a series of metrics for each label, so let there be few. The empty label is left out. label has to be
-// quick, and is called by several goroutines at once.
+// WithLabel adds an attribute to every span and metric. Its value is what label returns for the
+// name of the lock, such as "orders" for "orders/42". There is a series of metrics for each value,
+// so let there be few. An empty value is left out. label has to be quick, and is called by several
+// goroutines at once.
 func WithLabel(label func(name string) string) Option {
 	return func(o *observer) { o.label = label }
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/go-locker/locker/fence/sqlfence"
 )
 
-// Execer makes a pgx.Tx, or a pool or connection of pgx, one for [sqlfence.Exec]:
+// Execer makes a [sqlfence.Execer] of a pgx.Tx, or of a pool or connection of pgx:
 //
 //	err := sqlfence.Exec(ctx, postgres.Execer(tx), "orders/42", token,
 //		`UPDATE orders SET state = $1, token = $2 WHERE id = $3 AND token <= $2`, "paid", token, 42)
 //
-// Programs that have a *sql.DB have one pool for both, if they make that of a pool of pgx, by
-// OpenDBFromPool of its package stdlib.
+// A program that also has a *sql.DB can use one pool for both: make the *sql.DB of a pool of pgx,
+// by OpenDBFromPool of pgx's package stdlib.
 func Execer(on interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 },

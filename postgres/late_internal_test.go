@@ -98,35 +98,6 @@ func TestRelease_beforeATakeOfAHigherVersionArrives(t *testing.T) {
 	assert.EqualValues(t, isStale, a.state)
 }
 
-// Two requests of a claim were not answered. The release has to stop the one of the higher version.
-func TestAsk_remembersTheHighestVersionInDoubt(t *testing.T) {
-	d := newTestDriver(t)
-	req := driver.Request{Name: "name", TTL: time.Minute}
-	first, err := claims.Take(t.Context(), d, req)
-	require.NoError(t, err)
-	require.NoError(t, first.Release(t.Context()))
-	now, _ := d.eras.current(req.TTL)
-	for _, before := range []*sent{nil, {now.number, now.version + 1}, {now.number - 1, now.version + 1}} {
-		tx, err := d.pool.Begin(t.Context())
-		require.NoError(t, err)
-		_, err = tx.Exec(t.Context(), "SELECT FROM locker_locks WHERE key <> '' FOR UPDATE")
-		require.NoError(t, err)
-		c := d.Claim(req).(*claim)
-		c.doubtful = before
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		_, err = c.ask(ctx)
-		cancel()
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.NoError(t, tx.Rollback(t.Context()))
-		want := sent{now.number, now.version}
-		if before != nil && before.era == now.number {
-			want = *before
-		}
-		require.NotNil(t, c.doubtful)
-		assert.Equal(t, want, *c.doubtful)
-	}
-}
-
 // The grace has begun, and a take of another was given up without an answer: its release has made
 // the row. The holder of before gives the lock back all the same.
 func TestRelease_inTheGraceAfterARowWasMade(t *testing.T) {

@@ -55,7 +55,7 @@ func poolConfig(u *driver.URL) (*pgxpool.Config, error) {
 		return nil, err
 	}
 	if query.Has("host") && len(u.Hosts) > 0 {
-		return nil, errors.New("parameter host beside a host: it is for the folder of a Unix socket, as in postgres:///app?host=/run/postgresql")
+		return nil, errors.New("the URL has a host and the parameter host, which is for the folder of a Unix socket, as in postgres:///app?host=/run/postgresql")
 	}
 	if !query.Has("connect_timeout") { // of each host: one that hangs must not use up the time of the others
 		query.Set("connect_timeout", connectTimeout)

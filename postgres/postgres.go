@@ -1,17 +1,17 @@
 // Package postgres is locker on PostgreSQL: a lock is a row of a table.
 //
-// Importing it makes postgres:// and postgresql:// known to locker.Open. Host, user and database
-// are as pgx has them, and so are the parameters sslmode, sslrootcert, sslcert, sslkey,
+// Importing it makes postgres:// and postgresql:// known to locker.Open. pgx interprets the host,
+// user and database of the URL, and the parameters sslmode, sslrootcert, sslcert, sslkey,
 // sslpassword, connect_timeout, application_name, pool_max_conns and default_query_exec_mode. The
 // parameter table is that of NewDriver.
 //
-// Waiters stand in a queue, and a release hands the lock over to the first of them. For that a
-// Driver with waiters keeps one connection beside the pool, on which it listens. A request takes a
-// connection of the pool for its own time alone: neither a hold nor a waiter has one. A pooler such
-// as PgBouncer may stand between, also in transaction mode. Through it nothing is listened to, and
-// waiters look: the first of them every 100 to 200 ms.
+// Waiters stand in a queue, and a release hands the lock over to the first of them. For that, a
+// Driver with waiters listens on one connection beside the pool. A request takes a connection of
+// the pool only while it runs; holds and waiters take none. The connections may go through a pooler
+// such as PgBouncer, also in transaction mode. Then a Driver cannot listen: the first waiter looks
+// every 100 to 200 ms.
 //
-// docs/backends/postgres.md in the repository has what a deployment needs to know.
+// docs/backends/postgres.md in the repository says what a deployment needs to know.
 package postgres
 
 import (
@@ -29,13 +29,13 @@ import (
 
 const defaultTable = "locker_locks"
 
-// New makes a Client on a pool of the caller's, who closes it after the Client.
+// New makes a Client over pool, which the caller closes after the Client.
 func New(pool *pgxpool.Pool, opts ...locker.Option) (*locker.Client, error) {
 	return locker.New(NewDriver(pool, ""), opts...)
 }
 
-// NewDriver makes a Driver on a pool of the caller's. The locks are in table, which may have a
-// schema before a dot (default: public); "" is locker_locks.
+// NewDriver makes a Driver over pool, which stays the caller's. The locks are in table, which may
+// have a schema before a dot (default: public); "" is locker_locks.
 func NewDriver(pool *pgxpool.Pool, table string) *Driver {
 	if table == "" {
 		table = defaultTable
@@ -74,7 +74,7 @@ type Driver struct {
 	idle     time.Duration // how long a row of a free lock stays
 }
 
-// Close ends the connection that listens, and closes the pool if open made it.
+// Close ends the connection that listens, and closes the pool if [locker.Open] made it.
 func (d *Driver) Close() error {
 	d.exit()
 	d.waiting.close()
@@ -101,7 +101,7 @@ func (d *Driver) Guarantees() driver.Guarantees {
 	}
 }
 
-// CheckTTL refuses parts of a microsecond, which timestamps have not.
+// CheckTTL refuses a TTL that is not in whole microseconds, because timestamps count those.
 func (d *Driver) CheckTTL(ttl time.Duration) error {
 	if ttl%time.Microsecond != 0 {
 		return fmt.Errorf("%w: a TTL of %v: PostgreSQL counts whole microseconds", driver.ErrUnsupported, ttl)

@@ -28,7 +28,7 @@ func (d *Driver) Warnings(ctx context.Context) ([]string, error) {
 	case err == nil:
 		closeConn(conn)
 	case errors.Is(err, errPooler):
-		warn(true, "notifications do not arrive through a pooler: waiters look every 100 to 200 ms; have locks connect past the pooler")
+		warn(true, "notifications do not arrive through a pooler: waiters look every 100 to 200 ms; let the locks connect without the pooler")
 	case ctx.Err() != nil:
 		return warnings, ctx.Err()
 	default:

@@ -19,18 +19,18 @@ import (
 //	}}
 //	d, err := redigo.NewDriver(pool, interruptible)
 //
-// connect makes a connection to the server, with TLS if there is to be any; nil is a [net.Dialer]
-// with the time-outs of redigo. A request that meets no other is then made by the goroutine that
-// calls Lock or Unlock. Without Interruptible such a call has to leave its request to another
-// goroutine, and redigo has a third one wait for the reply. With it, the end of the context ends
-// the wait. The connection is closed when the reply has come, or at the pool's read timeout. Open
-// does so. A DialContext that heeds no context keeps Lock and Unlock from returning when theirs
-// ends.
+// connect makes a connection to the server, with TLS if there is to be any; nil means a
+// [net.Dialer] with the time-outs of redigo. The goroutine that calls Lock or Unlock then makes the
+// request itself, unless the request is sent together with others. Without Interruptible another
+// goroutine has to make the request, and redigo makes a third one wait for the reply. With it, the
+// end of the context ends the wait. The connection is then closed when the reply has come, or at
+// the pool's read timeout. [locker.Open] uses Interruptible. If DialContext does not heed its
+// context, Lock and Unlock do not return before DialContext.
 //
-// Nothing is gained, and nothing lost, if the pool has a Dial in place of DialContext, or a
-// TestOnBorrow, which may heed no context; nor with the TLS of redigo itself (DialUseTLS, or
-// DialURL with rediss://). A pool for locks needs no TestOnBorrow: connections that the server has
-// closed are replaced.
+// Interruptible has no effect if the pool has a Dial in place of DialContext, or a TestOnBorrow,
+// which may not heed the context; nor with the TLS of redigo itself (DialUseTLS, or DialURL with
+// rediss://). A pool for locks needs no TestOnBorrow: connections that the server has closed are
+// replaced.
 func Interruptible(connect func(ctx context.Context, network, addr string) (net.Conn, error)) (redis.DialOption, DriverOption) {
 	if connect == nil {
 		connect = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 5 * time.Minute}).DialContext

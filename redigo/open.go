@@ -74,7 +74,7 @@ func target(ctx context.Context, u *driver.URL, pool *redis.Pool, conns *interru
 	servers := dialer(transport, user, password, db)
 	if sentinel.Master != "" {
 		if socket != "" {
-			return "", errors.New("parameter socket is of one server, and does not go with master_name")
+			return "", errors.New("parameter socket names one server: it cannot be used with master_name")
 		}
 		s := &sentinels{
 			master: sentinel.Master, addrs: adapter.Addrs(u, redisurl.SentinelPort),
@@ -84,7 +84,7 @@ func target(ctx context.Context, u *driver.URL, pool *redis.Pool, conns *interru
 		return "", nil
 	}
 	if len(u.Hosts) > 1 {
-		return "", fmt.Errorf("%s:// takes one host, and the URL has %d; if they are sentinels, say so by master_name", u.Scheme, len(u.Hosts))
+		return "", fmt.Errorf("%s:// takes one host, and the URL has %d; if these are sentinels, add the parameter master_name", u.Scheme, len(u.Hosts))
 	}
 	addr = cmp.Or(socket, adapter.Addrs(u, redisurl.Port)[0])
 	pool.DialContext = func(ctx context.Context) (redis.Conn, error) { return servers(ctx, addr) }

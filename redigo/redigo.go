@@ -21,18 +21,18 @@
 //
 // # What it is worth
 //
-// As package redis: one holder on one server whose clock nobody sets and which evicts no keys;
-// after a failover, or a restart without the data, two may hold. When the later one then has the
-// larger token, what is stored, and for how long, are the same, too.
+// The same as package redis. There is one holder, on one server whose clock nobody sets and which
+// evicts no keys. After a failover, or a restart without the data, two may hold. See package redis
+// for when the later one has the larger token, and for what is stored and how long.
 //
 // # Time-outs
 //
 // Lock, Unlock and Extend return when their context ends, also while they wait for a connection of
-// the pool, and during a Dial or a TestOnBorrow that knows no context. A pool that is exhausted and
-// does not Wait is an error at once. A pool of one connection is enough: waiters listen on a
-// connection of their own, dialled as the pool would. A connection that no request waits for is
-// closed. If the server has closed a connection, it is replaced, and the request sent again.
-// [Interruptible] makes a pool faster.
+// the pool, and during a Dial or a TestOnBorrow that knows no context. If the pool is exhausted and
+// does not Wait, they return an error at once. A pool of one connection is enough: waiters listen
+// on a connection of their own, which is dialled as the pool dials. A connection whose request
+// nobody waits for any more is closed. If the server has closed a connection, it is replaced, and
+// the request sent again. [Interruptible] makes a pool faster.
 package redigo
 
 import (
@@ -85,12 +85,12 @@ type scripts = redisscript.Driver
 // DriverOption is an option of [NewDriver].
 type DriverOption func(*runner) error
 
-// WaitReplicas has Lock and Extend succeed only when n replicas have acknowledged the grant within
-// timeout, by WAIT in the same round trip: whole milliseconds, and less than the pool's read
-// timeout. A lock that too few know of is given back. It costs the time of the slowest of the n,
-// and all of timeout while one is missing. A failover loses such a lock only if it promotes a
-// replica that was not among the n: it narrows the gap, and does not close it. Both have to be
-// given: n of 1 or more, a timeout above 0.
+// WaitReplicas makes Lock and Extend succeed only if n replicas have acknowledged the grant within
+// timeout, by WAIT in the same round trip. A lock that too few have acknowledged is given back. It
+// costs the time of the slowest of the n replicas, and all of timeout while one is missing. A
+// failover then loses a lock only if it promotes a replica that was not among the n: this is less
+// likely, but may still happen. n is 1 or more. timeout is above 0, in whole milliseconds, and less
+// than the pool's read timeout.
 func WaitReplicas(n int, timeout time.Duration) DriverOption {
 	return func(r *runner) error {
 		var err error
@@ -124,6 +124,6 @@ func (d *Driver) Close() error {
 	})
 }
 
-// Address is the server's host:port if the Driver was made by Open for one server, else empty: a
-// pool does not tell.
+// Address returns the server's host:port if the Driver was made by Open for one server. Otherwise
+// it is empty, because a pool does not tell its address.
 func (d *Driver) Address() string { return d.addr }

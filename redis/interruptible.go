@@ -18,17 +18,17 @@ import (
 //	interruptible := redis.Interruptible(o)
 //	d, err := redis.NewDriver(goredis.NewClient(o), interruptible)
 //
-// A request that meets no other is then made by the goroutine that calls Lock or Unlock, which
-// saves two switches between goroutines. Without Interruptible such a call has to leave its request
-// to another goroutine, because go-redis waits for a reply whatever the context does. With it, the
-// end of the context ends the wait. The connection is closed when the reply has come, or at its
-// ReadTimeout. A hook of the client that heeds no context keeps Lock and Unlock from returning when
-// theirs ends. Open does so, except for a Cluster whose replicas are waited for.
+// The goroutine that calls Lock or Unlock then makes the request itself, unless the request is sent
+// together with others. This saves two switches between goroutines. Without Interruptible another
+// goroutine has to make the request, because go-redis waits for a reply whatever the context does.
+// With it, the end of the context ends the wait. The connection is then closed when the reply has
+// come, or at its ReadTimeout. But if the client has a hook that does not heed its context, Lock
+// and Unlock do not return before that hook. [locker.Open] uses Interruptible, except for a Cluster
+// with WaitReplicas.
 //
-// Nothing is gained, and nothing lost, with an OnConnect, a function for credentials, a Limiter, a
-// PushNotificationProcessor, or a WriteBufferSize below the default: go-redis calls those on the
-// way to a request, and they may heed no context, or take one that has ended for a failure of the
-// server.
+// Interruptible has no effect if o has an OnConnect, a function for credentials, a Limiter, a
+// PushNotificationProcessor, or a WriteBufferSize below the default. go-redis calls these functions
+// before a request. They may not heed the context, or may take its end for a failure of the server.
 func Interruptible(o *goredis.Options) DriverOption {
 	conns := new(interrupt.Conns)
 	if callsBack(o) || o.WriteBufferSize != 0 && o.WriteBufferSize < writeBufferSize {

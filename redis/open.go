@@ -99,11 +99,11 @@ func connectTo(u *driver.URL, o *goredis.UniversalOptions) error {
 	case o.MasterName != "" && o.IsClusterMode:
 		return errors.New("parameters master_name and cluster exclude each other: a Redis Cluster needs no sentinels")
 	case socket != "" && (o.MasterName != "" || o.IsClusterMode):
-		return errors.New("parameter socket is of one server, and goes neither with master_name nor with cluster")
+		return errors.New("parameter socket names one server: it cannot be used with master_name or cluster")
 	case o.MasterName != "":
 		port = redisurl.SentinelPort
 	case o.IsClusterMode && db != 0:
-		return fmt.Errorf("path %q with the parameter cluster: a Redis Cluster has database 0 alone", u.Path)
+		return fmt.Errorf("path %q with the parameter cluster: a Redis Cluster has no database but 0", u.Path)
 	case !o.IsClusterMode && len(u.Hosts) > 1:
 		return fmt.Errorf("%d hosts need the parameter master_name, if they are sentinels, or cluster=true, if they are nodes of a Redis Cluster",
 			len(u.Hosts))

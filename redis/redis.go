@@ -18,23 +18,23 @@
 //	redis://[[user]:password@][/database]?socket=/run/redis/redis.sock[&…]
 //
 // The first names one server; the default is localhost:6379, database 0. The second asks sentinels,
-// at port 26379, for the primary that they know by that name; user, password and database are the
+// at port 26379, for the primary that they call master_name; user, password and database are the
 // servers'. The third names some nodes of a Redis Cluster. The fourth names a Unix socket. TLS is
-// for sentinels and servers alike; each needs a certificate for its own host, or, if it is not in
-// the URL, for the name that the sentinels or the cluster announce.
+// for sentinels and servers alike. Each needs a certificate for its host in the URL. A server whose
+// host is not in the URL needs one for the name that the sentinels or the cluster announce.
 //
 // # What it is worth
 //
 // On one server whose clock nobody sets: one holder, tokens that rise, waiters in order. The server
 // must not evict keys: set maxmemory-policy to noeviction. Replication is asynchronous. A failover
-// may lose the lock, and then two hold it. The later one has the larger token if no clock was set
-// back and the replica's is not behind the old primary's; the first is told at its next renewal.
-// [WaitReplicas] makes that less likely, and does not exclude it. The same holds for a server that
-// restarts without its data.
+// may lose the lock, and then two hold it. The later holder has the larger token if no clock was
+// set back and the replica's clock is not behind the old primary's. The first holder is told at its
+// next renewal. [WaitReplicas] makes such a loss less likely, and does not exclude it. The same
+// holds for a server that restarts without its data.
 //
 // While the server keeps its data, tokens rise also if its clock jumps; docs/failures.md has the
-// one exception. A name is stored for its TTL and one minute from the latest take or renewal. What
-// stays is one small key for each prefix, the mark, in a Cluster one for each slot in use.
+// one exception. A name is stored for its TTL and one minute from the latest take or renewal. One
+// small key stays for each prefix, the mark; in a Cluster, one for each slot in use.
 //
 // # A client of your own
 //
@@ -43,12 +43,12 @@
 //
 // Lock, Unlock and Extend return when their context ends, even if the client does not heed it. Such
 // a client's connection stays busy until its ReadTimeout, 5 s by default; ContextTimeoutEnabled,
-// which Open sets, frees it at TTL/2 at the latest. [Interruptible] makes such a client faster.
+// which Open sets, frees it at TTL/2 at the latest. [Interruptible] makes a Client faster.
 //
-// A client of NewFailoverClient leaves a sentinel that hangs only if its ReadTimeout, times
-// MaxRetries and one, is shorter than its DialTimeout, which by default it is not. A ClusterClient
-// looks for a new primary once a minute by default; this package has it look at once if a request
-// fails, or takes a second.
+// A client of NewFailoverClient gives up a sentinel that hangs only if (MaxRetries + 1) ×
+// ReadTimeout is shorter than DialTimeout. By default it is not. A ClusterClient looks for a new
+// primary once a minute by default; this package makes it look at once if a request fails, or takes
+// a second.
 package redis
 
 import (
@@ -121,7 +121,7 @@ func (d *Driver) Close() error {
 	})
 }
 
-// Address is the server's host:port, and empty where the client talks to several.
+// Address returns the server's host:port. It is empty if the client talks to several servers.
 func (d *Driver) Address() string {
 	c, ok := d.rdb.(*goredis.Client)
 	if !ok || c.Options().Addr == failoverAddr {
@@ -130,7 +130,7 @@ func (d *Driver) Address() string {
 	return c.Options().Addr
 }
 
-// Guarantees is what Redis promises, and a Ring nothing.
+// Guarantees returns what Redis promises. A Ring promises nothing.
 func (d *Driver) Guarantees() driver.Guarantees {
 	g := d.scripts.Guarantees()
 	if _, ok := d.rdb.(*goredis.Ring); ok {

@@ -16,15 +16,15 @@ import (
 // DriverOption is an option of [NewDriver]: what concerns Redis alone.
 type DriverOption func(*runner) error
 
-// WaitReplicas has every take and extension acknowledged by n replicas of the server, or of the
-// node that the name is on, within timeout, with the WAIT command. With fewer acknowledgements Lock
-// fails, and what it took is released; Extend fails, and the old deadline stands. The request
-// carries WAIT with it, and costs no other round trip, but as much time as the replicas need, and
-// as much as timeout if there are too few. The timeout, of whole milliseconds, has to be shorter
-// than the client's ReadTimeout.
+// WaitReplicas makes every take and extension wait until n replicas of the server, or of the node
+// that the name is on, have acknowledged it, by the WAIT command. If fewer do so within timeout,
+// Lock fails, and what it took is released; Extend fails, and the old deadline stands. WAIT is sent
+// with the request, so it costs no round trip. It costs the time that the replicas need, and all of
+// timeout if there are too few. The timeout, of whole milliseconds, has to be shorter than the
+// client's ReadTimeout.
 //
-// It narrows what a failover can lose, and does not close it: see docs/backends/redis.md. It is
-// for a Client or a ClusterClient, and ErrUnsupported with any other.
+// A failover then loses a lock less often, but still may: see docs/backends/redis.md. WaitReplicas
+// is for a Client or a ClusterClient; any other client is ErrUnsupported.
 func WaitReplicas(n int, timeout time.Duration) DriverOption {
 	return func(r *runner) error {
 		var read time.Duration

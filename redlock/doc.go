@@ -15,9 +15,10 @@
 //
 // The nodes are Drivers of package redis or redigo, which may be mixed. There must be at least
 // three. An even number tolerates no more failures than the odd one below it. They must not
-// replicate to each other, nor may two be one server: a Client asks each who it is before its first
-// lock, and refuses that where the servers tell. All clients have to use the same set of nodes, and
-// it must not change while they run.
+// replicate to each other, and no two of them may be one server. Before its first lock a Client
+// asks each node for its identity, and refuses the lock if two nodes are one server, as far as the
+// servers tell. All clients have to use the same set of nodes, and it must not change while they
+// run.
 //
 // How to run the servers: https://github.com/go-locker/locker/blob/main/docs/backends/redlock.md.
 // Why tokens rise: docs/redlock-tokens.md there; how the lock works: docs/protocols.md; the
@@ -37,14 +38,14 @@
 // # What it is worth
 //
 // One holder, and tokens that rise, also while a minority of the nodes is down, hangs or is slow,
-// as long as clocks run at about the same speed and nodes remember. A node that restarts empty may
-// make two holders: let Redis write its append-only file with fsync at every write, or keep such a
-// node out of service for one TTL, the longest in use; for 12 hours and a TTL to be sure of the
-// order of tokens. Nodes forget a name a minute after its TTL, and tokens rise all the same, also
-// if clocks jump; the one exception is in docs/redlock-tokens.md. A node must not evict keys.
-// Waiters queue on every node, in the same order, and a release wakes the first; after a fault the
-// order may change. TryLock may return ErrHeld if nobody holds the lock: votes were split, or a
-// node has yet to hear of a release.
+// as long as clocks run at about the same speed and nodes remember. If a node restarts empty, there
+// may be two holders. To prevent that, let Redis write its append-only file with fsync at every
+// write, or keep such a node out of service for one TTL, the longest in use. To be sure of the
+// order of tokens, keep it out of service for 12 hours and a TTL. Nodes forget a name a minute
+// after its TTL, and tokens rise all the same, also if clocks jump; the one exception is in
+// docs/redlock-tokens.md. A node must not evict keys. Waiters queue on every node, in the same
+// order, and a release wakes the first; after a fault the order may change. TryLock may return
+// ErrHeld if nobody holds the lock: votes were split, or a node has yet to hear of a release.
 //
 // Without a majority, Lock returns an error that wraps an [Error] with the [Vote] of each node.
 package redlock

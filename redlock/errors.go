@@ -68,7 +68,9 @@ func (v Vote) String() string {
 	}
 }
 
-// Unwrap leaves out of an outage what nodes said of the lock: it would pass for the verdict of all.
+// Unwrap returns [driver.ErrHeld] if the Error matches it, and otherwise the errors of the nodes
+// that failed. Then it leaves out what single nodes answered about the lock, because that would
+// pass for the answer of all.
 func (e *Error) Unwrap() []error {
 	if e.held {
 		return []error{driver.ErrHeld}

@@ -8,10 +8,11 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// ForceRelease implements [driver.ForceReleaser]. It asks all nodes at once, and has ended the hold
-// when a majority does not have it, or no longer: then the holder cannot extend it, and its Unlock
-// returns [driver.ErrLost]. The hold is that of the Token; a node that the holder has come to have
-// under a larger one keeps it until the holder finds out, or it expires.
+// ForceRelease implements [driver.ForceReleaser]. It asks all nodes at once. The hold has ended
+// when a majority of the nodes does not have it: then the holder cannot extend it, and its Unlock
+// returns [driver.ErrLost]. Only the hold with the Token of shown ends. If the holder has since
+// taken a node under a larger token, that node keeps the hold until the holder finds out, or the
+// hold expires.
 func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.State) error {
 	// All answers count: what is free at more nodes is taken sooner.
 	answers, err := poll(ctx, d, 0, d.nodes, func(ctx context.Context, n *node) (struct{}, error) {

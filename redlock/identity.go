@@ -85,7 +85,7 @@ func (ids *identities) meet(ctx context.Context, n *node) error {
 	defer ids.mu.Unlock()
 	n.identified.Store(true)
 	if other := ids.nodes[id]; id != "" && other != nil && other != n {
-		err := fmt.Errorf("%w: the nodes %s and %s are one server: a majority of one server is none", driver.ErrUnsupported, other.name, n.name)
+		err := fmt.Errorf("%w: the nodes %s and %s are one server: each node has to be a server of its own", driver.ErrUnsupported, other.name, n.name)
 		ids.same.CompareAndSwap(nil, &err)
 	}
 	if ids.nodes == nil {

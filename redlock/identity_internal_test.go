@@ -114,7 +114,7 @@ func TestIdentify_aNodeThatDoesNotAnswerIsAskedBeforeItsVote(t *testing.T) {
 		for range 2 {
 			_, err = claims.Take(t.Context(), d, askFor("y"))
 			require.ErrorIs(t, err, driver.ErrUnsupported)
-			require.EqualError(t, err, "not supported by the backend: the nodes a:1 and c:1 are one server: a majority of one server is none")
+			require.EqualError(t, err, "not supported by the backend: the nodes a:1 and c:1 are one server: each node has to be a server of its own")
 		}
 		require.NoError(t, l.Extend(t.Context(), ttl), "a hold goes on")
 		synctest.Wait()

@@ -17,14 +17,15 @@ const (
 	surveysApart = 10 * time.Millisecond
 )
 
-// Inspect implements [driver.Inspector]. It asks all nodes at once, and has its answer as soon as a
-// majority says the same: that the lock is held under the same token and metadata, or that it is
-// not held. Else the error, an [Error], tells how each node has answered. That is so while votes
-// are split, and where a holder that has lost nodes since has it at others under larger tokens.
+// Inspect implements [driver.Inspector]. It asks all nodes at once, and returns as soon as a
+// majority has given the same answer: the lock is held under the same token and metadata, or it is
+// not held. Otherwise it returns an [Error], which tells how each node has answered. This happens
+// while votes are split. It also happens if the holder has lost nodes since, and has the lock at
+// others under larger tokens.
 //
 // Left is for how long a majority has the lock. If it is not held, Token is the largest that nodes
-// have accepted, be it in an attempt that failed. Waiters are those of the node that knows most of
-// them. The holder has no ID, because it has another at each node.
+// have accepted, even in an attempt that failed. Waiters are those of the node that knows most of
+// them. The holder has no ID, because its ID differs from node to node.
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
 	quorum := majority(len(d.nodes))
 	for try := 1; ; try++ {

@@ -9,10 +9,10 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// List implements [driver.Lister]: of the names that are held at a majority of the nodes, also
-// while votes are split. It goes through the names of one node after the other, as many as a
-// majority cannot do without, and asks all nodes for each name. A node that does not answer is left
-// out. If too many do not, the error, an [Error], tells how each has answered.
+// List implements [driver.Lister]. It returns the names that are held at a majority of the nodes,
+// also while votes are split. It reads the names of one node after another, of as many nodes as it
+// takes to find every name that a majority has. For each name it asks all nodes. A node that does
+// not answer is left out. If too many do not, the error, an [Error], tells how each has answered.
 func (d *Driver) List(prefix string) driver.Pager {
 	w := &walk{driver: d, prefix: prefix, votes: make([]error, len(d.nodes)), told: map[string]bool{}}
 	for i := range w.votes {

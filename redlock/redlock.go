@@ -19,8 +19,8 @@ import (
 )
 
 // New makes a Client whose locks are kept by a majority of the nodes, which from then on are the
-// Client's. The TTL is 30 s unless [locker.WithTTL] says otherwise, and a node has the default of
-// [NodeTimeout] to answer; for another there is [NewDriver]. New makes no request. It fails as
+// Client's. The TTL is 30 s unless [locker.WithTTL] says otherwise. Each node has the default of
+// [NodeTimeout] to answer; for another time-out use [NewDriver]. New makes no request. It fails as
 // NewDriver and [locker.New] do, and then the nodes are still the caller's.
 func New(nodes []driver.Driver, opts ...locker.Option) (*locker.Client, error) {
 	d, err := NewDriver(nodes)
@@ -110,7 +110,7 @@ func (d *Driver) add(n driver.Driver) error {
 	for i, other := range d.nodes {
 		same := reflect.TypeOf(p).Comparable() && other.Node == p
 		if same || addr != "" && strings.EqualFold(addr, other.name) {
-			return fmt.Errorf("nodes %d and %d are the same, %s: a majority of one server is none", i+1, number, cmp.Or(addr, "one Driver"))
+			return fmt.Errorf("nodes %d and %d are the same, %s: each node has to be a server of its own", i+1, number, cmp.Or(addr, "one Driver"))
 		}
 	}
 	d.nodes = append(d.nodes, &node{Node: p, name: cmp.Or(addr, fmt.Sprintf("node %d", number))})

@@ -13,11 +13,11 @@ import (
 //
 // An attempt takes up to two rounds of requests, one to take the lock and, where the nodes' tokens
 // differ, one to raise them. What they may take together must leave more than half of the TTL to
-// the holder, after the allowance for drift: 2 × NodeTimeout + TTL/100 + 2 ms < TTL/2. And it must
-// not be more than TTL/7: a renewal is sent again after TTL/6. A Client or Mutex whose TTL is too
-// short for that is refused with an error that has the numbers, and matches
-// [driver.ErrUnsupported]; with the default that is one below 7 ms. A d of 0 or less is an error of
-// [NewDriver].
+// the holder, after the allowance for drift: 2 × NodeTimeout + TTL/100 + 2 ms < TTL/2. And
+// NodeTimeout must not be more than TTL/7, because a renewal is sent again after TTL/6. A Client or
+// Mutex whose TTL is too short for that is refused with an error that has the numbers, and matches
+// [driver.ErrUnsupported]; with the default time-out, this is a TTL below 7 ms. A d of 0 or less is
+// an error of [NewDriver].
 func NodeTimeout(d time.Duration) DriverOption {
 	return func(driver *Driver) error {
 		if d <= 0 {
@@ -45,8 +45,9 @@ func (d *Driver) nodeTimeout(ttl time.Duration) time.Duration {
 	return min(ttl/timeoutsPerTTL, longestTimeout)
 }
 
-// CheckTTL refuses a TTL that a node refuses, one of which an attempt may use up half, and one that
-// a renewal may miss though the nodes answer in time.
+// CheckTTL refuses a TTL that a node refuses, and one that is too short for the node time-out: an
+// attempt could use up half of it, or a renewal could come too late although the nodes answer in
+// time. See [NodeTimeout].
 func (d *Driver) CheckTTL(ttl time.Duration) error {
 	for _, n := range d.nodes {
 		if c, ok := n.Node.(driver.TTLChecker); ok {

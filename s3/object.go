@@ -72,7 +72,7 @@ var (
 	// errRefused is the answer to a write that finds another object than it asked for.
 	errRefused = errors.New("the object has changed")
 	// errBusy is matched by an answer that says nothing: the object may be written or not.
-	errBusy error = &noanswer.Later{Err: errors.New("the store has not done what was asked, or does not tell")}
+	errBusy error = &noanswer.Later{Err: errors.New("the store has not done what was asked, or does not tell whether it has")}
 )
 
 // plain has each request sent once. A request that the SDK sends again is refused what the first
@@ -210,7 +210,7 @@ func (d *Driver) failed(what, key string, err error) error {
 	case s == http.StatusConflict, s == http.StatusTooManyRequests, s >= http.StatusInternalServerError:
 		err = fmt.Errorf("%w: %w", errBusy, err)
 	case s == http.StatusForbidden:
-		err = fmt.Errorf("%w (without s3:ListBucket a store says so of an object that does not exist)", err)
+		err = fmt.Errorf("%w (without the right s3:ListBucket, a store answers this for an object that does not exist)", err)
 	}
 	return fmt.Errorf("%s %s/%s: %w", what, d.bucket, key, err)
 }

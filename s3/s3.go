@@ -8,7 +8,7 @@
 //
 // The folder is locker unless the URL names another. Credentials come from where programs on
 // Amazon's SDK find them, such as AWS_ACCESS_KEY_ID, a profile or a role: a URL takes none. Without
-// region that is the SDK's, too, or us-east-1 if there is an endpoint.
+// the parameter region, the SDK's region is used, or us-east-1 if there is an endpoint.
 //
 // # The object
 //
@@ -17,26 +17,27 @@
 // text, so an ETag never comes back: a write that asks for an ETag acts on the state that its
 // sender has read, or not at all.
 //
-//   - Take: read the object; if there is none, write with If-None-Match: *. If it is released or has
-//     expired, write with If-Match: its ETag. The token is one more than the last, or the store's
-//     clock in microseconds if that is more.
+//   - Take: read the object; if there is none, write with If-None-Match: *. If it is released or
+//     has expired, write with If-Match: its ETag. The token is one more than the last, or the
+//     store's clock in microseconds if that is more.
 //   - Extend: write with If-Match: the ETag of the hold's latest write.
 //   - Release: the same, and the text says so. The object stays, for its token.
 //
 // # What an answer means
 //
-// 200 means that the write was made. 412 means that the object is another than the one that was
-// asked for, and no more: a proxy or a client that sends a request again is refused what the first
-// one did. So the object is read after a 412 and after a lost reply, and its owner tells who holds
-// the lock. The SDK's own retries are off. 409, 429, 500 and 503 are no answer: the object is read
+// 200 means that the write was made. 412 means that the object is not the one that was asked for,
+// and no more: if a proxy or a client repeats a request that was done, the repetition gets 412,
+// too. So the object is read after a 412 and after a lost reply, and its owner tells who holds the
+// lock. The SDK's own retries are off. 409, 429, 500 and 503 are no answer: the object is read
 // again, four times in all, 20 to 200 ms apart.
 //
 // # Expiry
 //
 // A hold has expired when the store's Date is later than the object's Last-Modified by the TTL and
-// one second. Both are the store's clock, cut to whole seconds, and of one reply: the second is for
-// what was cut off. No clock of a client is compared with another's. The holder counts for itself,
-// from before it sent the request. So a hold expires at the store up to a second after its TTL.
+// one second. Both times come from the store's clock, in one reply, and are cut to whole seconds.
+// The additional second makes up for what was cut off. No clock of a client is compared with
+// another's. The holder counts by its own clock, from before it sent the request. So a hold expires
+// at the store up to a second after its TTL.
 //
 // The alternative would be a wait of one TTL by the observer's own clock, from when it first saw
 // the ETag. It needs no clock of the store. But a process that tries once, such as a job that is
@@ -44,20 +45,21 @@
 //
 // # Late requests
 //
-// A request that arrives late asks for an ETag. Release after a take that was not answered reads
-// the object. If the take may still succeed, because the object is as it was then, Release writes
-// it anew, so that it may not. An Extend that arrives after Release is refused. An Extend that
-// arrives after its hold has expired may be accepted, if nobody has taken the lock since: its
-// holder has lost it by its own clock, and releases it.
+// A request that arrives late is refused if the object has another ETag. Release after a take that
+// was not answered reads the object. If the take may still succeed, because the object has not
+// changed since, Release writes the object anew, so that the take fails. An Extend that arrives
+// after Release is refused. An Extend that arrives after its hold has expired may be accepted, if
+// nobody has taken the lock since: the holder has lost the hold by its own clock, and releases the
+// lock.
 //
 // # Sweeping
 //
-// Objects that nobody has written for a day are deleted, with If-Match, by Drivers that are in use:
-// a TTL is 12 hours at most. A new object's token is the store's clock, so it is larger than that
-// of an object which was deleted later than in the second of its grant. A lifecycle rule that
-// deletes the folder's objects after a day does the same.
+// Drivers that are in use delete objects that nobody has written for a day, with If-Match; a TTL is
+// 12 hours at most. A new object's token is the store's clock. So it is larger than the token of a
+// deleted object, unless that object was deleted in the very second of its grant. A lifecycle rule
+// that deletes the folder's objects after a day does the same.
 //
-// docs/backends/s3.md in the repository has what a deployment needs to know.
+// docs/backends/s3.md in the repository says what a deployment needs to know.
 package s3
 
 import (
@@ -84,13 +86,12 @@ const (
 	maxTTL        = 12 * time.Hour
 )
 
-// New makes a Client on a client of the caller's, with the locks in folder of bucket; "" is locker.
+// New makes a Client over client. The locks are in folder of bucket; "" means locker.
 func New(client *s3.Client, bucket, folder string, opts ...locker.Option) (*locker.Client, error) {
 	return locker.New(NewDriver(client, bucket, folder), opts...)
 }
 
-// NewDriver makes a Driver on a client of the caller's. The client's retries and checksums are not
-// used.
+// NewDriver makes a Driver over client, whose retries and checksums are not used.
 func NewDriver(client *s3.Client, bucket, folder string) *Driver {
 	if folder = strings.Trim(folder, "/"); folder == "" {
 		folder = defaultFolder
@@ -117,7 +118,7 @@ type Driver struct {
 	swept    time.Time
 }
 
-// Close ends a sweep, and closes the connections of a client that open made.
+// Close ends a sweep, and closes the connections of the client if locker.Open made it.
 func (d *Driver) Close() error {
 	d.end()
 	d.sweeping.Wait()
@@ -143,7 +144,7 @@ func (d *Driver) Guarantees() driver.Guarantees {
 // DefaultTTL returns a minute: each renewal costs a write.
 func (d *Driver) DefaultTTL() time.Duration { return defaultTTL }
 
-// CheckTTL accepts whole seconds, from 3 s to 12 h. The store's times have no more.
+// CheckTTL accepts whole seconds, from 3 s to 12 h, because the store's times are in whole seconds.
 func (d *Driver) CheckTTL(ttl time.Duration) error {
 	if ttl < minTTL || ttl > maxTTL || ttl%time.Second != 0 {
 		return fmt.Errorf("%w: a TTL of %v: object storage counts whole seconds, take one from %v to %v", driver.ErrUnsupported, ttl, minTTL, maxTTL)

@@ -12,23 +12,23 @@
 // # Tokens
 //
 // Each slot has fencing tokens of its own, and the tokens of two slots cannot be compared. So a
-// resource checks a permit's token by its slot: it keeps the largest token for each slot. One mark
-// for all of them would refuse valid holders.
+// resource checks a permit's token by its slot: it keeps the largest token of each slot. If it kept
+// one for all slots, it would refuse valid holders.
 //
 // # Different n
 //
 // Programs may use different n for one name, as during a deployment that changes it: each takes
-// slots below its own n alone. At most the largest n hold at once, and those that were given n
-// never hold more than n. After n was lowered, permits of higher slots last until they are given
-// back.
+// slots below its own n alone. No more permits are held at once than the largest n, and programs
+// that use the same n never hold more than n together. After n was lowered, permits of higher slots
+// last until they are given back.
 //
 // # What it costs
 //
-// A permit costs a request for each slot that is tried, from a random one on: one if all are free,
-// n if all are held. Then the waiter stands in the queues of all n slots, so that no slot is left
-// unused while somebody waits. It enters them at the same time, and leaves the others when one is
-// granted. On Redis that makes about 4n requests for a wait, and n goroutines meanwhile. Where the
-// backend has no queue, a waiter polls n slots.
+// A permit costs a request for each slot that is tried, from a random one on: one request if all
+// slots are free, n if all are held. If all are held, the caller then waits in the queues of all n
+// slots, so that no slot is left unused while somebody waits. It enters the queues at the same
+// time, and leaves the others when one slot is granted. On Redis a wait makes about 4n requests,
+// and takes n goroutines. Where the backend has no queue, a waiter polls n slots.
 package semaphore
 
 import (
@@ -74,8 +74,8 @@ type Permit struct {
 func (p *Permit) Slot() int { return p.slot }
 
 // Acquire waits until it has a permit, or ctx is done. Its errors are those of
-// [locker.Mutex.Acquire]. If one slot's server fails for longer than a waiter rides out, that is
-// the error, although others may be in order.
+// [locker.Mutex.Acquire]. If the server of one slot fails for so long that a Lock would give up,
+// Acquire returns that error, although the servers of other slots may work.
 func (s *Semaphore) Acquire(ctx context.Context) (*Permit, error) {
 	p, err := s.TryAcquire(ctx)
 	if err == nil || s.invalid != nil || ctx.Err() != nil {

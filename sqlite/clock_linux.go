@@ -21,7 +21,7 @@ func now() int64 {
 func boot() (string, error) {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return "", fmt.Errorf("holds end by a clock that counts from the start of the machine, whose id cannot be read: %w", err)
+		return "", fmt.Errorf("the boot id of the machine cannot be read, and holds end by a clock that counts from the boot: %w", err)
 	}
 	return strings.TrimSpace(string(id)), nil
 }

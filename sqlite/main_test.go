@@ -24,7 +24,6 @@ func TestMain(m *testing.M) {
 }
 
 var (
-	eventually  = testwait.Patience(20 * time.Second).Until
 	await       = testwait.Patience(20 * time.Second).Result
 	async       = testwait.Go
 	withTimeout = testwait.Context

@@ -3,20 +3,20 @@
 //
 //	client, err := locker.Open(ctx, "sqlite:///var/lib/app/locks.db")
 //
-// The file is made when it is first needed; its folder must be there. The parameter
-// synchronous=normal has SQLite not wait until a grant is on disk: see Guarantees.
+// The file is made when it is first needed; its folder must be there. With the parameter
+// synchronous=normal SQLite does not wait until a grant is on disk: see the Guarantees of a Client.
 //
 // Waiters stand in a queue in the file. A release wakes the next goroutine of the same Client at
 // once. The first waiter of any other process looks at the file every 5 ms at first, and every 50
 // ms later on.
 //
-// Holds end by a clock that counts from the start of the machine, which nobody sets, on Linux; on
-// other systems by the wall clock. When the machine has restarted, the first who opens the file has
-// every hold that was not released last one more TTL from then on: how much of it was left cannot
-// be told, and it does not end early.
+// On Linux, holds end by a clock that counts from the start of the machine, and that nobody can
+// set. On other systems they end by the wall clock. After a restart of the machine it is not known
+// how much was left of a hold. So the first program that opens the file makes every hold that was
+// not released last one more TTL from then on: no hold ends early.
 //
-// docs/backends/sqlite.md in the repository has what a deployment needs to know, and package
-// internal/sqllock the protocol.
+// docs/backends/sqlite.md in the repository says what a deployment needs to know, and package
+// internal/sqllock describes the protocol.
 package sqlite
 
 import (
@@ -79,7 +79,7 @@ func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	}), nil
 }
 
-// New makes a Client on a pool of the caller's, who closes it after the Client. See NewDriver.
+// New makes a Client over db, which the caller closes after the Client. See NewDriver.
 func New(db *sql.DB, opts ...locker.Option) (*locker.Client, error) {
 	d, err := NewDriver(db)
 	if err != nil {
@@ -88,10 +88,11 @@ func New(db *sql.DB, opts ...locker.Option) (*locker.Client, error) {
 	return adapter.Client(d, opts...)
 }
 
-// NewDriver makes a Driver on a pool of the caller's, whose main database is a file. Its settings
-// are those of the pool: it should have a busy_timeout, and the file be in WAL mode. While the
-// application has a transaction open that writes, no lock can be taken, renewed or released: have
-// locks in a file of their own where transactions take longer than a fraction of the TTL.
+// NewDriver makes a Driver over db, which stays the caller's: a pool whose main database is a file.
+// The settings are those of the pool. It should have a busy_timeout, and the file should be in WAL
+// mode. While the application has a transaction open that writes, no lock can be taken, renewed or
+// released. So if transactions take longer than a fraction of the TTL, keep the locks in a file of
+// their own.
 func NewDriver(db *sql.DB) (driver.Driver, error) {
 	if db == nil {
 		return nil, adapter.Refuse(errors.New("nil *sql.DB"))

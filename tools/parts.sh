@@ -55,8 +55,8 @@ done <"$tmp/rows"
 	cat <<-END
 		# What was last run in full
 
-		\`make nightly\` runs what is too long for each commit, in parts, and writes this page. \`make nightly PART=redlock\` runs one
-		part and renews its row.
+		\`make nightly\` runs, in parts, the tests that take too long for each commit, and writes this page. \`make nightly PART=redlock\`
+		runs one part and updates its row.
 
 		Last run on $(nproc) processors, $(go version | cut -d' ' -f3,4), with Redis $(version redis-server --version), Valkey $(version valkey-server --version), etcd $(version etcd --version),
 		ZooKeeper $(version zookeeper-server --version), Kubernetes $(version kube-apiserver --version), PostgreSQL $(version postgres --version), MariaDB $(version mariadbd --version).

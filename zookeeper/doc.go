@@ -9,9 +9,9 @@
 // docs/protocols-consensus.md there.
 //
 // The servers have to be of version 3.6 or later: after the restart of an older one tokens may
-// fall. Connections ask for the version, by the word srvr, unless the servers'
-// 4lw.commands.whitelist forbids it; an older one is [driver.ErrUnsupported] when a lock is first
-// taken.
+// fall. Each connection asks its server for the version, by the command srvr, unless the servers'
+// 4lw.commands.whitelist forbids it. If a server is older, the first Lock returns
+// [driver.ErrUnsupported].
 //
 // # The URL
 //
@@ -26,13 +26,14 @@
 // The TTL is the time-out of a ZooKeeper session, which the servers must grant: by default 2 to 20
 // of their ticks, 4 s to 40 s. One that they do not grant is [driver.ErrUnsupported] when it is
 // first used, and the error says what they grant. If no TTL is chosen, Open and New ask the servers
-// for 30 s and take what they get; if nobody answers within the dial time-out the TTL is 30 s. Else
-// they make no request.
+// for 30 s, and use the TTL that the servers grant, or 30 s if no server answers within the dial
+// time-out. If a TTL is chosen, they make no request.
 //
 // Each TTL of a Client has a session and a connection of its own, made at first use, and closed
 // when it was not used for a minute, or for the TTL if that is longer. All holds on a session are
-// lost together if it ends. If the process of a hold has stopped, the servers remove the hold one
-// TTL to a tick more after the last contact, or up to one TTL later if the leader changed.
+// lost together if it ends. If the process of a hold stops, the servers remove the hold one TTL
+// after the last contact, and at most a tick later than that. If the leader changed, it may be up
+// to one TTL later.
 //
 // The tick is taken to be a quarter of the TTL, at most 30 s. Give it, by the parameter tick or by
 // [Tick], if the servers' tickTime is above a minute, or their minSessionTimeout below two ticks. A

@@ -13,8 +13,9 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// ExtendAll has a quorum agree that the nodes of the leases exist, and so that their session does.
-// That proves the last contact, made one tick earlier or more, from which the holds last one TTL.
+// ExtendAll asks a quorum whether the nodes of the leases exist. If they do, their session exists.
+// This proves the session's last contact that is a tick or more ago; the holds last one TTL from
+// that contact.
 func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, _ time.Duration) []error {
 	errs := make([]error, len(leases))
 	var lasting []int // they have one TTL, and so one session

@@ -25,7 +25,7 @@ const (
 
 // ForceRelease implements driver.ForceReleaser: it reads the queue, and removes the first node in
 // one step with a note for its owner. It compares the ID alone, which no other hold ever has. The
-// user needs the rights to delete children of the lock's node, and to write to that.
+// user needs the rights to delete children of the lock's node, and to write to the lock's node.
 func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.State) error {
 	shares := shown.Shares
 	if shown.Holder.ID != "" {

@@ -34,9 +34,10 @@ func (d *Driver) onAnySession(ctx context.Context, f func(*session) error) (err 
 }
 
 // Inspect implements driver.Inspector, on whichever session there is: it has the server catch up
-// with its leader, reads the queue, and then the nodes in it. How long the holder's session lasts
-// ZooKeeper does not tell. The holder's token is known as long as nobody has come or gone since the
-// holder came, be it in vain. When nobody holds the lock none is known.
+// with its leader, reads the queue, and then the nodes in it. ZooKeeper does not tell how long the
+// holder's session lasts. The holder's token is known only if nobody has joined or left the queue
+// since the holder came, not even for an attempt that failed. If nobody holds the lock, no token is
+// known.
 func (d *Driver) Inspect(ctx context.Context, name string) (state driver.State, err error) {
 	err = d.onAnySession(ctx, func(s *session) (err error) {
 		state, err = lock{s, parentOf(d.chroot, name)}.inspect(ctx)

@@ -23,8 +23,8 @@ type DriverOption func(*Driver) error
 // follow.
 type user struct{ name, password string }
 
-// Auth has each connection say who it is, by the scheme digest. Then nobody else may touch the
-// nodes that are made, unless an [ACL] that is given after it allows it.
+// Auth authenticates each connection, by the scheme digest. Then nobody else may use the nodes that
+// the Driver makes, unless an [ACL] that is given after Auth allows it.
 func Auth(name, password string) DriverOption {
 	return func(d *Driver) error {
 		switch {
@@ -38,7 +38,7 @@ func Auth(name, password string) DriverOption {
 	}
 }
 
-// TLS has connections encrypted. The servers are named with their secureClientPort then.
+// TLS encrypts connections. The servers are then named with their secureClientPort.
 func TLS(config *tls.Config) DriverOption {
 	return func(d *Driver) error {
 		d.tls = config
@@ -46,7 +46,7 @@ func TLS(config *tls.Config) DriverOption {
 	}
 }
 
-// Dialer has connections made by dial: through a proxy, or counted. TLS is added to them.
+// Dialer makes connections by dial, for example through a proxy. TLS is added to them.
 func Dialer(dial func(ctx context.Context, network, address string) (net.Conn, error)) DriverOption {
 	return func(d *Driver) error {
 		d.dial = dial
@@ -54,9 +54,9 @@ func Dialer(dial func(ctx context.Context, network, address string) (net.Conn, e
 	}
 }
 
-// Root has all nodes made below path, which begins with a slash; one at its end changes nothing.
-// The default is "/". It is made, with the [ACL], if it is missing when a lock is taken. A path
-// with a name in it that is empty, or that ZooKeeper does not allow, is an error.
+// Root makes all nodes below path, which begins with a slash; a slash at its end changes nothing.
+// The default is "/". The node of path is made, with the [ACL], if it is missing when a lock is
+// taken. A path with a name in it that is empty, or that ZooKeeper does not allow, is an error.
 func Root(path string) DriverOption {
 	return func(d *Driver) (err error) {
 		d.chroot, err = checkRoot(path)
@@ -64,9 +64,9 @@ func Root(path string) DriverOption {
 	}
 }
 
-// ACL is what the nodes that are made allow, those of the locks and those above them that are
-// missing. The default is everything: to everybody, or to the user of an [Auth]. Give it after
-// that. An empty one is an error.
+// ACL sets the access rights to the nodes that the Driver makes: those of the locks, and those
+// above them if they are missing. By default everybody may do everything, or with [Auth] its user
+// alone. Give ACL after Auth. An empty ACL is an error.
 func ACL(acl []zk.ACL) DriverOption {
 	return func(d *Driver) error {
 		if len(acl) == 0 {
@@ -77,16 +77,18 @@ func ACL(acl []zk.ACL) DriverOption {
 	}
 }
 
-// Tick says what tickTime the servers are configured with; then a TTL of less than four times that
-// is [driver.ErrUnsupported]. The default is a quarter of the TTL, and at most 30s, which is safe
-// for servers with any tickTime up to a minute. A shorter one that is true shortens the waits for a
-// tick. Less than it is in truth makes the locks unsafe. A d of 0 or less is an error.
+// Tick says what tickTime the servers are configured with. Then a TTL of less than four ticks is
+// [driver.ErrUnsupported]. The default is a quarter of the TTL, and at most 30s, which is safe for
+// servers with any tickTime up to a minute. The waits for a tick are shorter if Tick gives the
+// true, shorter one. A Tick below the servers' tickTime makes the locks unsafe. A d of 0 or less is
+// an error.
 func Tick(d time.Duration) DriverOption {
 	return func(driver *Driver) error { return setPositive(&driver.tick, "tick", d) }
 }
 
-// DialTimeout is how long a connection to one server may take to be made, and for how long a Client
-// that has no TTL waits to learn the servers' own. The default is 5s. A d of 0 or less is an error.
+// DialTimeout sets how long it may take to connect to one server. It is also how long a Client
+// without a TTL waits to learn the TTL that the servers grant. The default is 5s. A d of 0 or less
+// is an error.
 func DialTimeout(d time.Duration) DriverOption {
 	return func(driver *Driver) error { return setPositive(&driver.dialTimeout, "dial time-out", d) }
 }

@@ -117,8 +117,8 @@ func (d *Driver) session(ttl time.Duration, anyTTL bool) (*session, error) {
 	return d.sessions.Get(ttl, func() *session { return newSession(d, ttl, anyTTL) })
 }
 
-// CheckTTL refuses what no ZooKeeper honours. What the servers' own limits rule out shows when a
-// lock is taken.
+// CheckTTL refuses a TTL that no ZooKeeper honours. If the servers' own limits rule out a TTL, this
+// shows when a lock is taken.
 func (d *Driver) CheckTTL(ttl time.Duration) error {
 	least := ticksPerTTL * d.tick
 	switch {

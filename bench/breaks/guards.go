@@ -37,15 +37,15 @@ var guards = map[string][]string{
 // Reported are breaks that are known from issues of other libraries. Nothing here shows them again.
 var Reported = []Break{
 	{
-		Lock: "valkeyrie", What: "Unlock hangs for ever once the holder's goroutine has gone.",
+		Lock: "valkeyrie", What: "Unlock hangs for ever after the goroutine of the holder has ended.",
 		Looks: []string{"Unlock of a hold that expired says ErrLost", "Unlock returns by the deadline though the server is silent"},
 	},
 	{
-		Lock: "valkeyrie", What: "A TTL below a second is renewed to no expiry at all.",
+		Lock: "valkeyrie", What: "After a renewal with a TTL below a second, the lock has no expiry at all.",
 		Looks: []string{"Extend keeps a hold past its TTL", "a hold expires after its TTL", "renewal ends with Unlock"},
 	},
 	{
-		Lock: "Redisson", What: "A renewal that outlives Unlock makes locks immortal.",
+		Lock: "Redisson", What: "A renewal that goes on after Unlock keeps the lock for ever.",
 		Looks: []string{"renewal ends with Unlock", "a renewed hold that expired at a silent server stays lost"},
 	},
 	{
@@ -57,15 +57,15 @@ var Reported = []Break{
 		Looks: []string{"the token is 0 after a loss", "a process that was stopped past its TTL knows when it wakes", "core.TestHold_neverSpeaksForItsSuccessor"},
 	},
 	{
-		Lock: "ubgo/lock", What: "SETNX, then INCR as a second command: a holder that stalls gets a larger token than its successor.",
+		Lock: "ubgo/lock", What: "The token is from a second command, INCR after SETNX: a holder that is paused between the two gets a larger token than its successor.",
 		Looks: []string{"tokens rise in the order of the holds, with many contending", "redis.TestCounts_eachOperationIsOneScriptInOneRoundTrip"},
 	},
 	{
-		Lock: "most", What: "No news of a lost lock.",
+		Lock: "most", What: "A holder is not told that its lock is lost.",
 		Looks: []string{"Lost fires no later than Deadline", "Lost fires in time though the server is silent"},
 	},
 	{
-		Lock: "most", What: "One error for held by another, lost, and server unreachable.",
+		Lock: "most", What: "One error stands for three cases: another holds the lock, the lock is lost, the server is unreachable.",
 		Looks: []string{"an outage is an error or a wait, never ErrHeld", "Unlock after a take-over says ErrLost", "TryLock of a held lock says ErrHeld"},
 	},
 }

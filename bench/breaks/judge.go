@@ -32,7 +32,7 @@ type Judgement struct {
 	Took   float64 `json:"took,omitempty"`   // the suite, in seconds, until it was ended
 	Whole  bool    `json:"whole,omitempty"`  // it came to its end by itself
 	// Doubtful are scenarios that failed in the suite, and then either passed by themselves each
-	// time, or failed with the mend too. They do not count.
+	// time, or failed with the fix too. They do not count.
 	Doubtful []string `json:"doubtful,omitempty"`
 	Failed   string   `json:"failed,omitempty"` // why there is no judgement
 }
@@ -42,9 +42,9 @@ type Way string
 
 // The ways.
 const (
-	Reversed Way = "reversed" // git takes the mend back in the code of today
-	ByHand   Way = "by hand"  // a person has taken the mend back in the code of today
-	Before   Way = "before"   // the commit before the mend, and the suite of that commit
+	Reversed Way = "reversed" // git takes the fix back in the code of today
+	ByHand   Way = "by hand"  // a person has taken the fix back in the code of today
+	Before   Way = "before"   // the commit before the fix, and the suite of that commit
 	Old      Way = "old"      // an old version of another library, and the suite of today
 )
 
@@ -239,8 +239,8 @@ func (j Judgement) String() string {
 	}
 }
 
-// prepare takes the mend back in the code of today, if that brings the bug back. If not, it takes
-// the commit before the mend.
+// prepare takes the fix back in the code of today, if that brings the bug back. If not, it takes
+// the commit before the fix.
 func (o ours) prepare(s *session, j *Judgement) (broken suite, sound func() (suite, error), err error) {
 	at, ok := on[o.name]
 	if !ok {
@@ -314,9 +314,9 @@ func (s *session) withBug(o ours) (tree string, way Way, err error) {
 	return "", "", nil
 }
 
-// reverse takes the mend back as git does.
+// reverse takes the fix back as git does.
 func (o ours) reverse(s *session, tree string) error {
-	files, err := o.mended(s)
+	files, err := o.changed(s)
 	if err != nil {
 		return err
 	}

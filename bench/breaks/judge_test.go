@@ -15,7 +15,7 @@ import (
 	"github.com/go-locker/locker/bench/thirdparty"
 )
 
-// A mend that was taken back by hand has to be taken back in the code of each day.
+// A fix that was taken back by hand has to be taken back in the code of each day.
 func TestToday_canBeApplied(t *testing.T) {
 	for name, edits := range today {
 		for _, e := range edits {
@@ -99,8 +99,8 @@ func TestPutThrough(t *testing.T) {
 		doubtful            []string
 	}{
 		"found":                             {[]string{fail + a + end}, []string{pass + a + end + fail + a + end}, []string{pass + a + end}, "a scenario", nil},
-		"fails with the mend too":           {[]string{fail + a + end}, []string{fail + a + end}, []string{fail + a + end}, "", []string{"a scenario"}},
-		"the mend's suite does not have it": {[]string{fail + a + end}, []string{fail + a + end}, []string{"--- PASS: TestConformance (0.00s)\n"}, "", []string{"a scenario"}},
+		"fails with the fix too":            {[]string{fail + a + end}, []string{fail + a + end}, []string{fail + a + end}, "", []string{"a scenario"}},
+		"the fix's suite does not have it":  {[]string{fail + a + end}, []string{fail + a + end}, []string{"--- PASS: TestConformance (0.00s)\n"}, "", []string{"a scenario"}},
 		"fails once, and not by itself":     {[]string{fail + a + end}, []string{pass + a + end}, []string{pass + a + end}, "", []string{"a scenario"}},
 		"the second of two":                 {[]string{fail + a + end + fail + b + end}, []string{pass + a + end, fail + b + end}, []string{pass + b + end}, "b scenario", []string{"a scenario"}},
 		"nothing fails":                     {[]string{pass + a + end}, nil, nil, "", nil},

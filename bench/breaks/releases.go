@@ -17,7 +17,7 @@ type Release struct {
 	Lock    string // the library
 	Version string // the last one that is broken so
 	What    string
-	Mended  string // in which version
+	Fixed   string // in which version
 	Source  string // where that is told
 
 	test    string // which puts it through the suite
@@ -29,17 +29,17 @@ type Release struct {
 // client of today.
 var Releases = []Release{
 	{
-		Lock: "redsync", Version: "v4.12.1", Mended: "v4.13.0", test: "TestRedsync",
+		Lock: "redsync", Version: "v4.12.1", Fixed: "v4.13.0", test: "TestRedsync",
 		What:   "TryLock of a lock that is taken says only that it failed, not that it was taken",
 		Source: "https://github.com/go-redsync/redsync/pull/156",
 	},
 	{
-		Lock: "redsync", Version: "v4.12.0", Mended: "v4.12.1", test: "TestRedsync_threeNodes",
+		Lock: "redsync", Version: "v4.12.0", Fixed: "v4.12.1", test: "TestRedsync_threeNodes",
 		What:   "an Extend that one node does not answer gives the lock back at all nodes, and the holder is not told",
 		Source: "https://github.com/go-redsync/redsync/pull/151",
 	},
 	{
-		Lock: "redsync", Version: "v4.7.0", Mended: "v4.7.1", test: "TestRedsync",
+		Lock: "redsync", Version: "v4.7.0", Fixed: "v4.7.1", test: "TestRedsync",
 		What:   "Lock does not wait: it fails at once if all nodes say that the lock is taken",
 		Source: "https://github.com/go-redsync/redsync/commit/3d3e3d5",
 		edits: []edit{
@@ -49,42 +49,42 @@ var Releases = []Release{
 		},
 	},
 	{
-		Lock: "redislock", Version: "v0.9.4", Mended: "v0.10.0", test: "TestRedislock",
+		Lock: "redislock", Version: "v0.9.4", Fixed: "v0.10.0", test: "TestRedislock",
 		What:   "an Obtain whose ctx ends while it waits does not say that the lock was taken",
 		Source: "https://github.com/bsm/redislock/pull/88",
 	},
 	{
-		Lock: "rueidislock", Version: "v1.0.69", Mended: "v1.0.70", test: "TestRueidislock",
+		Lock: "rueidislock", Version: "v1.0.69", Fixed: "v1.0.70", test: "TestRueidislock",
 		What:   "a renewal makes the key expire at the moment of the next renewal plus the rest of the old time, instead of a KeyValidity from now",
 		Source: "https://github.com/redis/rueidis/issues/923",
 	},
 	{
-		Lock: "rueidislock", Version: "v1.0.49", Mended: "v1.0.50", test: "TestRueidislock",
+		Lock: "rueidislock", Version: "v1.0.49", Fixed: "v1.0.50", test: "TestRueidislock",
 		What:   "a waiter may not be registered for the release that it waits for, and waits on",
 		Source: "https://github.com/redis/rueidis/pull/669",
 	},
 	{
-		Lock: "rueidislock", Version: "v1.0.43", Mended: "v1.0.44", test: "TestRueidislock",
+		Lock: "rueidislock", Version: "v1.0.43", Fixed: "v1.0.44", test: "TestRueidislock",
 		What:   "a WithContext asks without a pause while others contend, and Close may deadlock or panic",
 		Source: "https://github.com/redis/rueidis/pull/604",
 	},
 	{
-		Lock: "rueidislock", Version: "v1.0.27", Mended: "v1.0.28", test: "TestRueidislock",
+		Lock: "rueidislock", Version: "v1.0.27", Fixed: "v1.0.28", test: "TestRueidislock",
 		What:   "a waiter waits for ever if nobody else has the lock any more",
 		Source: "https://github.com/redis/rueidis/commit/3df98dd",
 	},
 	{
-		Lock: "rueidislock", Version: "v1.0.18", Mended: "v1.0.19", test: "TestRueidislock",
+		Lock: "rueidislock", Version: "v1.0.18", Fixed: "v1.0.19", test: "TestRueidislock",
 		What:   "after a FLUSHALL it asks without end",
 		Source: "https://github.com/redis/rueidis/commit/4e74bce",
 	},
 	{
-		Lock: "rueidislock", Version: "v1.0.11", Mended: "v1.0.12", test: "TestRueidislock",
+		Lock: "rueidislock", Version: "v1.0.11", Fixed: "v1.0.12", test: "TestRueidislock",
 		What:   "the release of a hold that TryWithContext has taken hangs",
 		Source: "https://github.com/redis/rueidis/commit/4816b0e",
 	},
 	{
-		Lock: "concurrency.Mutex", Version: "v3.4.3", Mended: "v3.5.0", test: "TestConcurrencyMutex",
+		Lock: "concurrency.Mutex", Version: "v3.4.3", Fixed: "v3.5.0", test: "TestConcurrencyMutex",
 		What:   "a Lock whose session ends while it waits is granted the lock all the same, beside the next in the queue",
 		Source: "https://jepsen.io/analyses/etcd-3.4.3",
 		changes: []edit{{
@@ -110,7 +110,7 @@ func (r Release) library() thirdparty.Library {
 }
 
 // prepare compiles the tests of other libraries with the version that is broken, and with the one
-// that is mended.
+// that has the fix.
 func (r Release) prepare(s *session, j *Judgement) (broken suite, sound func() (suite, error), err error) {
 	j.Suite, j.Way, j.Commit = "thirdparty."+r.test, Old, s.headName
 	module := r.library().Module
@@ -124,7 +124,7 @@ func (r Release) prepare(s *session, j *Judgement) (broken suite, sound func() (
 		return broken, func() (suite, error) { return s.compileRelease(r, "") }, err
 	}
 	broken, err = s.compileRelease(r, module+"@"+r.Version)
-	return broken, func() (suite, error) { return s.compileRelease(r, module+"@"+r.Mended) }, err
+	return broken, func() (suite, error) { return s.compileRelease(r, module+"@"+r.Fixed) }, err
 }
 
 // compileRelease compiles the tests of other libraries with another version of one of them, or with

@@ -169,8 +169,8 @@ var (
 	notProduct = regexp.MustCompile(`_test\.go$|^(docs|bench|conformance|internal/test|internal/testserver|internal/harness|cmd|examples|tools|api)/`)
 )
 
-// mended returns the files of the product that the mend has changed, added or removed.
-func (o ours) mended(s *session) ([]string, error) {
+// changed returns the files of the product that the fix has changed, added or removed.
+func (o ours) changed(s *session) ([]string, error) {
 	changed, err := s.run(s.root, "git", "diff", "--no-renames", "--name-only", o.fix+"^", o.fix)
 	if err != nil {
 		return nil, fmt.Errorf("this clone does not have commit %s and the one before: git fetch --unshallow\n%w", o.fix, err)
@@ -200,10 +200,10 @@ func (s *session) tree(commit string) (dir string, remove func() error, err erro
 	return dir, remove, nil
 }
 
-// show checks out the commit that mended the bug, where the test has to pass, and without the mend,
+// show checks out the commit that fixed the bug, where the test has to pass, and without the fix,
 // where it has to fail.
 func (o ours) show(s *session) (err error) {
-	changed, err := o.mended(s)
+	changed, err := o.changed(s)
 	if err != nil {
 		return err
 	}
@@ -213,10 +213,10 @@ func (o ours) show(s *session) (err error) {
 	}
 	defer func() { err = errors.Join(err, remove()) }()
 	if got, out := o.try(s, tree); got != "PASS" {
-		return fmt.Errorf("%s passes at commit %s, which has the mend: %q\n%s", o.test, o.fix, got, out)
+		return fmt.Errorf("%s passes at commit %s, which has the fix: %q\n%s", o.test, o.fix, got, out)
 	}
 	for _, file := range changed {
-		if _, err := s.run(tree, "git", "checkout", o.fix+"^", "--", file); err != nil { // the mend has added it
+		if _, err := s.run(tree, "git", "checkout", o.fix+"^", "--", file); err != nil { // the fix has added it
 			if err := os.Remove(filepath.Join(tree, file)); err != nil {
 				return err
 			}
@@ -225,7 +225,7 @@ func (o ours) show(s *session) (err error) {
 	got, out := o.try(s, tree)
 	fmt.Fprintln(s.out, out)
 	if got != "FAIL" {
-		return fmt.Errorf("%w: %s without the mend: %q", errGone, o.test, got)
+		return fmt.Errorf("%w: %s without the fix: %q", errGone, o.test, got)
 	}
 	return nil
 }

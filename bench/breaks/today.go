@@ -2,17 +2,17 @@ package breaks
 
 import "github.com/go-locker/locker/internal/test/simulation"
 
-// today are mends that a person has taken back in the code of today, by the names of breaks: git
+// today are fixes that a person has taken back in the code of today, by the names of breaks: git
 // cannot, because that code has changed since.
 var today = map[string][]edit{
-	"core-try-on-a-broken-connection-fails":               inCore("a first request whose connection was broken fails the Lock"),
-	"core-turn-is-lost":                                   inCore("a waiter's turn on its Mutex is lost when its context ends"),
+	"core-try-on-a-broken-connection-fails":               inCore("a Lock fails because the connection of its first request was broken"),
+	"core-turn-is-lost":                                   inCore("the turn of a waiter on its Mutex is lost when its context ends"),
 	"core-close-beside-a-function":                        inCore("Close does not wait for a function that is still returning"),
-	"core-extension-nobody-heard-of":                      inCore("a hold whose extension nobody heard of is not released when it expires"),
-	"core-renewal-answered-too-late":                      inCore("what a renewal that was answered too late has left is not released"),
-	"core-renewal-without-a-pause":                        inCore("a hold on a session that was not heard of for a while is renewed without a pause"),
-	"core-unlock-with-an-ended-context-waits":             inCore("an Unlock whose context has ended releases after a pause"),
-	"zookeeper-unlock-in-a-silence-leaves-the-lock-taken": inCore("an Unlock that was not answered by the deadline is not made up for on a session that goes on"),
+	"core-extension-nobody-heard-of":                      inCore("a hold whose Extend had an unknown outcome is not released when it expires"),
+	"core-renewal-answered-too-late":                      inCore("the lease that a renewal left behind, answered too late, is not released"),
+	"core-renewal-without-a-pause":                        inCore("a hold on a session without recent answers is renewed again and again, without a pause"),
+	"core-unlock-with-an-ended-context-waits":             inCore("an Unlock whose context has ended releases only after a pause"),
+	"zookeeper-unlock-in-a-silence-leaves-the-lock-taken": inCore("a hold whose Unlock was not answered by the deadline is not released later, though its session goes on"),
 	"postgres-lock-on-an-ended-connection-fails": {
 		{"postgres/claim.go", "if c.Wake == nil || !broken(err) || connections <= 0 {", "if true || connections <= 0 {"},
 	},

@@ -11,50 +11,51 @@ import (
 	"github.com/go-locker/locker/internal/backends"
 )
 
-// compared are the backends between which a person chooses.
-var compared = []string{"redis", "redlock", "etcd", "zookeeper", "postgres"}
+// compared are the backends between which a person chooses: memory is for one process, and redigo
+// has the protocol of redis.
+var compared = slices.DeleteFunc(slices.Clone(backends.All), func(b backends.Backend) bool { return b.Package == "memory" || b.Package == "redigo" })
 
 func (r *Run) comparisonPage() string {
 	var b strings.Builder
 	b.WriteString(generated)
-	b.WriteString("# Redis, Redlock, etcd or ZooKeeper\n\n" +
-		"How the four did in the [conformance suite](conformance.md). The [guarantees](guarantees.md) explain the words, and have how it was run and what was seen of each breach.\n\n" +
-		"A lock that breaks a promise below may still be the right one. If two holders at once cost you some work done twice, " +
-		"the Redis that you run anyway will do. If they cost you data, let the resource refuse a token that is smaller than one it has seen, whatever the lock, " +
-		"and look for a backend that holds in the conditions that your servers will meet.\n\n")
+	b.WriteString("# Backends side by side\n\n" +
+		"This page shows where the backends differ in the [conformance suite](conformance.md). [Guarantees](guarantees.md) explains the words, and says how the suite was run. " +
+		"Each backend has a page there, which shows how a promise was broken.\n\n" +
+		"A lock that breaks a promise may still be right for you. If two holders at once only waste work, use the server that you have. " +
+		"If two holders could damage data, the resource has to refuse a token that is smaller than one it has seen. This holds for every backend. " +
+		"Then choose a backend that keeps its promises under the conditions that your servers will meet.\n\n" +
+		"*Not tried* means that the suite cannot cause the fault on that backend. *Lacks* means that the backend has no [read-write locks](readers-writers.md).\n\n")
 	differ, others, same := newComparison(), newComparison(), map[string]bool{}
 	for _, s := range conformance.Scenarios() {
 		verdicts, cells := make([]string, len(compared)), make([]string, len(compared))
-		for i, file := range compared {
-			verdicts[i] = r.compare(file, s.Name)
-			cells[i] = verdicts[i] + r.shares(file, s.Name)
+		for i, backend := range compared {
+			verdicts[i] = r.compare(backend.Package, s.Name)
+			cells[i] = verdicts[i] + r.shares(backend.Package, s.Name)
 		}
-		isHeld := func(cell string) bool { return cell == held.String() }
-		switch {
-		case lacking(s, verdicts):
+		switch verdicts, shown := tried(verdicts), tried(cells); {
+		case len(verdicts) == 0:
 		case slices.ContainsFunc(verdicts, func(v string) bool { return v != verdicts[0] }):
 			differ.add(s, cells)
-		case slices.ContainsFunc(cells, func(c string) bool { return !isHeld(c) }):
+		case slices.ContainsFunc(shown, func(c string) bool { return c != held.String() }):
 			others.add(s, cells)
 		default:
 			same[s.Name] = true
 		}
 	}
 	fmt.Fprintf(&b, "## Where they differ\n\n%s\n", differ.render())
-	fmt.Fprintf(&b, "\n## Held by none of the four, or not in each trial\n\n%s\n", others.render())
-	fmt.Fprintf(&b, "\n## Held by all four\n\n%s\n", heldTable(same))
+	fmt.Fprintf(&b, "\n## Broken on all, or not held in each trial\n\n%s\n", others.render())
+	fmt.Fprintf(&b, "\n## Held wherever it was tried\n\n%s\n", heldTable(same))
 	return b.String()
 }
 
-// lacking reports whether a scenario is of read-write locks, which not all have, and held by those that do. The last table shows it.
-func lacking(s conformance.Scenario, verdicts []string) bool {
-	return slices.Contains(s.Needs, "RW") && slices.Contains(verdicts, lacks.String()) &&
-		!slices.ContainsFunc(verdicts, func(v string) bool { return v != lacks.String() && v != held.String() })
+// tried leaves out the verdicts of backends that lack what a scenario asks for, or where the suite cannot try it.
+func tried(verdicts []string) []string {
+	return slices.DeleteFunc(slices.Clone(verdicts), func(v string) bool { return v == lacks.String() || v == untried.String() })
 }
 
 // heldTable counts the scenarios of each section, and those that are among names.
 func heldTable(names map[string]bool) string {
-	t := newTable("scenarios", "number", "held by all four")
+	t := newTable("scenarios", "number", "held wherever tried")
 	for _, topic := range topics {
 		for _, s := range topic.sections {
 			n, all := 0, s.scenarios()
@@ -74,9 +75,8 @@ type comparison struct{ table.Writer }
 
 func newComparison() comparison {
 	columns := []string{"scenario", "promise"}
-	for _, file := range compared {
-		i := slices.IndexFunc(backends.All, func(b backends.Backend) bool { return b.Package == file })
-		columns = append(columns, strings.TrimSuffix(backends.All[i].Title, " (go-redis)"))
+	for _, b := range compared {
+		columns = append(columns, strings.TrimSuffix(b.Title, " (go-redis)"))
 	}
 	return comparison{newTable(columns...)}
 }

@@ -47,24 +47,24 @@ func (r *Run) found(name, dir string) string {
 func (r *Run) judgedText() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Each of these was put through the whole [conformance suite](conformance.md) as `make test` runs it. The suite is not told what is wrong. "+
-		"A scenario counts if it fails there, fails again by itself, and passes with the mend. `make judge BREAK=redis-late-take-holds-longer` judges one again.\n\n"+
+		"A scenario counts if it fails there, fails again by itself, and passes with the fix. `make judge BREAK=redis-late-take-holds-longer` judges one again.\n\n"+
 		"%s\n\n", r.figure())
 	t := newTable("code", "judged", "found", "the contract covers", "found of those", "seconds until found, median", "longest")
 	for _, row := range []struct {
 		what string
 		ways []breaks.Way
 	}{
-		{"of today, the mend taken back by git", []breaks.Way{breaks.Reversed}},
-		{"of today, the mend taken back by hand", []breaks.Way{breaks.ByHand}},
-		{"before the mend, with the suite of that commit", []breaks.Way{breaks.Before}},
+		{"of today, the fix taken back by git", []breaks.Way{breaks.Reversed}},
+		{"of today, the fix taken back by hand", []breaks.Way{breaks.ByHand}},
+		{"before the fix, with the suite of that commit", []breaks.Way{breaks.Before}},
 	} {
 		n := breaks.TallyOf(r.Judged, func(j breaks.Judgement) bool { return j.IsOwn() && slices.Contains(row.ways, j.Way) })
 		t.AppendRow(tallyRow(row.what, n))
 	}
 	t.AppendRow(tallyRow("old versions of other libraries", breaks.TallyOf(r.Judged, func(j breaks.Judgement) bool { return !j.IsOwn() })))
 	b.WriteString(t.RenderMarkdown())
-	b.WriteString("\n\nIn the tables below *today* is the code and the suite of today, and *then* the commit before the mend, whose suite knew less. " +
-		"A commit that mended two bugs is judged for each of them, and the scenario may have found the other one. " +
+	b.WriteString("\n\nIn the tables below *today* is the code and the suite of today, and *then* the commit before the fix, whose suite knew less. " +
+		"A commit that fixed two bugs is judged for each of them, and the scenario may have found the other one. " +
 		"What the contract of a Locker does not cover, such as `Client.Close`, has tests of its own. " +
 		"A scenario that was made because the suite had missed a bug is named behind *since then*, and does not count.\n")
 	return b.String()
@@ -94,18 +94,18 @@ func (r *Run) figure() string {
 func (r *Run) judgedSentence() string {
 	others := breaks.TallyOf(r.Judged, func(j breaks.Judgement) bool { return !j.IsOwn() })
 	return fmt.Sprintf("Bugs that this module had were put back and [judged blind](known-breaks.md#judged-blind). %s "+
-		"Of %d old versions of other libraries, each with a bug that its authors mended later, it finds %d.\n", r.figure(), others.Judged, others.Found)
+		"Of %d old versions of other libraries, each with a bug that its authors fixed later, it finds %d.\n", r.figure(), others.Judged, others.Found)
 }
 
 // releasesTable lists the old versions of other libraries.
 func (r *Run) releasesTable() string {
-	t := newTable("library", "version", "what", "mended in", "found blind")
+	t := newTable("library", "version", "what", "fixed in", "found blind")
 	for _, one := range breaks.Releases {
 		version := one.Version
 		if one.Changed() {
 			version += ", its lock in the client of today"
 		}
-		t.AppendRow(table.Row{one.Lock, version, fmt.Sprintf("[%s](%s)", cellText(plain(one.What)), one.Source), one.Mended, r.found(one.Name(), "conformance/")})
+		t.AppendRow(table.Row{one.Lock, version, fmt.Sprintf("[%s](%s)", cellText(plain(one.What)), one.Source), one.Fixed, r.found(one.Name(), "conformance/")})
 	}
 	return t.RenderMarkdown()
 }

@@ -37,10 +37,11 @@ func (r *Run) librariesPage() string {
 		})
 	}
 	return generated + "# Other libraries\n\n" +
-		"How other libraries, in Go and in [other languages](judge-any-language.md), did in the same suite, each behind an adapter as anybody would write it ([bench/thirdparty](../bench/thirdparty)). They promise " +
-		"other things than this contract does. *Lacks* counts promises of what a library does not have, such as fencing tokens: it breaks none there. A deviation from it is no defect if nobody promised otherwise. Each cause is also reproduced with the library " +
-		"alone, in a test that has no code of ours in it.\n\nNumbers of promises:\n\n" + t.RenderMarkdown() +
-		"\n\n[One page](matrix.html) has every lock and every promise. What has broken in these and in other libraries, and which scenario looks for it: [known breaks](known-breaks.md).\n"
+		"This page has the results of other libraries, in Go and in [other languages](judge-any-language.md), in the suite of this module. Each library has an adapter, as a user of the library would write it " +
+		"([bench/thirdparty](../bench/thirdparty)). The libraries promise other things than the contract of this module: a deviation from this contract is no defect if the library did not promise otherwise. *Lacks* counts " +
+		"promises about features that a library does not have, such as fencing tokens; the library breaks no promise there. Each cause of a deviation is also reproduced with the library alone, in a test without code of this " +
+		"module.\n\nNumbers of promises:\n\n" + t.RenderMarkdown() +
+		"\n\n[One page](matrix.html) has every lock and every promise. [Known breaks](known-breaks.md) lists what has broken in these and other libraries, and which scenario looks for it.\n"
 }
 
 func (r *Run) libraryPage(file string) string {

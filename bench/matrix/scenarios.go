@@ -104,7 +104,7 @@ func link(dir, scenario string) string {
 func (t topic) page() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s# Scenarios: %s\n\n"+
-		"Part of the [conformance suite](../conformance.md). *Needs* names fields of the Harness. (*): it takes luck to see a violation.\n", generated, t.title)
+		"These scenarios are a part of the [conformance suite](../conformance.md). *needs*: the fields of the Harness without which the scenario is skipped. *from*: the sources at the end of the page. (*): a run sees a violation only by luck.\n", generated, t.title)
 	sources := new(list)
 	for _, s := range t.sections {
 		fmt.Fprintf(&b, "\n## %s\n\n", s.title)

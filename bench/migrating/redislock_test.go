@@ -42,6 +42,17 @@ func TestRedislock_doesNotWaitUnlessTold(t *testing.T) {
 	require.ErrorIs(t, err, redislock.ErrNotObtained)
 }
 
+func TestRedislock_anInterruptedWaitSaysThatItWasHeld(t *testing.T) {
+	locks := redislock.New(startRedis(t))
+	_, err := locks.Obtain(t.Context(), "orders/42", 10*time.Second, nil)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(100*time.Millisecond, cancel)
+	_, err = locks.Obtain(ctx, "orders/42", 10*time.Second, &redislock.Options{RetryStrategy: redislock.LinearBackoff(time.Minute)})
+	require.ErrorIs(t, err, redislock.ErrNotObtained)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
 func TestRedislock_afterTheTTL(t *testing.T) {
 	ctx, rdb := t.Context(), startRedis(t)
 	lock, err := redislock.New(rdb).Obtain(ctx, "orders/42", 300*time.Millisecond, nil)

@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 
 	"github.com/go-locker/locker/bench/internal/contend"
+	"github.com/go-locker/locker/bench/internal/redislocks"
 	"github.com/go-locker/locker/bench/internal/report"
 	"github.com/go-locker/locker/bench/internal/servers"
 	"github.com/go-locker/locker/bench/internal/stats"
@@ -30,6 +32,9 @@ type Names struct {
 func (o *options) measureNames(ctx context.Context, on *servers.Servers, progress io.Writer) ([]Names, error) {
 	all := make([]Names, 0, len(o.Libraries))
 	for _, l := range o.Libraries {
+		if slices.Contains(redislocks.NoLocks, l.Name) {
+			continue // what it leaves says nothing
+		}
 		n := Names{Library: l.Name, Names: o.names, After: o.namesAfter.Seconds()}
 		if err := o.useOnce(ctx, on, l, &n); err != nil {
 			return nil, fmt.Errorf("%d names of %s: %w", n.Names, l.Name, err)

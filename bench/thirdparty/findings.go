@@ -166,19 +166,19 @@ var redsyncFindings = []Finding{
 		Scenarios: noToken, Repro: "TestRepro_redsync_noFencingToken", Lacks: true,
 	},
 	{
-		Cause:     "the name is the key as it is, and nobody looks at it",
+		Cause:     "the name is used as the key without a check",
 		Scenarios: anyName, Repro: "TestRepro_redsync_takesAnyName",
 	},
 	{
-		Cause:     "a Lock whose ctx ends while it waits says ErrFailed alone, not that the lock was taken",
+		Cause:     "the error of a Lock whose ctx ends while it waits is only ErrFailed: it does not tell that another had the lock",
 		Scenarios: []string{waitSaysHeld}, Repro: "TestRepro_redsync_interruptedLockSaysOnlyFailed",
 	},
 	{
-		Cause:     "what a failed attempt left behind is released on the caller's ctx, and stays for a TTL if that has ended",
+		Cause:     "the key that a failed attempt left behind is released with the caller's ctx; if this has ended, the key stays for a TTL",
 		Scenarios: leftovers, Repro: "TestRepro_redsync_cleansUpOnTheCallersContext",
 	},
 	{
-		Cause:     "UnlockContext and ExtendContext wait as long as ctx and the client allow, the expiry does not bound them",
+		Cause:     "UnlockContext and ExtendContext wait as long as ctx and the client allow, even after the expiry of the hold",
 		Scenarios: slices.Concat(unbounded, []string{silentExtend, cancelledUnlock, cutOff}), Repro: "TestRepro_redsync_callsOutlastTheExpiry",
 	},
 	{
@@ -186,22 +186,22 @@ var redsyncFindings = []Finding{
 		Scenarios: []string{renewedLasts}, Repro: "TestRepro_redsync_renewsNothing", Lacks: true,
 	},
 	{
-		Cause: "SET NX is sent again by the client when its reply is lost, and finds the lock taken, by itself",
+		Cause: "the client sends SET NX again when its reply is lost, and finds the lock taken by its own first request",
 		Repro: "TestRepro_redsync_lostReplySaysTaken",
 	},
 	{
-		Cause:     "a SET that arrives after the release of its hold is applied, and keeps the node's key for a TTL",
+		Cause:     "a SET that arrives after the release of its hold sets the key on the node for a whole TTL",
 		Scenarios: []string{takeTooLate}, Repro: "TestRepro_redsync_lateSetOutlivesUnlock",
 	},
 	{
-		Cause: "each attempt that fails also sends a release, so that waiters cost two commands a try and node",
+		Cause: "each attempt that fails also sends a release, so each try of a waiter costs two commands on each node",
 		Repro: "TestRepro_redsync_failedAttemptsSendReleases",
 	},
 }
 
 var redsyncQuorumFindings = []Finding{
 	{
-		Cause: "by default all nodes are waited for: one that is stopped has Unlock and Extend last as long as the client's time-outs",
+		Cause: "by default Unlock and Extend wait for all nodes: if one is stopped, they take as long as the client's time-outs",
 		Repro: "TestRepro_redsync_stoppedNodeDelaysUnlock",
 	},
 }
@@ -212,24 +212,20 @@ var redislockFindings = []Finding{
 		Scenarios: noToken, Repro: "TestRepro_redislock_noFencingToken", Lacks: true,
 	},
 	{
-		Cause:     "the name is the key as it is, and nobody looks at it",
+		Cause:     "the name is used as the key without a check",
 		Scenarios: anyName, Repro: "TestRepro_redislock_takesAnyName",
 	},
 	{
-		Cause:     "an Obtain whose ctx ends while it waits says ctx.Err() alone, not that the lock was taken",
-		Scenarios: []string{waitSaysHeld}, Repro: "TestRepro_redislock_interruptedObtainDoesNotSayHeld",
-	},
-	{
-		Cause:     "an Obtain that is interrupted cleans nothing up, and what it had set stays for a TTL",
+		Cause:     "an Obtain that is interrupted does not remove the key that it has set, which stays for a TTL",
 		Scenarios: leftovers, Repro: "TestRepro_redislock_interruptedObtainLeavesItsKey",
 	},
 	{
-		Cause:     "Obtain, Refresh and Release wait for the client, which heeds a deadline of ctx and not its cancellation, and set none of their own",
+		Cause:     "Obtain, Refresh and Release do not return when ctx is cancelled, only at its deadline; if it has none, Obtain and Refresh return after one TTL, and Release sets no deadline",
 		Scenarios: slices.Concat(unbounded, []string{silentLock, silentTryLock, silentExtend, cancelledUnlock, silentTrace, takeUnanswered, cutOff}),
 		Repro:     "TestRepro_redislock_cancellationIsNotHeeded",
 	},
 	{
-		Cause:     "a Lock object does not keep until when it holds: that it is lost nobody knows without asking the server",
+		Cause:     "a Lock object does not store when its hold expires: only the server knows of a loss",
 		Scenarios: []string{lostAwaits}, Repro: "TestRepro_redislock_lossIsKnownToTheServerAlone",
 	},
 	{
@@ -237,19 +233,19 @@ var redislockFindings = []Finding{
 		Scenarios: []string{renewedLasts}, Repro: "TestRepro_redislock_renewsNothing", Lacks: true,
 	},
 	{
-		Cause:     "SET NX is applied whenever it arrives, and keeps the key for a TTL",
+		Cause:     "the request of Obtain is applied however late it arrives, and then sets the key for a whole TTL",
 		Scenarios: []string{takeTooLate}, Repro: "TestRepro_redislock_lateSetIsApplied",
 	},
 	{
-		Cause: "Release is sent again by the client when its reply is lost, and reports that the lock was not held",
+		Cause: "the client sends Release again when its reply is lost, and Release then reports that the lock was not held",
 		Repro: "TestRepro_redislock_lostReplySaysNotHeld",
 	},
 	{
-		Cause: "Obtain without options does not wait, and with a ctx that has no deadline gives up after one TTL",
+		Cause: "Obtain without options does not wait; with a RetryStrategy and a ctx without a deadline it gives up after one TTL",
 		Repro: "TestRepro_redislock_givesUpAfterOneTTL",
 	},
 	{
-		Cause: "LinearBackoff has no jitter: waiters that began together ask together, and one of them is served a period",
+		Cause: "LinearBackoff has no jitter: waiters that began together always ask together, and only one of them gets the lock in a period",
 		Repro: "TestRepro_redislock_waitersInLockstep",
 	},
 }
@@ -260,19 +256,19 @@ var rueidislockFindings = []Finding{
 		Scenarios: noToken, Repro: "TestRepro_rueidislock_noFencingToken", Lacks: true,
 	},
 	{
-		Cause:     "the name is part of the key as it is, and nobody looks at it",
+		Cause:     "the name becomes part of the key without a check",
 		Scenarios: anyName, Repro: "TestRepro_rueidislock_takesAnyName",
 	},
 	{
-		Cause:     "a WithContext whose ctx ends while it waits says ctx.Err() alone, not that the lock was taken",
+		Cause:     "the error of a WithContext whose ctx ends while it waits is only ctx.Err(): it does not tell that another had the lock",
 		Scenarios: []string{waitSaysHeld}, Repro: "TestRepro_rueidislock_interruptedWaitDoesNotSayHeld",
 	},
 	{
-		Cause:     "WithContext takes a server's error for a lock that is held, and waits for its release until ctx ends",
+		Cause:     "WithContext treats an error of the server as a held lock, and waits for a release until ctx ends",
 		Scenarios: []string{takeItself}, Repro: "TestRepro_rueidislock_swallowsErrorsWhileWaiting",
 	},
 	{
-		Cause:     "a failed attempt counts its failure only after the goroutine was started that drops the waiter's gate unless it is counted: dropped, the waiter hears of no release any more",
+		Cause:     "a failed attempt starts a goroutine that removes its waiter's gate, unless the failure is counted, and counts the failure only afterwards: a waiter without its gate is not told of any further release",
 		Scenarios: []string{"no unlock in many is missed", "a grant to a waiter whose ctx ends just then is given back"},
 		Repro:     "TestRepro_rueidislock_missesAnUnlock",
 		// A waiter that hears of nothing any more waits there for as long as it may.
@@ -288,30 +284,30 @@ var rueidislockFindings = []Finding{
 		Repro: "TestRepro_rueidislock_hasNoExtend", Lacks: true,
 	},
 	{
-		Cause:     "a hold ends when the server says so, or a renewal has had no answer for a whole KeyValidity: a holder that is cut off believes in it when its key has long expired",
+		Cause:     "a hold ends only when the server reports it, or when a renewal had no answer for a whole KeyValidity: a holder that is cut off believes that it holds long after its key has expired",
 		Scenarios: slices.Concat([]string{cutOff}, histories[1:]), Repro: "TestRepro_rueidislock_believesInAnExpiredHold",
 		// The server tells the former holder and the next one at once, and either may be the first to ask what it means.
 		Sometimes: []string{"Extend after a take-over says ErrLost", "Unlock after a take-over says ErrLost"},
 	},
 	{
-		Cause:     "WithContext does not return before the clean-up of its failed attempt has ended, which takes up to KeyValidity",
+		Cause:     "WithContext returns only after the clean-up of its failed attempt, which takes up to KeyValidity",
 		Scenarios: []string{silentLock, silentTryLock, downLock, takeUnanswered}, Repro: "TestRepro_rueidislock_cancelledLockWaitsForItsCleanUp",
 	},
 	{
-		Cause:     "a hold is released by a CancelFunc, which says nothing of how that went",
+		Cause:     "a hold is released by a CancelFunc, which returns no error",
 		Scenarios: []string{cancelledUnlock, silentUnlock, downUnlock, unlockUnanswered, unlockNext},
 		Repro:     "TestRepro_rueidislock_releaseSaysNothing",
 	},
 	{
-		Cause: "with default options a renewal invalidates the key that it watches, which renews it again, thousands of times a second",
+		Cause: "with default options each renewal invalidates the key that the holder watches, which causes the next renewal, thousands of times a second",
 		Repro: "TestRepro_rueidislock_renewsWithoutEnd",
 	},
 	{
-		Cause: "an attempt that overruns TryNextAfter (20 ms) is undone, which under NoLoopTracking wakes nobody: WithContext waits for ever for a free lock",
+		Cause: "an attempt that takes longer than TryNextAfter (20 ms) is undone. With NoLoopTracking this wakes nobody: WithContext waits for ever for a free lock",
 		Repro: "TestRepro_rueidislock_overrunAttemptWaitsForAFreeLock",
 	},
 	{
-		Cause: "the key of a name is watched by every process that waits, and each release has all of them try at once",
+		Cause: "every process that waits watches the key, and at each release all of them try at once",
 		Repro: "TestRepro_rueidislock_releaseWakesEverybody",
 	},
 }

@@ -4,7 +4,7 @@ import "slices"
 
 var etcdFindings = []Finding{
 	{
-		Cause: "the key of a Mutex is named after its session's lease, so that two Mutexes of one session are one owner and both hold",
+		Cause: "the key of a Mutex is named after the lease of its session, so two Mutexes of one session are one owner, and both hold",
 		Scenarios: slices.Concat([]string{
 			"a held lock is not granted to the same client",
 			"many Lockers of one client exclude one another",
@@ -12,11 +12,11 @@ var etcdFindings = []Finding{
 		Repro: "TestRepro_concurrencyMutex_twoOfOneSessionBothHold",
 	},
 	{
-		Cause:     "a Lock whose ctx ends while it waits says ctx.Err() alone, not that the lock was taken",
+		Cause:     "the error of a Lock whose ctx ends while it waits is only ctx.Err(): it does not tell that another had the lock",
 		Scenarios: []string{waitSaysHeld}, Repro: "TestRepro_concurrencyMutex_interruptedLockDoesNotSayHeld",
 	},
 	{
-		Cause: "a Mutex does not look at its lease: when that is gone Unlock answers nil and Header stays; a Session tells by Done, but not one that nobody renews",
+		Cause: "a Mutex does not check its lease: after the lease has ended, Unlock returns nil and Header is unchanged; Done of the Session reports the end, but not if the session is not renewed",
 		Scenarios: slices.Concat([]string{
 			"Unlock of a hold that expired says ErrLost",
 			"Unlock after a take-over says ErrLost",
@@ -29,31 +29,31 @@ var etcdFindings = []Finding{
 		Repro: "TestRepro_concurrencyMutex_unlockAfterTheLeaseIsGone",
 	},
 	{
-		Cause:     "the client looks once a second which sessions have had no answer for their TTL, and for the first answer waits for its DialTimeout and a second: Done may come when another has the lock",
+		Cause:     "the client checks only once a second whether a session had no answer for its TTL, and waits for a first answer for its DialTimeout and a second: Done may come after another has the lock",
 		Scenarios: []string{expiredStaysLost}, Repro: "TestRepro_concurrencyMutex_doneComesLate",
 	},
 	{
-		Cause:     "the name is a prefix of keys as it is, and nobody looks at it",
+		Cause:     "the name is used as a prefix of keys without a check",
 		Scenarios: anyName, Repro: "TestRepro_concurrencyMutex_takesAnyName",
 	},
 	{
-		Cause:     "TryLock, KeepAliveOnce and Unlock wait as long as ctx allows, the lease does not bound them",
+		Cause:     "TryLock, KeepAliveOnce and Unlock wait as long as ctx allows, even after the end of the lease",
 		Scenarios: slices.Concat(unbounded, []string{downLock, unlockLate, extendLate}), Repro: "TestRepro_concurrencyMutex_callsOutlastTheLease",
 	},
 	{
-		Cause:     "all keys below a name belong to its queue, those of names that go on with a slash too",
+		Cause:     "all keys below a name belong to its queue, also the keys of another name that begins with this name and a slash",
 		Scenarios: []string{"different names never collide"}, Repro: "TestRepro_concurrencyMutex_namesNest",
 	},
 	{
-		Cause: "Lock leaves its key to the session when the reply to its Txn is lost, ahead of everybody else for as long as that lives",
+		Cause: "if the reply to its Txn is lost, Lock leaves its key in the queue, before everybody else, for as long as the session lives",
 		Repro: "TestRepro_concurrencyMutex_lostReplyLeavesTheKey",
 	},
 	{
-		Cause: "Unlock deletes by name: sent again after a lost reply it deletes the newer hold of another Mutex of the session",
+		Cause: "Unlock deletes the key by its name: if it is called again after a lost reply, it deletes the newer hold of another Mutex of the session",
 		Repro: "TestRepro_concurrencyMutex_unlockAgainDeletesANewerHold",
 	},
 	{
-		Cause: "a Lock that gives up waiting deletes its key on the client's ctx, and does not return while the server is silent",
+		Cause: "a Lock that gives up waiting deletes its key with the client's ctx, and does not return while the server is silent",
 		Repro: "TestRepro_concurrencyMutex_cancelledWaitOutlastsItsContext",
 	},
 }
@@ -65,7 +65,7 @@ var zkFindings = []Finding{
 		Repro:     "TestRepro_zkLock_noFencingToken", Lacks: true,
 	},
 	{
-		Cause:     "Lock takes no ctx: it cannot be told to stop waiting, and does not say that it waits",
+		Cause:     "Lock takes no ctx: its wait cannot be ended, and nothing tells that it waits",
 		Scenarios: []string{waitSaysHeld}, Repro: "TestRepro_zkLock_cannotBeCancelled",
 	},
 	{
@@ -73,27 +73,27 @@ var zkFindings = []Finding{
 		Scenarios: []string{extendUnanswered, extendLate}, Repro: "TestRepro_zkLock_hasNoExtend", Lacks: true,
 	},
 	{
-		Cause:     "a hold ends when the server says so, which does not count the time that it was down, and may hear of the client before it counts that it was stopped: a holder cut off for longer than the time-out holds on",
+		Cause:     "a hold ends only when the server reports it. The server does not count the time for which it was down, and after a pause it may hear from the client before it checks the time-out: a holder that was cut off for longer than the time-out may keep its hold",
 		Scenarios: []string{expiredStaysLost}, Repro: "TestRepro_zkLock_outlastsItsTimeOut",
 	},
 	{
-		Cause: "Unlock takes no ctx: without a connection it waits for the next attempt to connect, one each second, however short the session",
+		Cause: "Unlock takes no ctx: without a connection it waits for the next attempt to connect, once a second, even if the session is shorter",
 		Repro: "TestRepro_zkLock_unlockOutlastsTheSession",
 	},
 	{
-		Cause:     "the client connects again when nothing comes back, and so renews the session: a node whose creation was not answered is in the queue for longer than one time-out",
+		Cause:     "the client connects again when no answer comes, which renews the session: a node whose creation was not answered stays in the queue for longer than one time-out",
 		Scenarios: []string{takeUnanswered}, Repro: "TestRepro_zkLock_connectingAgainKeepsTheNode",
 	},
 	{
-		Cause: "children whose names it cannot parse are an error, so that one foreign node fails everybody's Lock",
+		Cause: "a child whose name it cannot parse is an error, so one foreign node makes everybody's Lock fail",
 		Repro: "TestRepro_zkLock_foreignChildFailsEverybody",
 	},
 	{
-		Cause:     "an error after the create leaves the node in the queue, ahead of everybody else until the session ends",
+		Cause:     "after an error that follows the create, the node stays in the queue, before everybody else, until the session ends",
 		Scenarios: []string{takeLate, takeTooLate}, Repro: "TestRepro_zkLock_errorLeavesTheNode",
 	},
 	{
-		Cause: "Unlock of a node that is gone is an error that changes nothing: that object says ErrDeadlock for ever after",
+		Cause: "Unlock of a node that is gone returns an error and changes nothing: after that, Lock of this object always returns ErrDeadlock",
 		Repro: "TestRepro_zkLock_vanishedNodeIsForEver",
 	},
 }

@@ -36,12 +36,12 @@ func Programs() []Library {
 
 var redispyFindings = []Finding{
 	{
-		Cause:     "a Lock does not count its time: that a hold is over only an answer of the server tells, and acquire on the same object asks for a new one",
+		Cause:     "a Lock does not count its time: only an answer of the server tells that a hold has ended, and acquire on the same object asks for a new hold",
 		Scenarios: []string{lostAwaits, cutOff},
 		Repro:     "TestRepro_redispy_doesNotCountItsTime",
 	},
 	{
-		Cause:     "the TTL counts from when SET arrives: one that arrives late holds for a whole TTL, though its acquire has failed",
+		Cause:     "the TTL counts from when SET arrives: a SET that arrives late holds the lock for a whole TTL, though its acquire has failed",
 		Scenarios: []string{takeTooLate, takeItself},
 		Repro:     "TestRepro_redispy_aLateAcquireHolds",
 	},
@@ -54,7 +54,7 @@ var kazooFindings = []Finding{
 		Repro:     "TestRepro_kazoo_cancelledDoesNotSayHeld",
 	},
 	{
-		Cause: "acquire and release wait for the connection, whatever timeout and cancel() say: these are looked at while it waits for the one before",
+		Cause: "acquire and release wait for the connection without regard to timeout and cancel(), which count only during the wait for the contender before",
 		Scenarios: []string{
 			unlockUnanswered, takeUnanswered, unlockNext, silentLock, silentTryLock, cancelledUnlock, silentTrace, silentUnlock, downLock,
 		},
@@ -62,7 +62,7 @@ var kazooFindings = []Finding{
 		Repro:     "TestRepro_kazoo_timeoutDoesNotBoundRequests",
 	},
 	{
-		Cause: "a Lock does not look at its session: a listener hears of the loss when the client has a connection again, and is_acquired stays",
+		Cause: "a Lock does not check its session: a listener is told of a loss only when the client has a connection again, and is_acquired does not change",
 		Scenarios: []string{
 			"a random history is that of one lock though clients are cut off",
 			"a random history is that of one lock though processes are stopped",
@@ -75,19 +75,19 @@ var kazooFindings = []Finding{
 }
 
 var npmRedlockFindings = []Finding{{
-	Cause:     "the TTL counts from when the script arrives: one that arrives late holds for a whole TTL, though its acquire has failed",
+	Cause:     "the TTL counts from when the script arrives: a script that arrives late holds the lock for a whole TTL, though its acquire has failed",
 	Scenarios: []string{takeTooLate},
 	Repro:     "TestRepro_npmRedlock_aLateAcquireHolds",
 }}
 
 var npmEtcd3Findings = []Finding{
 	{
-		Cause:     "acquire takes no limit and cannot be cancelled: what was not answered is sent again on another connection",
+		Cause:     "acquire takes no time limit and cannot be cancelled: a request that was not answered is sent again on another connection",
 		Scenarios: []string{takeLate, takeTooLate},
 		Repro:     "TestRepro_npmEtcd3_cannotBeCancelled",
 	},
 	{
-		Cause: "a Lock does not tell that its lease is lost: release is the first to fail, or says nothing",
+		Cause: "a Lock does not report that its lease is lost: only release fails, or does not even report it",
 		Scenarios: []string{
 			"a random history is that of one lock though clients are cut off",
 			"a random history is that of one lock though processes are stopped",

@@ -16,18 +16,19 @@ const benchHelp = `Bench measures what locks cost at one or more servers, side b
   pair        Lock and Unlock of a lock that is free, by one goroutine
   hand-over   from the Unlock of one client to the return of Lock at another
               that waits
-  throughput  pairs a second of --goroutines goroutines that share a client,
-              each with a lock of its own
+  throughput  pairs a second that --goroutines goroutines make, which share a
+              client, each with a lock of its own
 
 For pair and hand-over it shows the median and the 99th percentile.
 
-The servers take turns in each round, so that other load affects all of them
-alike. Absolute times hold for one machine, one network and one hour: compare
-the results of one run. By default a run takes some seconds for each server.
+The servers take turns in each round, so that other load affects all of them in
+the same way. Absolute times differ between machines, networks and hours:
+compare only results of one run. By default a run takes some seconds for each
+server.
 
 The locks have a prefix of their own, and are deleted afterwards, as by locker
-check. If the user may only use keys with a certain prefix, set it with
---prefix: each name then has a random part.
+check. If the user may only use keys with a certain prefix, give it with
+--prefix. Then each name has a random part.
 
 ` + exitHelp
 
@@ -39,10 +40,10 @@ type benchOptions struct {
 }
 
 func (o *benchOptions) flags(f *pflag.FlagSet) {
-	f.IntVar(&o.rounds, "rounds", 3, "how often the servers take turns")
+	f.IntVar(&o.rounds, "rounds", 3, "number of rounds, in which the servers take turns")
 	f.IntVar(&o.pairs, "pairs", 100, "pairs, and hand-overs, in a round")
 	f.IntVar(&o.goroutines, "goroutines", 16, "goroutines for throughput")
-	f.DurationVar(&o.duration, "duration", time.Second, "time for throughput; limit for hand-overs")
+	f.DurationVar(&o.duration, "duration", time.Second, "duration of the throughput measurement; limit for the hand-overs of a round")
 }
 
 func (o *benchOptions) valid() error {

@@ -21,50 +21,52 @@ import (
 const checkHelp = `Check runs the conformance scenarios of locker with the locks of a server, and
 reports for each promise whether it was kept.
 
-It is safe on a server that others use. It takes its own locks, under its own
-prefix. It cuts, delays and stops only its own connections and processes, never
-the server. Scenarios that need servers to be stopped, crashed or wiped are
-skipped; the tests of locker run them on servers of their own.
+It is safe on a server that others use. It takes only its own locks, under its
+own prefix. It cuts and delays only its own connections, and stops only its own
+processes, never the server. Scenarios that need servers to be stopped, crashed
+or wiped are skipped; the tests of locker run them on servers of their own.
 
 It is a small load: --clients bounds how many clients there are at once, and
 the report says how many connections each has.
 
 It warns of server settings that can break a promise, such as a
-maxmemory-policy of Redis that evicts locks, a Redis that forgets them when it
-restarts, or sentinels that begin a failover later than a TTL allows, if the
-user may ask for them (INFO, SENTINEL MASTER). A warning does not make the
-check fail, unless --strict is given: then the exit code is 1 for a warning,
-and for a promise that was kept in some trials alone.
+maxmemory-policy of Redis that evicts locks, a Redis that forgets locks when it
+restarts, or sentinels that begin a failover later than a TTL allows. For this
+the user needs the right to INFO and SENTINEL MASTER. A warning does not make
+the check fail. With --strict it does (exit code 1), and so does a promise that
+was kept in some trials only.
 
-If the user may only use keys with a certain prefix, set it with --prefix: each
-name then has a random part, and other locks are neither taken nor deleted.
+If the user may only use keys with a certain prefix, give it with --prefix. Then
+each name has a random part, and other locks are neither taken nor deleted.
 
-With --exec it is the lock of a program, in any language, that speaks lines of
-JSON on its standard input and output; docs/judge-any-language.md specifies
-them. --trace tries the program, and shows what is sent and answered. The
-program finds its server in the environment variable LOCKER_ADDRESS. With
---address the suite's proxy can stand in between; with --server the check
-starts that server itself, and stops and kills it. What is not given, or what
-the program does not claim, is printed as skipped, with the reason.
+With --exec, check judges the lock of a program in any language. The program
+reads and writes lines of JSON on its standard input and output, as specified
+in docs/judge-any-language.md. It finds its server in the environment variable
+LOCKER_ADDRESS. --trace tries the program, and shows what is sent and answered.
+With --address, scenarios can put a proxy before the server. With --server, the
+check starts the server, and stops and kills it. Scenarios that need a flag
+that is missing, or something that the program does not claim, are printed as
+skipped, with the reason.
 
---known names a file of promises that this lock is known to break, a line for
-each: the name of the scenario, a colon, and why. They do not make the check
-fail. One that is kept after all does, so that the file stays true.
+--known names a file of promises that this lock is known to break. Each line is
+the name of a scenario, a colon, and the reason. A listed promise that is broken
+does not make the check fail. A listed promise that is kept does, so that the
+file stays true.
 
-Random histories of many clients draw their calls and faults by a seed, which
-a failure names; --seed has the same ones again. A history that no lock can
-have is kept as a file: --replay FILE judges it again, without servers, and
-draws it (docs/histories.md).
+A seed decides the calls and faults of a random history, and a failure names
+the seed: --seed runs the same calls and faults again. If a history shows a
+broken promise, it is saved as a file: --replay FILE judges it again, without
+servers, and draws it (docs/histories.md).
 
-It takes one to four minutes with the default TTLs, longer with longer ones,
-and waits most of that time. Ctrl-C ends it, and leaves nothing locked.
+The check takes one to four minutes with the default TTLs, longer with longer
+ones, and waits most of that time. Ctrl-C ends it, and leaves nothing locked.
 
-Afterwards nothing of it stays, also if it was interrupted. On Redis check
-deletes its keys, and says so if it may not (DEL); under --prefix the key that
-makes tokens rise is that of others, and stays. In PostgreSQL and MySQL it makes
-a table of its own, and drops it, if it may. ZooKeeper removes empty containers
-itself, once a minute. On S3 and SQLite the locks' objects and rows stay for a
-while.
+Afterwards nothing is left of the check, even if it was interrupted. On Redis
+it deletes its keys, and reports it if it may not (DEL). With --prefix, the key
+that makes tokens rise stays, because other locks may need it. In PostgreSQL
+and MySQL the check makes a table of its own, and drops it, if the user has
+these rights. ZooKeeper removes empty containers itself, once a minute. On S3
+and SQLite the objects and rows of the locks stay for a while.
 
 ` + exitHelp
 
@@ -116,9 +118,9 @@ func newCheck() *cobra.Command {
 	f := c.Flags()
 	o.flags(f)
 	o.program.flags(f)
-	f.StringVar(&o.known, "known", "", "a `file` of deviations that are known, each a line: name of the scenario: why")
-	f.DurationVar(&o.limit, "limit", 0, "how long the check may take in all; what did not run by then is counted (default: no limit)")
-	f.Uint64Var(&o.seed, "seed", 0, "of random histories, to have the same calls and faults again; 0: another each time")
+	f.StringVar(&o.known, "known", "", "a `file` of known deviations, one a line: name of the scenario: reason")
+	f.DurationVar(&o.limit, "limit", 0, "how long the check may take in all; scenarios that did not run are counted (default: no limit)")
+	f.Uint64Var(&o.seed, "seed", 0, "seed of random histories, to run the same calls and faults again; 0: a new seed each time")
 	f.StringVar(&o.replay, "replay", "", "only judge the history in this `file`, and draw it")
 	f.StringVarP(&o.output, "output", "o", "text", "text, json or junit")
 	return c

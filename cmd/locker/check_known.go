@@ -33,7 +33,7 @@ func readKnown(file string) (map[string]string, error) {
 		name, why = strings.TrimSpace(name), strings.TrimSpace(why)
 		switch {
 		case !ok || why == "":
-			errs = append(errs, fmt.Errorf("line %d: want the name of a scenario, a colon, and why", n))
+			errs = append(errs, fmt.Errorf("line %d: want the name of a scenario, a colon, and the reason", n))
 		case !slices.ContainsFunc(conformance.Scenarios(), func(s conformance.Scenario) bool { return s.Name == name }):
 			errs = append(errs, fmt.Errorf("line %d: no scenario is called %q", n, name))
 		default:

@@ -118,7 +118,7 @@ func (r *checkReport) verdict() error {
 	case r.count(conformance.Broken) > 0:
 		return &statusError{code: exitBroken}
 	case r.count(conformance.Stale) > 0:
-		return &statusError{code: exitBroken, err: fmt.Errorf("%d promises of --known are kept: take them off the list", r.count(conformance.Stale))}
+		return &statusError{code: exitBroken, err: fmt.Errorf("%d promises of --known are kept: delete their lines", r.count(conformance.Stale))}
 	case r.count(conformance.Undecided) > 0:
 		return &statusError{code: exitUnreachable, err: fmt.Errorf("%d scenarios could not be decided", r.count(conformance.Undecided))}
 	case r.strict && len(r.Warnings)+len(r.Doubtful()) > 0:

@@ -29,8 +29,8 @@ func (o *execOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.exec, "exec", "", "check the lock of this program, a `command` of the shell")
 	f.StringVar(&o.address, "address", "", "`host:port` of the program's server, or several with commas")
 	f.StringVar(&o.server, "server", "", "a `command` that starts that server, to be stopped and killed")
-	f.BoolVar(&o.forgets, "server-forgets", false, "the server keeps no data when it is killed")
-	f.BoolVar(&o.trace, "trace", false, "only try the program, and show what is sent and answered; with --run, show that of these scenarios")
+	f.BoolVar(&o.forgets, "server-forgets", false, "the server may lose its data when it is killed")
+	f.BoolVar(&o.trace, "trace", false, "only try the program, and show what is sent and answered; with --run, check these scenarios and show it")
 }
 
 // flagFor returns why a scenario was skipped, with the flag that would have it run.
@@ -67,13 +67,13 @@ func (o *execOptions) valid(urls int) error {
 	}
 	switch {
 	case urls > 0:
-		return usagef("--exec is instead of a URL")
+		return usagef("--exec takes the place of a URL")
 	case o.server != "" && o.address == "":
 		return usagef("--server needs --address: where the server is")
 	case o.forgets && o.server == "":
 		return usagef("--server-forgets is for --server")
 	case o.server != "" && runtime.GOOS == "windows":
-		return usagef("--server: this system stops no processes")
+		return usagef("--server: this system cannot stop processes")
 	}
 	return nil
 }
@@ -162,7 +162,7 @@ func fatal(ctx context.Context, f func(conformance.TB)) error {
 
 // probeProgram locks and unlocks something.
 func (e *examiner) probeProgram(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, 20*time.Second+e.ttl, errors.New("a Lock of a free lock, and its Unlock, had the time that they may take"))
+	ctx, cancel := context.WithTimeoutCause(ctx, 20*time.Second+e.ttl, errors.New("a Lock of a free lock, and its Unlock, took too long"))
 	defer cancel()
 	failed := make(chan error, 1)
 	if err := fatal(ctx, func(t conformance.TB) {
@@ -202,6 +202,6 @@ func (o *checkOptions) trace(ctx context.Context) error {
 	if len(wrong) > 0 {
 		return &statusError{code: exitBroken, err: errors.New("the program does not keep to the protocol:\n  " + strings.Join(wrong, "\n  "))}
 	}
-	fmt.Println("the program keeps to the protocol; without --trace its lock is judged")
+	fmt.Println("the program keeps to the protocol; to judge its lock, leave out --trace")
 	return nil
 }

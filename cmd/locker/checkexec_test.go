@@ -181,7 +181,7 @@ func TestCheckExec_verdicts(t *testing.T) {
 func TestCheckExec_usage(t *testing.T) {
 	t.Parallel()
 	for says, args := range map[string][]string{
-		"instead of a URL":    {"--exec", "true", "mem://x"},
+		"the place of a URL":  {"--exec", "true", "mem://x"},
 		"are for --exec":      {"--address", "h:1", "mem://x"},
 		"--server needs":      {"--exec", "true", "--server", "true"},
 		"is for --server":     {"--exec", "true", "--server-forgets"},

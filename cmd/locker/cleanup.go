@@ -22,8 +22,8 @@ func (g *ground) cleanUp() string {
 	switch g.deployment.kind() {
 	case "redis", "redigo", "redlock":
 		if err := g.deleteKeys(ctx); err != nil {
-			return fmt.Sprintf("keys under the prefix %q stay, because they could not be deleted: those of locks for at most their TTL and a minute, "+
-				"and the one that makes tokens rise, of about 100 bytes, in a Redis Cluster one for each slot in use: %v", g.prefix, err)
+			return fmt.Sprintf("keys under the prefix %q stay, because they could not be deleted: keys of locks for at most their TTL and a minute, "+
+				"and the key that makes tokens rise, of about 100 bytes (in a Redis Cluster one for each slot in use): %v", g.prefix, err)
 		}
 	case "mysql", "postgres":
 		if err := g.dropTable(ctx); err != nil {

@@ -13,11 +13,11 @@ import (
 )
 
 const compareHelp = `Compare runs locker check and locker bench on one or more servers, and shows
-the results side by side: which guarantees each promises, what was seen of
-them, each scenario, and what a lock costs.
+the results side by side: the guarantees that each server promises, whether
+they were kept, the result of each scenario, and what a lock costs.
 
-It prints Markdown. With --html it also writes one page with charts, which
-needs no network and no other file. A check takes one to four minutes for each
+It prints Markdown. With --html it also writes a page with charts, which needs
+no network and no other file. A check takes one to four minutes for each
 server: --run runs fewer scenarios.
 
 ` + exitHelp
@@ -144,7 +144,7 @@ func createPage(name string) (*pageFile, error) {
 	}
 	if info, err := os.Stat(name); err == nil && info.IsDir() {
 		(&pageFile{name, f}).discard()
-		return nil, usagef("--html: this is a directory")
+		return nil, usagef("--html: the path is a directory")
 	}
 	return &pageFile{name, f}, nil
 }

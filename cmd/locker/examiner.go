@@ -22,9 +22,9 @@ import (
 func (o *checkOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.run, "run", "", "only scenarios whose name matches this regular expression")
 	f.DurationVar(&o.ttl, "ttl", 0, "shortest TTL (default 500ms; etcd 2s; ZooKeeper 4s)")
-	f.BoolVar(&o.strict, "strict", false, "fail also for warnings, and for promises kept in some trials alone")
+	f.BoolVar(&o.strict, "strict", false, "also fail for warnings, and for promises kept in some trials only")
 	f.StringVar(&o.prefix, "prefix", "", "prefix of the names (default: a new one)")
-	f.IntVar(&o.clients, "clients", 12, "most clients at once, 11 or more; each has few connections")
+	f.IntVar(&o.clients, "clients", 12, "maximum of clients at once, 11 or more; each has a few connections")
 }
 
 // examiner runs scenarios on the locks of a deployment, or of a program.
@@ -53,7 +53,7 @@ type groundExaminer struct {
 // newExaminer fails if the deployment cannot be reached, or does not honour the TTL.
 func newExaminer(ctx context.Context, url string, o *checkOptions) (*examiner, error) {
 	if o.clients <= faulty {
-		return nil, usagef("--clients: must be %d or more: so many are processes of their own, or behind proxies", faulty+1)
+		return nil, usagef("--clients: must be %d or more: a scenario may need that many, as processes or behind proxies", faulty+1)
 	}
 	g := &groundExaminer{ground: newGround(url, o.prefix, "check"), clients: clients{most: o.clients, room: o.clients}}
 	var connections int

@@ -23,19 +23,19 @@ const (
 )
 
 const exitHelp = `Exit codes:
-  0         success; run: the command's own
+  0         success; run: the command has ended with 0
   1         check, compare: a promise is broken
   64        wrong usage: arguments, flags, URL, or something that the backend
             cannot do
-  69        the backend is unreachable, or refuses access; check: of a promise
-            nothing can be said, and none is broken
-  75        another holds the lock, and --no-wait was given or --wait is over;
-            release: another hold is there than the one of --hold
+  69        the backend is unreachable, or refuses access; check: a promise
+            could not be decided, and none is broken
+  75        another holds the lock, and --no-wait was given or the time of
+            --wait is over; release: the present hold is not that of --hold
   79        the lock was lost, or not renewed in time, and the command was
             ended; release: nobody holds the lock
   126, 127  the command cannot be executed, or was not found
   128+n     ended by signal n
-  others    run: the command's own`
+  others    run: the exit code of the command`
 
 // statusError is an exit code that no error of the library has. err is nil if there is nothing to print.
 type statusError struct {

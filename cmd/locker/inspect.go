@@ -16,12 +16,13 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const inspectHelp = `Inspect shows who holds the lock NAME, for how long unless it is renewed, the
-fencing token, and who waits. It changes nothing. When you read the answer
-another may hold the lock. A script that acts on the answer needs the lock
-itself: locker run.
+const inspectHelp = `Inspect shows who holds the lock NAME, when the hold expires unless it is
+renewed, the fencing token, and who waits. It changes nothing. By the time you
+read the answer another may hold the lock: a script that acts on the answer
+needs the lock itself (locker run).
 
-The exit code is 0 also if the lock is free; --output json has "held".
+The exit code is also 0 if the lock is free. With --output json the field
+"held" tells whether it is held.
 
 ` + exitHelp
 

@@ -13,11 +13,11 @@ import (
 
 const listHelp = `List prints the names of the locks that are held, one a line, in no order: all
 under the prefix of the URL, or those that begin with PREFIX. It changes
-nothing. A name that is taken or released meanwhile may be missing, and any may
-come twice. Ctrl-C ends it.
+nothing. A name that is taken or released meanwhile may be missing, and any name
+may be printed twice. Ctrl-C ends it. On Redis, list goes through all keys of
+the servers, a few hundred at a time.
 
-Who holds a lock: locker inspect. On Redis, it goes through all keys of the
-servers, a few hundred at a time.
+To see who holds a lock, use locker inspect.
 
 ` + exitHelp
 
@@ -47,7 +47,7 @@ func newList() *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().StringVarP(&output, "output", "o", "text", "text, or json: an object a line")
+	c.Flags().StringVarP(&output, "output", "o", "text", "text, or json: one object a line")
 	return c
 }
 

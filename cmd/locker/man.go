@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-const manHelp = `Man prints the manual page of locker, made of what --help prints of each
-command. The archives of a release have it as locker.1.`
+const manHelp = `Man prints the manual page of locker, made from the --help of each command. The
+archives of a release have the page as locker.1.`
 
 func newMan() *cobra.Command {
 	return &cobra.Command{

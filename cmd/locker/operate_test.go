@@ -60,7 +60,7 @@ func TestRelease_endsTheHoldThatItIsTold(t *testing.T) {
 		i := inspected(t, s.URL(), "name")
 		o := release("0")
 		assert.Equal(t, exitHeld, o.code, o.stderr)
-		assert.Contains(t, o.stderr, `another hold is there than the one of --hold: that of "job \x1b[2J"`)
+		assert.Contains(t, o.stderr, `the present hold is not that of --hold: it is of "job \x1b[2J"`)
 		assert.Contains(t, o.stderr, "token "+strconv.FormatUint(i.Token, 10))
 		require.NoError(t, m.Extend(deadline(t)))
 		o = release(map[string]string{"token": strconv.FormatUint(i.Token, 10), "ID": i.Holder.ID}[by])

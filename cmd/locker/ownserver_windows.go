@@ -14,6 +14,6 @@ const (
 
 func leadsGroup(*exec.Cmd) {}
 
-func signalGroup(int, syscall.Signal) error { return errors.New("this system stops no processes") }
+func signalGroup(int, syscall.Signal) error { return errors.New("this system cannot stop processes") }
 
 func guardGroup(int) (*exec.Cmd, error) { return nil, errors.New("this system has no process groups") }

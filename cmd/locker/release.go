@@ -13,13 +13,15 @@ import (
 	"github.com/go-locker/locker"
 )
 
-const releaseHelp = `Release ends the hold of another process, with --force. Say which hold: --hold
-is its token or its ID, as locker inspect shows them. If another hold is there
-by then, nothing ends. Of readers, an ID is one of them, and the token all.
+const releaseHelp = `Release ends the hold of another process. It needs --force, and --hold with the
+token or the ID of the hold, as locker inspect shows them. If another hold is
+there by then, nothing ends. If readers share the lock, an ID ends the share of
+one of them, and the token ends all shares.
 
-Stop the holder first, if you can. Release does not stop it: it works on until
-its next renewal, a third of the TTL, and only a resource that checks the
-fencing token refuses what it writes. Others get the lock at once.
+Stop the holder first, if you can. Release does not stop the holder: it works
+on until its next renewal, up to a third of the TTL later. Until then only a
+resource that checks the fencing token refuses its writes. Others get the lock
+at once.
 
 ` + exitHelp
 
@@ -48,7 +50,7 @@ func newRelease() *cobra.Command {
 			return err
 		},
 	}
-	c.Flags().BoolVar(&force, "force", false, "end it though it is not ours")
+	c.Flags().BoolVar(&force, "force", false, "end the hold although it belongs to another process")
 	c.Flags().StringVar(&hold, "hold", "", "the token or the ID of the hold, as locker inspect shows them")
 	return c
 }
@@ -56,9 +58,9 @@ func newRelease() *cobra.Command {
 func checkHold(force bool, hold string) error {
 	switch {
 	case !force:
-		return usagef("a hold is its process's: to end it all the same, use --force")
+		return usagef("the hold belongs to another process: to end it anyway, use --force")
 	case hold == "":
-		return usagef("which hold? --hold wants its token or its ID, as locker inspect shows them")
+		return usagef("--hold is missing: give the token or the ID of the hold, as locker inspect shows them")
 	default:
 		return nil
 	}
@@ -80,7 +82,7 @@ func release(ctx context.Context, url, name, hold string) (locker.State, error) 
 	}
 	told, ok := told(shown, hold)
 	if !ok {
-		return shown, &statusError{code: exitHeld, err: fmt.Errorf("another hold is there than the one of --hold: that of %s, token %s; nothing was ended",
+		return shown, &statusError{code: exitHeld, err: fmt.Errorf("the present hold is not that of --hold: it is of %s, token %s; nothing was ended",
 			holders(shown), shownToken(shown.Token))}
 	}
 	return told, client.ForceRelease(ctx, name, told)

@@ -23,11 +23,11 @@ func replay(w io.Writer, file string) error {
 		err = errors.Join(&statusError{code: exitBroken}, err)
 		fmt.Fprintf(w, "broken: %s\nits page: %s\n", plain(h.Report(j)), files.Model)
 	case j.Undecided():
-		err = errors.Join(&statusError{code: exitUnreachable, err: fmt.Errorf("of %d operations the checker is not sure", j.Operations)}, err)
+		err = errors.Join(&statusError{code: exitUnreachable, err: fmt.Errorf("the checker is not sure about a history of %d operations", j.Operations)}, err)
 	default:
-		fmt.Fprintf(w, "kept: one lock can have had the history, of %d operations\n", j.Operations)
+		fmt.Fprintf(w, "kept: one lock can have had the history of %d operations\n", j.Operations)
 	}
-	fmt.Fprintf(w, "on a time line: %s\n", files.Timeline)
+	fmt.Fprintf(w, "its time line: %s\n", files.Timeline)
 	if h.Again != "" {
 		fmt.Fprintf(w, "the same clients and faults again: %s\n", plain(h.Again))
 	}

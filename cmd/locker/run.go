@@ -22,35 +22,38 @@ has ended, for whatever reason.
 
   0 3 * * *  locker run --no-wait redis://locks:6379 nightly -- backup --all
 
-on ten machines runs backup on one of them. COMMAND's environment has
+on ten machines runs backup on one of them. The environment of COMMAND has
 
-  LOCKER_FENCING_TOKEN  a number, larger than that of every earlier run: what
-                        COMMAND writes to can refuse a smaller one
+  LOCKER_FENCING_TOKEN  a number, larger than that of every earlier run: the
+                        resource to which COMMAND writes can refuse a smaller
+                        one
   LOCKER_NAME           NAME
-  LOCKER_SLOT           with -n N: a number from 0 to N-1 that no other has
+  LOCKER_SLOT           with -n N: a number from 0 to N-1 that no other run has
 
-With -n N as many as N run at once, one in each of N slots. All give the same N.
-With --shared others that give --shared run beside it, and those without it
-wait, as in flock -s; not every backend can (Redis, etcd and ZooKeeper can).
+With -n N up to N runs hold the lock at once, each in one of N slots. All runs
+have to give the same N. With --shared all runs that give --shared run at once,
+and runs without it wait, as with flock -s. Redis, etcd and ZooKeeper have
+shared locks; most other backends do not.
 
 The lock is renewed while COMMAND runs. If it cannot be renewed, COMMAND and
 its descendants get SIGTERM when a quarter of the TTL is left, and SIGKILL
-before the TTL is over: none of them runs when another may hold the lock. If
+before the TTL is over. So they have ended before another can hold the lock. If
 the backend reports that the lock is lost, they get SIGKILL at once.
 
-On Linux this reaches descendants in a group or session of their own, as under
-timeout(1); on other systems it reaches COMMAND's process group alone. It never
-reaches processes of another user, or those that a service manager or a
-container engine starts for COMMAND. If locker alone is stopped (SIGSTOP) or
-killed (SIGKILL), COMMAND may run without the lock: see README.md.
+On Linux these signals reach all descendants, also those in a process group or
+session of their own, as under timeout(1). On other systems they reach only the
+process group of COMMAND. They never reach processes of another user, or
+processes that a service manager or a container engine starts for COMMAND. If
+locker alone is stopped (SIGSTOP) or killed (SIGKILL), COMMAND may run without
+the lock: see README.md.
 
 SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded to COMMAND's
-process group. While run opens the URL or waits for the lock they end it, and
-it leaves the queue. When COMMAND ends by itself, processes that it leaves run
-on without the lock.
+process group. Before COMMAND has started, they end run, which then leaves the
+queue. When COMMAND ends by itself, its background processes run on without the
+lock.
 
-On Windows there is no SIGTERM. COMMAND and its descendants are a job, which is
-ended where SIGKILL is used elsewhere.
+On Windows there is no SIGTERM. COMMAND and its descendants are a job, and run
+ends the job where it uses SIGKILL on other systems.
 
 ` + exitHelp
 
@@ -99,10 +102,10 @@ func newRun() *cobra.Command {
 	f.DurationVar(&o.wait, "wait", 0, "how long to wait, as in 10s (default: until a signal)")
 	f.BoolVar(&o.noWait, "no-wait", false, "do not wait if another holds the lock")
 	f.IntVar(&o.heldCode, "held-exit-code", exitHeld, "exit code if another holds the lock")
-	f.StringVar(&o.metadata, "metadata", "", "who holds the lock; no secrets (default user@host pid N)")
+	f.StringVar(&o.metadata, "metadata", "", "what inspect shows as the holder; no secrets (default user@host pid N)")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "print nothing if another holds the lock")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "print who holds the lock, and the place in the queue, while waiting")
-	f.IntVarP(&o.slots, "n", "n", 0, "run if fewer than this many do (a semaphore)")
+	f.IntVarP(&o.slots, "n", "n", 0, "how many may run at once (a semaphore)")
 	f.BoolVar(&o.shared, "shared", false, "share the lock with others that give --shared")
 	return c
 }

@@ -13,15 +13,15 @@ import (
 )
 
 const serveLockHelp = `Serve-lock serves the locks of a server to the conformance suite, over the
-protocol for programs in any language: lines of JSON, on standard input and
-output, until the input ends. docs/judge-any-language.md has it.
+protocol for programs in any language: lines of JSON on standard input and
+output, until the input ends. docs/judge-any-language.md specifies the protocol.
 
   locker check --exec 'locker serve-lock redis://localhost:6379'
 
 judges the same locks as locker check redis://localhost:6379, through a pipe.
 
-If the environment variable LOCKER_ADDRESS is set, the servers are there, and
-not where the URL says: the suite puts a proxy in between.`
+If the environment variable LOCKER_ADDRESS is set, it replaces the hosts of the
+URL: the suite uses this to put a proxy before the servers.`
 
 func newServeLock() *cobra.Command {
 	var prefix string
@@ -42,7 +42,7 @@ func newServeLock() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&prefix, "prefix", "locker-served", "prefix of the names")
-	c.Flags().DurationVar(&ttl, "ttl", 10*time.Second, "of the Locker that is asked what it can do")
+	c.Flags().DurationVar(&ttl, "ttl", 10*time.Second, "TTL of the Locker whose capabilities are reported")
 	return c
 }
 

@@ -68,8 +68,8 @@ func (d deployment) sentinelWarnings(ctx context.Context, ttl time.Duration) []s
 		_ = sentinel.Close()
 		if ms, _ := strconv.Atoi(master["down-after-milliseconds"]); err == nil {
 			if after := time.Duration(ms) * time.Millisecond; after > time.Duration(outlasted*float64(ttl)) {
-				return []string{fmt.Sprintf("down-after-milliseconds of the sentinels is %d, and holds of a TTL of %v outlast an outage of two fifths of that: "+
-					"a failover ends them; set it to 5000, or use a TTL of more than 2.5 times a failover", ms, ttl)}
+				return []string{fmt.Sprintf("down-after-milliseconds of the sentinels is %d; a hold with a TTL of %v outlasts an outage of two fifths of the TTL, so that "+
+					"a failover ends it; set down-after-milliseconds to 5000, or use a TTL of more than 2.5 times the duration of a failover", ms, ttl)}
 			}
 			return nil
 		}

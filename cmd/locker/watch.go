@@ -22,19 +22,20 @@ import (
 )
 
 const watchHelp = `Watch shows which locks are held, by whom, since when, and how many wait. It
-looks again each --interval, until Ctrl-C or for --for. It changes nothing.
+reads again after each --interval, until Ctrl-C, or until the time of --for is
+over. It changes nothing.
 
 NAME is a lock, or the beginning of names and a *, as in 'orders/*'. Without
-NAME it shows all locks under the prefix of the URL. Then, and with a *, it
-lists the locks every ten seconds: on Redis that goes through all keys.
+NAME, watch shows all locks under the prefix of the URL. Without NAME, or with a
+*, it lists the locks every ten seconds: on Redis this goes through all keys.
 
-On a terminal it shows a table. Otherwise it prints a line for each change:
-who has the lock, and whether the hold before was released or expired, because
+On a terminal watch shows a table. Otherwise it prints a line for each change:
+who has the lock, and whether the hold before was released, or expired because
 its holder did not renew it.
 
---html writes a page with a timeline of holders and waiters, every ten seconds
-and at the end. It needs no network. What lasts for less than --interval may be
-missing.
+With --html it writes a page with a timeline of holders and waiters, every ten
+seconds and at the end. The page needs no network. A hold that is shorter than
+--interval may be missing.
 
 ` + exitHelp
 

@@ -1,6 +1,8 @@
-// Package recipes puts packages election, semaphore, multi and keyed, and List and ForceRelease of a Client, through what they promise, at any backend.
+// Package recipes puts packages election, semaphore, multi and keyed, and List and ForceRelease of
+// a Client, through what they promise, at any backend.
 //
-// The packages use the public API alone. So a backend that passes package conformance should pass here, too; these scenarios show that it does.
+// The packages use the public API alone. So a backend that passes package conformance should pass
+// here, too; these scenarios show that it does.
 //
 //	func TestRecipes(t *testing.T) {
 //		recipes.Run(t, recipes.Harness{TTL: time.Second, Client: func(t testing.TB, opts ...locker.Option) *locker.Client {
@@ -24,14 +26,16 @@ import (
 
 // Harness tells the suite how to make a Client of the backend.
 type Harness struct {
-	// Client makes a Client as a process of its own would have it, with connections of its own, and closes it in a Cleanup function
-	// of t. It passes on opts, which have a TTL. Several goroutines call it at the same time.
+	// Client makes a Client as a process of its own would have it, with connections of its own, and
+	// closes it in a Cleanup function of t. The Client has the options opts, which include a TTL.
+	// Several goroutines call it at the same time.
 	Client func(t testing.TB, opts ...locker.Option) *locker.Client
 
 	// TTL is the shortest that the backend honours. Scenarios ask for multiples of it, too.
 	TTL time.Duration
 
-	// StopServers, optional, has the servers answer nothing, while connections stay open, until resume is called.
+	// StopServers, optional, has the servers answer nothing, while connections stay open, until
+	// resume is called.
 	StopServers func(t testing.TB) (resume func())
 }
 
@@ -47,8 +51,9 @@ func scenarios() []scenario {
 	return slices.Concat(electionScenarios, semaphoreScenarios, multiScenarios, keyedScenarios, operatorScenarios)
 }
 
-// Run puts each package through its scenarios, as subtests. A failure names the promise that was broken, and what was seen. A scenario
-// that needs what the Harness or the backend lacks is skipped. Those that stop servers come last.
+// Run puts each package through its scenarios, as subtests. A failure names the promise that was
+// broken, and what was seen. A scenario that needs what the Harness or the backend lacks is
+// skipped. Those that stop servers come last.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	for _, disturbs := range []bool{false, true} {

@@ -2,33 +2,38 @@
 //
 //	_, err = etcdfence.Write(ctx, cli, "orders/42/token", m.FencingToken(), clientv3.OpPut("orders/42", "paid"))
 //
-// The newest token is kept in a key of its own, in the same cluster as what it guards, and compared in the transaction
-// that writes. So a request that arrives late, or comes from a holder that was stopped for an hour, is
-// judged when it is done, and not when it was sent. The lock may be on etcd or anywhere else.
+// The newest token is kept in a key of its own, in the same cluster as what it guards, and compared
+// in the transaction that writes. So a request that arrives late, or comes from a holder that was
+// stopped for an hour, is checked when etcd carries it out, not when it was sent. The lock may be
+// on etcd or anywhere else.
 //
 // # The token's key
 //
-// It holds the token in 20 digits, with zeros in front, for etcd compares texts; etcdctl shows it, and
+// It holds the token in 20 digits, with leading zeros, because etcd compares texts. etcdctl shows
+// it, and
 //
 //	etcdctl put orders/42/token 00000000000000001000
 //
-// sets it by hand. If the key is missing, nobody has written to the resource yet, so to delete it lets any token
-// through. If the value is no token, as far as etcd can tell that by comparing, each Write is refused with
-// [fence.ErrUnknown]. The key has no lease, and stays for as long as nobody deletes it: some hundred bytes a resource. One key may
-// guard any number of others.
+// sets it by hand. If the key is missing, nobody has written to the resource yet. So if you delete
+// the key, any token is let through. If the value is no token, as far as etcd can tell by
+// comparing, each Write is refused with [fence.ErrUnknown]. The key has no lease, and takes some
+// hundred bytes for each resource, until somebody deletes it. One key may guard any number of
+// others.
 //
 // # A lock on the same cluster
 //
-// Where lock and resource share a cluster, a transaction could instead require that the lock's own key still has the create
-// revision that is its token, as IsOwner of etcd's package concurrency does. That is stricter: it refuses a holder whose
-// session has ended though nobody has taken the lock since. The keys of this module's locks are not part of
-// its API, so it is not offered here; and it would bind the resource to the lock's backend.
+// If lock and resource share a cluster, a transaction could instead check that the lock's own key
+// is still there, with the token as its create revision, as IsOwner of etcd's package concurrency
+// does. That would be stricter: it would refuse a holder whose session has ended, even if nobody
+// has taken the lock since. It is not offered here, because the keys of this module's locks are not
+// part of its API, and it would bind the resource to the lock's backend.
 //
 // # What it is worth
 //
-// A majority agrees on each write and on its token, in one step: no stale write gets in, also through the loss of a
-// minority of the members. What is restored from a backup has the token of that time, see
-// [github.com/go-locker/locker.WithTokenBase] for the locks. Nothing guards what writes past the fence.
+// A majority agrees on each write and on its token, in one step: no stale write gets in, also
+// through the loss of a minority of the members. After a restore from a backup, the token is that
+// of the backup; for the locks see [github.com/go-locker/locker.WithTokenBase]. Writes that do not
+// go through the fence are not checked.
 package etcdfence
 
 import (
@@ -42,18 +47,22 @@ import (
 	"github.com/go-locker/locker/fence"
 )
 
-// Write does ops in one transaction if token is not 0 and not below the one in tokenKey, which then becomes token. Otherwise
-// it does nothing and returns a [*fence.StaleError], whose Resource is tokenKey, or an error that matches [fence.ErrUnknown] if
-// the value of tokenKey is no token. It makes one request, and for a token of 0 none. The response has those of ops, in order;
-// for conditions and branches of the application's own there is [clientv3.OpTxn]. Without ops it raises the token alone. A holder
-// that reads before it writes does that first: from then on what it has read stays as it is.
+// Write does ops in one transaction if token is not 0 and not below the one in tokenKey, which then
+// becomes token. Otherwise it does nothing and returns a [*fence.StaleError], whose Resource is
+// tokenKey, or an error that matches [fence.ErrUnknown] if the value of tokenKey is no token. It
+// makes one request, and none for a token of 0. The response has the responses of ops, in order.
+// For conditions and branches of your own use [clientv3.OpTxn]. Without ops Write raises the token
+// alone. A holder that reads before it writes raises the token first: then no earlier holder can
+// change what it has read.
 //
-// Neither tokenKey nor any other key may be written twice in one transaction, and a server takes 128 operations unless
-// it is configured otherwise, of which one is for the token. The user needs the right to read and write tokenKey.
+// Neither tokenKey nor any other key may be written twice in one transaction, and a server takes
+// 128 operations unless it is configured otherwise, of which one is for the token. The user needs
+// the right to read and write tokenKey.
 //
-// After an error that is no refusal of the server's, such as a lost connection, the write may have been made, or be made
-// later, even after the next one of the same holder: a token orders holders, and not the requests of one. If ops may be done
-// twice, Write may be called again with the same token.
+// After an error that is no refusal of the server, such as a lost connection, the write may have
+// been made. It may also be made later, even after the next write of the same holder: a token
+// orders holders, not the requests of one holder. If ops may be done twice, Write may be called
+// again with the same token.
 func Write(ctx context.Context, kv clientv3.KV, tokenKey string, token uint64, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
 	if err := fence.Check(tokenKey, token, 0); err != nil {
 		return nil, err

@@ -13,19 +13,20 @@ import (
 	"github.com/go-locker/locker/fence"
 )
 
-// Dir is a [fence.Guard] that remembers across restarts, and among the processes of a machine: it keeps
-// the tokens in the directory of that name, which has to exist, lest a volume that is not mounted be taken
-// for one that has seen nothing.
+// Dir is a [fence.Guard] that remembers across restarts, and among the processes of a machine: it
+// keeps the tokens in the directory of that name. The directory has to exist: otherwise a volume
+// that is not mounted would be taken for one that has seen no token.
 //
-// A resource has three small files there for ever, named by the SHA-256 of its name in hexadecimal: one
-// that holds the name, for people who look, and those that the package describes, beside it. Their mode is
-// 0600.
+// Each resource has three small files there for ever, named by the SHA-256 of its name in
+// hexadecimal: one that holds the name, for people who look, and beside it the two that the package
+// describes. Their mode is 0600.
 type Dir string
 
 var _ fence.Guard = Dir("")
 
-// Write implements [fence.Guard]. The token is on disk before write is called. If ctx ends while another
-// write is under way, Write returns an error with ctx's cause. The error or panic of write is handed over as it is.
+// Write implements [fence.Guard]. The token is on disk before write is called. If ctx ends while
+// another write is under way, Write returns an error with ctx's cause. The error or panic of write
+// is handed over as it is.
 func (d Dir) Write(ctx context.Context, resource string, token uint64, write func(context.Context) error) error {
 	if d == "" { // a setting that was forgotten, and no wish for the working directory
 		return wrap(resource, errors.New("the Dir has no name"))

@@ -43,7 +43,7 @@ func open(name, resource string) (file, error) {
 	f := file{name, resource}
 	for _, suffix := range []string{tokenSuffix, lockSuffix, stagedSuffix, newTokenSuffix} {
 		if strings.HasSuffix(name, suffix) {
-			return f, wrap(resource, fmt.Errorf("names in %s are this package's own", suffix))
+			return f, wrap(resource, fmt.Errorf("names that end in %s belong to this package", suffix))
 		}
 	}
 	if name == "" {
@@ -128,7 +128,7 @@ func (f file) newest() (uint64, error) {
 		if _, err := os.Lstat(f.path); errors.Is(err, fs.ErrNotExist) {
 			return 0, nil
 		}
-		return 0, fmt.Errorf("%w: %s is missing; write the newest one into it, or 0 if there was none", fence.ErrUnknown, f.token())
+		return 0, fmt.Errorf("%w: %s is missing; write the newest token into it, or 0 if there was none", fence.ErrUnknown, f.token())
 	}
 	if err != nil {
 		return 0, err
@@ -142,7 +142,7 @@ func (f file) newest() (uint64, error) {
 	digits, whole := strings.CutSuffix(string(text), "\n")
 	newest, err := strconv.ParseUint(strings.TrimSuffix(digits, "\r"), 10, 64)
 	if err != nil || !whole {
-		return 0, fmt.Errorf("%w: %s holds %q, which is not a token on a line; write the newest one into it", fence.ErrUnknown, f.token(), text)
+		return 0, fmt.Errorf("%w: %s holds %q, which is not a token on a line; write the newest token into it", fence.ErrUnknown, f.token(), text)
 	}
 	return newest, nil
 }

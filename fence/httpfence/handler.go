@@ -11,27 +11,33 @@ import (
 	"github.com/go-locker/locker/fence"
 )
 
-// Handler returns a handler that lets a request through to next unless its token is stale. The package says
-// how it answers otherwise. Safe methods pass unseen: next must not write on a GET.
+// Handler returns a handler that lets a request through to next unless its token is stale. The
+// package documentation says how it answers otherwise. Safe methods pass unseen: next must not
+// write on a GET.
 //
-// The resource is what tokens are compared for, and what one lock is for: resource says which one a
-// request writes, and if it is nil that is the path of the URL, unescaped and as [path.Clean] returns it: /a/b, /a/./b,
-// //a/b, /a%2Fb and /a/b/ are one resource, whatever the host and the query. next has the URL as it was sent. Requests that
-// write one thing have to have one resource, or the fence has two memories of it: where /A is /a, or a path
-// has other names, as by a symbolic link, give a resource of your own. A Handler belongs behind what changes the path, as
-// [http.StripPrefix] does: /files/../x without its prefix would be /x. For the same reason all servers of a
-// resource have to share one guard: a [fence.Memory] serves one process, the Dir of filefence one machine; behind
-// several machines the check belongs into the database that they share.
+// A resource is what one lock protects; only tokens of the same resource are compared. The function
+// resource returns the resource that a request writes. If it is nil, the resource is the path of
+// the URL, unescaped and cleaned by [path.Clean]: /a/b, /a/./b, //a/b, /a%2Fb and /a/b/ are one
+// resource, whatever the host and the query. next gets the URL as it was sent. Requests that write
+// one thing must have one resource, or the fence keeps two tokens for it. If /A is /a, or a path
+// has other names, as by a symbolic link, pass a function of your own. Put a Handler behind
+// handlers that change the path, such as [http.StripPrefix]: /files/../x without its prefix would
+// be /x. For the same reason all servers of a resource have to share one guard: a [fence.Memory]
+// serves one process, and a Dir of filefence one machine. If several machines write the resource,
+// the check belongs into the database that they share.
 //
-// All of next's ServeHTTP is one [fence.Guard] Write: for a larger token its request waits, as long as its own
-// context allows, until next has returned, also if the client of that has gone meanwhile. So next should come to an end
-// in time, and what it leaves to goroutines, or does with a connection that it has hijacked, after its return is
-// not fenced. [http.TimeoutHandler] returns before the handler within it does, and so belongs around a Handler,
-// never between it and the code that writes. If next panics its token is seen, and the panic goes on. If the guard reports an
-// error after next has returned, the connection is aborted, lest a client takes for written what may not be.
+// All of next's ServeHTTP runs within one Write of the [fence.Guard]. A request with a larger token
+// waits until next has returned, for as long as its own context allows. It waits even if the client
+// of the earlier request has gone. So next should end in time. Work that next leaves to goroutines,
+// or does with a hijacked connection after its return, is not fenced. [http.TimeoutHandler] returns
+// before the handler within it does. So put it around a Handler, never between a Handler and the
+// code that writes. If next panics, its token counts as seen, and the panic goes on. If the guard
+// reports an error after next has returned, the connection is aborted, so that no client takes for
+// written what may not be.
 //
-// Authenticate before: a client that may send a token may send the largest there is, and shut all others out for good, or have
-// the guard remember any number of resources.
+// Authenticate clients before the Handler. A client that may send a token may send the largest
+// token there is, which shuts all others out for good. It may also make the guard remember any
+// number of resources.
 func Handler(next http.Handler, guard fence.Guard, resource func(*http.Request) string) http.Handler {
 	if resource == nil {
 		resource = func(r *http.Request) string { return path.Clean("/" + r.URL.Path) }

@@ -1,5 +1,5 @@
-// Package httpfence takes fencing tokens through HTTP: [Transport] sends the token with each write, and
-// [Handler] refuses a write whose token is stale.
+// Package httpfence takes fencing tokens through HTTP: [Transport] sends the token with each write,
+// and [Handler] refuses a write whose token is stale.
 //
 //	client := &http.Client{Transport: httpfence.NewTransport(nil, m.FencingToken)} // of a locker.Locker
 //	resp, err := client.Do(req)
@@ -13,23 +13,23 @@
 //
 // # On the wire
 //
-// A request has the token as decimal digits in one header field, Fencing-Token. (It is no Integer of
-// Structured Fields, which end at 15 digits, and tokens made of a clock have 16.) GET, HEAD, OPTIONS and TRACE need none.
-// What is refused is answered with a problem of RFC 9457, application/problem+json, whose detail says
-// why:
+// A request has the token as decimal digits in one header field, Fencing-Token. (It is not an
+// Integer of Structured Fields: those have at most 15 digits, and tokens made from a clock have
+// 16.) GET, HEAD, OPTIONS and TRACE need none. A request that is refused is answered with a problem
+// of RFC 9457, application/problem+json, whose detail says why:
 //
 //	428  no token              type …/fence/httpfence#missing-token
 //	400  not one number        type …/fence/httpfence#malformed-token
-//	412  a stale one, or 0     type …/fence/httpfence#stale-token, members token and newest: strings of digits
+//	412  a stale token, or 0   type …/fence/httpfence#stale-token, members token and newest: strings of digits
 //	503  fence.ErrUnknown      type …/fence/httpfence#unknown-tokens, of the guard
-//	503  it has failed else    type about:blank
+//	503  the guard has failed  type about:blank
 //
-// The README beside this file is what the types' URLs lead to.
+// The URLs of the types lead to the README beside this file.
 //
 // # The other way
 //
-// Object stores, and others whose code is not yours, have no fence but compare entity tags. [IfMatch] and [fence.Mark] are for
-// those, and say what that is worth.
+// Object stores, and other servers whose code is not yours, have no fence, but compare entity tags.
+// [IfMatch] and [fence.Mark] are for those. Their documentation says what this is worth.
 package httpfence
 
 import (
@@ -51,12 +51,13 @@ func safe(method string) bool {
 
 type tokenKey struct{}
 
-// WithToken returns a context whose requests have this token, whatever the function of their [Transport] says. It ties
-// work to the hold that it was begun under:
+// WithToken returns a context whose requests have this token, whatever the function of their
+// [Transport] says. It ties work to the hold that it was begun under:
 //
 //	ctx = httpfence.WithToken(ctx, hold.Token())
 //
-// It is sent when that hold is over, too, and refused from the first write of a later holder on.
+// The token is sent even after that hold has ended. It is refused as soon as a later holder has
+// written.
 func WithToken(ctx context.Context, token uint64) context.Context {
 	return context.WithValue(ctx, tokenKey{}, token)
 }

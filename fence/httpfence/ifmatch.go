@@ -7,22 +7,22 @@ import (
 	"strings"
 )
 
-// IfMatch makes write conditional on the state that marked, a response, has left the resource in: it sets
-// the header field If-Match to the entity tag of that response. This is for servers without a fence that compare entity
-// tags, object stores above all:
+// IfMatch makes the request write conditional on the state of the resource after an earlier write,
+// whose response is marked: it sets the header field If-Match to the entity tag of that response.
+// This is for servers without a fence that compare entity tags, object stores above all:
 //
 //	PUT the object with the mark of the lock in it (fence.Mark)       → marked
 //	read it, make the new content, with or without the mark
 //	IfMatch(write, marked), and PUT it                                → the next write's marked
 //
-// A write that is answered with 412 has found another state, see [Check]. If the answer to a write is lost, the
-// state is not known, and a repetition may be refused for the first one's sake. What all that gives, and
-// what it does not, is said at [fence.Mark].
+// A write that is answered with 412 has found another state, see [Check]. If the answer to a write
+// is lost, the state is not known, and a repetition may be refused because the first write was
+// done. [fence.Mark] says what all this gives, and what it does not.
 //
-// The tag has to come with the answer to the write that marks: one that a later GET or HEAD brings may be of another's state. And
-// where tags are made of nothing but the content, as in S3, the mark has to be in the content.
-// IfMatch returns an error for a response that is no success, or has no entity tag or a weak one, by which a write
-// cannot be tied.
+// The tag has to come with the answer to the write that marks: the tag that a later GET or HEAD
+// returns may be that of another's state. And if tags are made from the content alone, as in S3,
+// the mark has to be in the content. IfMatch returns an error for a response that is no success, or
+// has no entity tag, or only a weak one, which does not tell all states apart.
 func IfMatch(write *http.Request, marked *http.Response) error {
 	if marked.StatusCode < 200 || marked.StatusCode > 299 {
 		return fmt.Errorf("httpfence: nothing was marked: %s", marked.Status)

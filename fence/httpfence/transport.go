@@ -18,18 +18,21 @@ type Transport struct {
 	token func() uint64
 }
 
-// NewTransport returns a Transport that sends by base, or by [http.DefaultTransport] if that is nil, the
-// token of the request's context, see [WithToken], or else what token returns. It is asked for each request, and may be
-// nil; the FencingToken of a Locker will do. That one is of the hold of the moment, though: where
-// work may outlive its hold and find the next one in its place, WithToken is the better choice.
+// NewTransport returns a Transport over base, or over [http.DefaultTransport] if base is nil. It
+// sends the token of the request's context, see [WithToken]. If there is none, it calls token for
+// each request, and sends what token returns; token may be nil. The FencingToken of a Locker will
+// do for token. But that is the token of the current hold: if work may outlive its hold, and the
+// next hold may have begun, use WithToken.
 //
-// A request that needs a token and has none, for the lock is not held, is not sent: the error
+// A request that needs a token and has none, because the lock is not held, is not sent: the error
 // matches [fence.ErrStale]. A request that is repeated, by the program or by net/http after a lost
-// connection, has the same token and so is accepted again: a fence does not make a write idempotent.
+// connection, has the same token and so is accepted again: a fence does not make a write
+// idempotent.
 //
-// The token goes to the origin that the first request was for: scheme, host and port. If that redirects to another one, be
-// it from http to https, a write fails, because nobody knows whether there is the same fence, or any; a safe request goes
-// there without the token. So write to the origin that has the fence.
+// The token goes only to the origin of the first request: its scheme, host and port. If that origin
+// redirects to another one, even from http to https, a write fails, because the other origin may
+// have another fence, or none. A safe request goes there without the token. So write to the origin
+// that has the fence.
 func NewTransport(base http.RoundTripper, token func() uint64) *Transport {
 	if base == nil {
 		base = http.DefaultTransport

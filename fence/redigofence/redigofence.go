@@ -1,16 +1,20 @@
-// Package redigofence refuses writes to Redis, or Valkey, whose fencing token is stale, through gomodule/redigo.
+// Package redigofence refuses writes to Redis, or Valkey, whose fencing token is stale, through
+// gomodule/redigo.
 //
 //	err := redigofence.Set(ctx, pool, "orders/42", m.FencingToken(), "paid", 0)
 //
-// It is package redisfence for another client library: what is said there of the token's key, of what the server
-// forgets, and of rights, holds here. The two may be mixed.
+// It is package redisfence for another client library. The documentation of redisfence holds here,
+// too: on the token's key, on what the server forgets, and on rights. The two packages may be
+// mixed.
 //
-// redigo does not send a request again by itself. After an error that is not the server's, such as a lost connection,
-// the write may have been made, or be made later, even after the next one of the same holder: a token orders holders,
-// and not the requests of one. To make it again, with the same token, has the same effect if the script is one that may
-// run twice, such as HSET, and unlike HINCRBY.
+// redigo does not send a request again by itself. After an error that does not come from the
+// server, such as a lost connection, the write may have been made. It may also be made later, even
+// after the next write of the same holder: a token orders holders, not the requests of one holder.
+// If the script may run twice, such as HSET and unlike HINCRBY, it can be run again with the same
+// token.
 //
-// Contexts end what is under way on a connection; while one is made they are heeded if the pool has a DialContext.
+// The end of a context ends a request on a connection. It ends the making of a connection if the
+// pool has a DialContext.
 package redigofence
 
 import (
@@ -29,21 +33,23 @@ type Script struct{ script *redis.Script }
 
 const name = "redigofence" // whose errors these are
 
-// NewScript makes a Script of body, which finds its KEYS and ARGV as any script of Redis does, and returns its reply in
-// the same way. It must not begin with a shebang. It makes no request: what is wrong with body the server says when it runs.
+// NewScript makes a Script of body, which finds its KEYS and ARGV as any script of Redis does, and
+// returns its reply in the same way. It must not begin with a shebang. It makes no request: the
+// server reports errors in body when the Script runs.
 func NewScript(body string) *Script {
 	const counted = -1 // the number of keys comes with them
 	return &Script{redis.NewScript(counted, fencescript.Source(body))}
 }
 
-// Run runs the script on keys and args if token is not 0 and not below the one in tokenKey, which then becomes token;
-// otherwise it does nothing and returns a [*fence.StaleError], whose Resource is tokenKey. It is one request, by the
-// script's SHA, or two if the server does not have it yet, on a connection of the pool's; for a token of 0, and where
-// tokenKey is one of keys, it is none. The reply is as redigo has it, and nil where the script returns nothing.
+// Run runs the script on keys and args if token is not 0 and not below the one in tokenKey, which
+// then becomes token; otherwise it does nothing and returns a [*fence.StaleError], whose Resource
+// is tokenKey. It makes one request, by the script's SHA, on a connection of the pool, or two if
+// the server does not have the script yet. It makes none for a token of 0, or if tokenKey is one of
+// keys. The reply is that of redigo, or nil if the script returns nothing.
 //
-// If the script fails, what it did before stays done, for Redis takes nothing back, and the token is raised. An empty
-// script raises the token alone. A holder that reads before it writes does that first: from then on what it has read
-// stays as it is.
+// If the script fails, what it did before stays done, because Redis takes nothing back, and the
+// token is raised. An empty script raises the token alone. A holder that reads before it writes
+// raises the token first: then no earlier holder can change what it has read.
 func (s *Script) Run(
 	ctx context.Context, pool *redis.Pool, tokenKey string, token uint64, keys []string, args ...any,
 ) (any, error) {
@@ -72,9 +78,9 @@ func (s *Script) run(ctx context.Context, pool *redis.Pool, w fencescript.Write,
 
 var set = NewScript(fencescript.Set)
 
-// Set sets key to value, for expiry, or for ever if that is 0, under the conditions of [Script.Run]. The token is in
-// [TokenKey] of key, and does not expire. The Resource of a refusal is key. value is what redigo takes for one, and expiry is
-// in whole milliseconds.
+// Set sets key to value, for expiry, or for ever if that is 0, under the conditions of
+// [Script.Run]. The token is in [TokenKey] of key, and does not expire. The Resource of a refusal
+// is key. value is anything that redigo takes as a value, and expiry is in whole milliseconds.
 func Set(ctx context.Context, pool *redis.Pool, key string, token uint64, value any, expiry time.Duration) error {
 	w, args, err := fencescript.OfSet(name, key, token, value, expiry)
 	if err != nil {
@@ -84,6 +90,7 @@ func Set(ctx context.Context, pool *redis.Pool, key string, token uint64, value 
 	return err
 }
 
-// TokenKey returns a key for the token that guards key, on the same slot of a Redis Cluster. It begins with "fence:", and no
-// two keys have the same. That of a key with a '}' and no hash tag is on another slot, which a Cluster refuses.
+// TokenKey returns a key for the token that guards key, on the same slot of a Redis Cluster. It
+// begins with "fence:", and no two keys have the same. Exception: if key has a '}' and no hash tag,
+// the token's key is on another slot, and a Cluster refuses the write.
 func TokenKey(key string) string { return fencescript.TokenKey(key) }

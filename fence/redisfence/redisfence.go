@@ -1,5 +1,5 @@
-// Package redisfence refuses writes to Redis, or Valkey, whose fencing token is stale, through go-redis v9. Package
-// redigofence does the same through redigo; the two may be mixed.
+// Package redisfence refuses writes to Redis, or Valkey, whose fencing token is stale, through
+// go-redis v9. Package redigofence does the same through redigo; the two may be mixed.
 //
 //	err := redisfence.Set(ctx, rdb, "orders/42", m.FencingToken(), "paid", 0)
 //
@@ -11,54 +11,60 @@
 //	`)
 //	_, err := pay.Run(ctx, rdb, "{orders/42}:token", m.FencingToken(), []string{"{orders/42}", "{orders/42}:due"}, "me")
 //
-// The newest token is kept in a key of its own, on the server of what it guards, and compared by the script that
-// writes. So a request that arrives late, or comes from a holder that was stopped for an hour, is judged when it is
-// done, and not when it was sent. The lock may be on Redis or anywhere else.
+// The newest token is kept in a key of its own, on the server of what it guards, and compared by
+// the script that writes. So a request that arrives late, or comes from a holder that was stopped
+// for an hour, is checked when the server runs it, not when it was sent. The lock may be on Redis
+// or anywhere else.
 //
-// It takes scripts, and not transactions with WATCH: those need a connection to themselves and three round trips, and
-// begin anew whenever somebody else writes.
+// The package uses scripts, not transactions with WATCH. A transaction with WATCH needs a
+// connection to itself and three round trips, and begins anew whenever somebody else writes.
 //
 // # The token's key
 //
-// It holds the token in digits. A key that is not there stands for a resource that nobody has written to; one that
-// holds something else has each write refused with [fence.ErrUnknown]. It has no expiry, also where what it guards has one:
-// some hundred bytes a resource, for as long as nobody deletes it. One key may guard any number of others.
+// It holds the token in digits. If the key is missing, nobody has written to the resource yet. If
+// it holds something else, each write is refused with [fence.ErrUnknown]. The key never expires,
+// even if the data that it guards expires. It takes some hundred bytes for each resource, until
+// somebody deletes it. One key may guard any number of others.
 //
-// In a Redis Cluster, and with a Ring, the keys of a write and the token's need the same hash tag; [TokenKey] makes a
-// key for the token from that of the data. A Cluster refuses keys of several slots before anything is done. A Ring does
-// not notice, and asks the server of the token's key; while one client alone cannot reach that, its Ring asks another one, where
-// any token is let through. A Ring is no place for a fence that has to hold.
+// In a Redis Cluster, and with a Ring, the keys of a write and the token's need the same hash tag;
+// [TokenKey] makes a key for the token from that of the data. A Cluster refuses keys of several
+// slots before anything is done. A Ring does not notice, and asks the server of the token's key. If
+// one client cannot reach that server, its Ring asks another one, which lets any token through. So
+// do not use a Ring for a fence that has to hold.
 //
 // # What it is worth
 //
-// As much as the server remembers. If the token's key is deleted, be it by eviction (maxmemory-policy allkeys-…;
-// volatile-… spares it), FLUSHALL, or the restart of a server that does not persist, any token is let through, until
-// the newest holder writes again.
+// The fence holds as long as the server remembers the token. If the token's key is deleted, by
+// eviction (maxmemory-policy allkeys-…; volatile-… spares it), FLUSHALL, or the restart of a server
+// that does not persist, any token is let through, until the newest holder writes again.
 //
-// Replication is asynchronous. A failover to a replica that has not received the last writes loses them, and their
-// tokens with them: data and fence are both what they were before, and a token between the two is not stale any more.
-// A primary that has been replaced and does not know it judges by its own newest token, and what it accepts is discarded
-// when it finds out. A resource for which that is not good enough wants another database.
+// Replication is asynchronous. A failover to a replica that has not received the last writes loses
+// them, and their tokens with them: data and fence are both what they were before, and a token
+// between the two is not stale any more. A primary that has been replaced, and does not know it
+// yet, compares with its own newest token. What it accepts is discarded when it finds out. If that
+// is not good enough for a resource, use another database.
 //
 // # Replies that are lost
 //
-// go-redis sends a request again whose reply was lost, unless MaxRetries is -1. The token is then equal, and the script
-// runs twice: let it be one that may, such as HSET, and unlike HINCRBY. If another holder has written between the two, the
-// answer is a refusal though the first was done, before the other's write.
+// If a reply was lost, go-redis sends the request again, unless MaxRetries is -1. The token is then
+// equal, and the script runs twice. So use commands that may run twice, such as HSET, and not
+// HINCRBY. If another holder has written between the two, the answer is a refusal, although the
+// first request was done before the other holder's write.
 //
-// After any other error that is not the server's the write may have been made, or be made later, even after the next one
-// of the same holder: a token orders holders, and not the requests of one. A holder that gives up a write, and has to be sure
-// that it does not come last, goes on with a lock taken anew.
+// After any other error that does not come from the server, the write may have been made. It may
+// also be made later, even after the next write of the same holder: a token orders holders, not the
+// requests of one holder. A holder that gives up a write, and has to be sure that this write does
+// not come last, takes the lock anew and goes on with the new token.
 //
 // # Contexts
 //
-// They are heeded as far as the client does it: go-redis looks at ctx before it sends, and at its deadline while it
-// waits for the reply if ContextTimeoutEnabled is set.
+// Contexts are heeded as far as the client heeds them: go-redis looks at ctx before it sends, and
+// at its deadline while it waits for the reply if ContextTimeoutEnabled is set.
 //
 // # Rights
 //
-// An ACL user needs EVAL, EVALSHA, GET and SET, and what the script calls besides, on the keys of the write and of the
-// token.
+// An ACL user needs EVAL, EVALSHA, GET and SET, and the other commands of the script, on the keys
+// of the write and of the token.
 package redisfence
 
 import (
@@ -78,20 +84,22 @@ type Script struct{ script *goredis.Script }
 
 const name = "redisfence" // whose errors these are
 
-// NewScript makes a Script of body, which finds its KEYS and ARGV as any script of Redis does, and returns its reply in
-// the same way. It must not begin with a shebang. It makes no request: what is wrong with body the server says when it runs.
+// NewScript makes a Script of body, which finds its KEYS and ARGV as any script of Redis does, and
+// returns its reply in the same way. It must not begin with a shebang. It makes no request: the
+// server reports errors in body when the Script runs.
 func NewScript(body string) *Script {
 	return &Script{goredis.NewScript(fencescript.Source(body))}
 }
 
-// Run runs the script on keys and args if token is not 0 and not below the one in tokenKey, which then becomes token;
-// otherwise it does nothing and returns a [*fence.StaleError], whose Resource is tokenKey. It is one request, by the
-// script's SHA, or two if the server does not have it yet; for a token of 0, and where tokenKey is one of keys, it is
-// none. The reply is as [goredis.Cmd] has it, and nil where the script returns nothing.
+// Run runs the script on keys and args if token is not 0 and not below the one in tokenKey, which
+// then becomes token; otherwise it does nothing and returns a [*fence.StaleError], whose Resource
+// is tokenKey. It makes one request, by the script's SHA, or two if the server does not have the
+// script yet. It makes none for a token of 0, or if tokenKey is one of keys. The reply is that of
+// [goredis.Cmd], or nil if the script returns nothing.
 //
-// If the script fails, what it did before stays done, for Redis takes nothing back, and the token is raised. An empty
-// script raises the token alone. A holder that reads before it writes does that first: from then on what it has read
-// stays as it is.
+// If the script fails, what it did before stays done, because Redis takes nothing back, and the
+// token is raised. An empty script raises the token alone. A holder that reads before it writes
+// raises the token first: then no earlier holder can change what it has read.
 func (s *Script) Run(
 	ctx context.Context, rdb goredis.UniversalClient, tokenKey string, token uint64, keys []string, args ...any,
 ) (any, error) {
@@ -112,9 +120,9 @@ func (s *Script) run(ctx context.Context, rdb goredis.UniversalClient, w fencesc
 
 var set = NewScript(fencescript.Set)
 
-// Set sets key to value, for expiry, or for ever if that is 0, under the conditions of [Script.Run]. The token is in
-// [TokenKey] of key, and does not expire. The Resource of a refusal is key. value is what go-redis takes for one, and expiry is
-// in whole milliseconds.
+// Set sets key to value, for expiry, or for ever if that is 0, under the conditions of
+// [Script.Run]. The token is in [TokenKey] of key, and does not expire. The Resource of a refusal
+// is key. value is anything that go-redis takes as a value, and expiry is in whole milliseconds.
 func Set(ctx context.Context, rdb goredis.UniversalClient, key string, token uint64, value any, expiry time.Duration) error {
 	w, args, err := fencescript.OfSet(name, key, token, value, expiry)
 	if err != nil {
@@ -124,6 +132,7 @@ func Set(ctx context.Context, rdb goredis.UniversalClient, key string, token uin
 	return err
 }
 
-// TokenKey returns a key for the token that guards key, on the same slot of a Redis Cluster. It begins with "fence:", and no
-// two keys have the same. That of a key with a '}' and no hash tag is on another slot, which a Cluster refuses.
+// TokenKey returns a key for the token that guards key, on the same slot of a Redis Cluster. It
+// begins with "fence:", and no two keys have the same. Exception: if key has a '}' and no hash tag,
+// the token's key is on another slot, and a Cluster refuses the write.
 func TokenKey(key string) string { return fencescript.TokenKey(key) }

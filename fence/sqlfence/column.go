@@ -12,8 +12,8 @@ import (
 	"github.com/go-locker/locker/fence"
 )
 
-// ErrNoRow means that a statement wrote nothing although the token is not stale: the row is not there, or does not meet
-// another condition of the statement.
+// ErrNoRow means that a statement wrote nothing although the token is not stale: the row is not
+// there, or does not meet another condition of the statement.
 var ErrNoRow = errors.New("no row was written, and the token is not the reason")
 
 // Exec runs a statement that writes one row if the row's token allows, and keeps the token in it:
@@ -21,24 +21,26 @@ var ErrNoRow = errors.New("no row was written, and the token is not the reason")
 //	err := sqlfence.Exec(ctx, db, "orders/42", token,
 //		`UPDATE orders SET state = $1, token = $2 WHERE id = $3 AND token <= $2`, "paid", token, 42)
 //
-// The column is BIGINT NOT NULL DEFAULT 0. One of args has to be the token, or the statement cannot have checked it;
-// Exec looks at no more of the statement than that. In PostgreSQL and SQLite the same statement can insert a row that
+// The column is BIGINT NOT NULL DEFAULT 0. One of args has to be the token. Exec checks this, and
+// nothing else of the statement. In PostgreSQL and SQLite the same statement can insert a row that
 // may be missing:
 //
 //	INSERT INTO orders (id, state, token) VALUES ($1, $2, $3)
 //	ON CONFLICT (id) DO UPDATE SET state = excluded.state, token = excluded.token
 //	WHERE orders.token <= excluded.token
 //
-// In MySQL ON DUPLICATE KEY UPDATE takes no condition, and its count of rows does not tell, so that Exec refuses it. Insert
-// the row beforehand, with token 0 and by a statement that changes nothing where there is one, then update it:
+// In MySQL ON DUPLICATE KEY UPDATE takes no condition, and its count of rows does not show what was
+// written, so Exec refuses it. First insert the row with token 0, by a statement that changes
+// nothing if the row is there, and then update it:
 //
 //	INSERT INTO orders (id) VALUES (?) ON DUPLICATE KEY UPDATE id = id
 //
-// Where no row was written the error is a [*fence.StaleError], whether the token is stale, or the row is not there, or has NULL for a token, or, in
-// MySQL, a holder repeats a write that changes nothing: its drivers count the rows that changed unless told otherwise
-// (go-sql-driver: clientFoundRows=true). [Column.Exec] tells these apart. More than one row is an error, but they
-// are written: where that can happen, have a transaction to roll back. After any other error the statement may
-// have been applied.
+// If no row was written, the error is a *fence.StaleError, whatever the reason: the token is stale,
+// the row is not there, or its token is NULL. In MySQL there is one more reason: a holder repeats a
+// write that changes nothing. MySQL's drivers count only rows that changed, unless told otherwise
+// (go-sql-driver: clientFoundRows=true). [Column.Exec] tells these reasons apart. If more than one
+// row was written, Exec returns an error, but the rows are written: if that can happen, run Exec in
+// a transaction, and roll back. After any other error the statement may have been applied.
 func Exec(ctx context.Context, db Execer, resource string, token uint64, query string, args ...any) error {
 	if err := checkStatement(resource, token, query, args); err != nil {
 		return err
@@ -54,7 +56,7 @@ func Exec(ctx context.Context, db Execer, resource string, token uint64, query s
 	case n == 0:
 		return &fence.StaleError{Resource: resource, Token: token}
 	case n > 1:
-		return fmt.Errorf("sqlfence: %q: %d rows were written: want one, whose token it was", resource, n)
+		return fmt.Errorf("sqlfence: %q: %d rows were written, and a statement has to write one: roll back", resource, n)
 	}
 	return nil
 }
@@ -89,8 +91,8 @@ func isToken(arg any, token uint64) bool {
 	return err == nil && value == int64(token)
 }
 
-// Column says where the rows of a table keep their tokens, so that [Column.Exec] can find out why a statement wrote
-// nothing. The names are used unquoted.
+// Column says where the rows of a table keep their tokens, so that [Column.Exec] can find out why a
+// statement wrote nothing. The names are used unquoted.
 type Column struct {
 	Dialect Dialect
 	Table   string // or schema.table
@@ -98,15 +100,19 @@ type Column struct {
 	Token   string // default "token"
 }
 
-// Exec is the function [Exec] for the row whose key is key, and says why no row was written, at the price of a second
-// statement: the [*fence.StaleError] has the newest token, a missing row is [ErrNoRow], one whose token is NULL, or else none,
-// is [fence.ErrUnknown], and a write of the same holder that MySQL does not count, as it changes nothing, is a success.
+// Exec does what the function [Exec] does, for the row whose key is key. If no row was written, it
+// makes a second statement, and returns why. If the token is stale, the *fence.StaleError has the
+// newest token. If the row is missing, the error is [ErrNoRow]. If the row's token is NULL, or is
+// no token, the error is [fence.ErrUnknown]. A write of the same holder that MySQL does not count,
+// because it changes nothing, is a success.
 //
-// A statement with conditions beside key and token needs clientFoundRows=true in MySQL: without it, one of a holder that
-// has written before, and which fails on those conditions, looks like one that changes nothing.
+// In MySQL a statement with conditions other than key and token needs clientFoundRows=true. Without
+// it, a statement that fails on such a condition looks like one that changes nothing, if its holder
+// has written before.
 //
-// If looking fails, so does Exec, and it is not known why nothing was written. In a transaction of MySQL it locks the
-// row, for only locking reads see the newest rows there.
+// If the second statement fails, so does Exec, and it is not known why nothing was written. In a
+// transaction of MySQL the second statement locks the row, because only locking reads see the
+// newest rows there.
 func (c Column) Exec(ctx context.Context, db Querier, key any, token uint64, query string, args ...any) error {
 	c.Token = cmp.Or(c.Token, "token")
 	if err := c.check(); err != nil {

@@ -9,26 +9,30 @@ import (
 	"github.com/go-locker/locker/fence"
 )
 
-// Guard is a [fence.Guard] that many processes share and none forgets, for a resource that has no place for a token of
-// its own: it keeps them in a [Table], and lets others wait on the table's rows. What is written into the database
-// itself is better guarded by [Exec] or [Table.Admit], in its own transaction.
+// Guard is a [fence.Guard] that many processes share, for a resource that has no place for a token.
+// It keeps the tokens in a [Table], which outlives the processes, and makes writers wait for the
+// table's rows. Use [Exec] or [Table.Admit], not a Guard, for writes into the database itself.
 //
-// No other write is let through for as long as Guard's connection to the database lives. If that ends before the write
-// does, another may be let through meanwhile; Write returns an error then, also where the write has succeeded.
+// During a write the Guard lets no other write through, for as long as its connection to the
+// database lives. If the connection ends before the write does, another write may be let through.
+// Then Write returns an error, even if the write has succeeded.
 //
-// That connection is in a transaction that does nothing while the write goes on. So what ends such connections has to be
-// longer than the longest write, or off: idle_in_transaction_session_timeout and transaction_timeout in PostgreSQL,
-// wait_timeout in MySQL and MariaDB, MariaDB's idle_transaction_timeout and idle_write_transaction_timeout, and the patience of a proxy in between.
+// That connection is in a transaction that does nothing while the write goes on. So the time-outs
+// that end such connections have to be longer than the longest write, or off:
+// idle_in_transaction_session_timeout and transaction_timeout in PostgreSQL, wait_timeout in MySQL
+// and MariaDB, MariaDB's idle_transaction_timeout and idle_write_transaction_timeout, and those of
+// a proxy in between.
 type Guard struct {
-	DB    *sql.DB // of whose connections each Write has one at a time
-	Table Table   // that was created
+	DB    *sql.DB // each Write takes one of its connections
+	Table Table   // which has to exist, see Table.Create
 }
 
 var _ fence.Guard = Guard{}
 
-// Write implements [fence.Guard]. Besides ctx the database limits how long it waits for another Write: by
-// innodb_lock_wait_timeout in MySQL, lock_timeout in PostgreSQL, busy_timeout in SQLite. In SQLite all other resources
-// wait too, as does all else that writes into the same database: write must not.
+// Write implements [fence.Guard]. Besides ctx, the database limits how long Write waits for another
+// Write: by innodb_lock_wait_timeout in MySQL, lock_timeout in PostgreSQL, busy_timeout in SQLite.
+// In SQLite all Writes for other resources wait, too, and so does everything else that writes into
+// the same database. So the function write must not write into that database.
 func (g Guard) Write(ctx context.Context, resource string, token uint64, write func(context.Context) error) (err error) {
 	// The token is seen before anything is written, and whatever comes of it.
 	seen, err := g.admit(ctx, ctx, resource, token)

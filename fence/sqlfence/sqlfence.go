@@ -1,22 +1,26 @@
-// Package sqlfence lets a SQL database refuse writes whose fencing token is stale, over database/sql.
-// There are two ways, for PostgreSQL, MySQL and MariaDB, and SQLite:
+// Package sqlfence lets a SQL database refuse writes whose fencing token is stale, over
+// database/sql. There are two ways, for PostgreSQL, MySQL and MariaDB, and SQLite:
 //
-//   - [Exec] and [Column]: the row that is written has a column for the newest token, and the statement that
-//     writes it has the token as a condition. One statement, one round trip.
-//   - [Table]: a table has the newest token of each resource, and [Table.Admit] checks and raises it in
-//     the transaction of the writes. For more than one row, and for tables that cannot get a column.
+//   - [Exec] and [Column]: the row that is written has a column for the newest token, and the
+//     statement that writes it has the token as a condition. One statement, one round trip.
+//   - [Table]: a table has the newest token of each resource, and [Table.Admit] checks and raises
+//     it in the transaction of the writes. For more than one row, and for tables that cannot get a
+//     column.
 //
 // [Guard] uses such a table for a resource that is not in the database.
 //
-// Examples that run, and the tests on real servers, are in fence/sqltest of the repository, a module of its own: so this one
-// has no database driver in its go.mod.
+// Examples that run, and the tests on real servers, are in fence/sqltest of the repository. That is
+// a module of its own, so that this one has no database driver in its go.mod.
 //
-// Tokens are kept as BIGINT, so that the largest is 2^63-1; a larger one is refused before anything is sent.
+// Tokens are kept as BIGINT, so that the largest is 2^63-1; a larger one is refused before anything
+// is sent.
 //
 // # Isolation levels
 //
-// Both hold at every level. What differs is how a write ends that gets in the way of another: refused with [fence.ErrStale],
-// or by an error of the database, to be tried again as a whole. Seen on PostgreSQL 15, MariaDB 10.11 and SQLite 3:
+// Both ways hold at every isolation level. The levels differ in what happens to a write that
+// conflicts with another: it is refused with [fence.ErrStale], or it fails with an error of the
+// database, and the whole transaction is to be tried again. This was seen on PostgreSQL 15, MariaDB
+// 10.11 and SQLite 3:
 //
 //	                                     the older has read,        both at once      the database's
 //	                                     the newer has committed                      own errors
@@ -34,26 +38,29 @@
 //	SQLite, WAL, BEGIN                   retry    retry    retry    retry    retry    517, 5
 //	SQLite, WAL, BEGIN IMMEDIATE         waits    waits    waits    retry    retry    5
 //
-// The first three columns are of a transaction that read the row, was paused, and writes after a newer token has been
-// committed. "In the program" is what not to do: SELECT the token, compare, UPDATE. LOST: the newer write was overwritten;
-// without a transaction around the two that is so everywhere. The next two columns are of transactions that begin
-// with the write, the newer one while the older is open. Then
+// The first three columns are of a transaction that read the row, was paused, and writes after a
+// newer token has been committed. "In the program" is what not to do: SELECT the token, compare,
+// UPDATE. LOST: the newer write was overwritten. Without a transaction around SELECT and UPDATE, it
+// is overwritten on every database and at every level. The next two columns are of transactions
+// that begin with the write, the newer one while the older is open. Then
 //
 //   - refused is [fence.ErrStale];
-//   - retry is an error of the database, in the last two columns of the newer one. Nothing was written: roll back, and
-//     run the whole transaction again with the same token. If that is stale, it is refused then;
-//   - waits means that the newer write waited for the older one to commit, and came after it. SQLite waits for as
-//     long as busy_timeout says, here 0, and then says 5 (SQLITE_BUSY).
+//   - retry is an error of the database. (In the columns of "both at once" the newer transaction
+//     gets it.) Nothing was written: roll back, and run the whole transaction again with the same
+//     token. If the token is stale, it is refused then;
+//   - waits means that the newer write waited for the older one to commit, and came after it.
+//     SQLite waits for as long as busy_timeout allows, here 0, and then fails with 5 (SQLITE_BUSY).
 //
-// At SERIALIZABLE and at PostgreSQL's REPEATABLE READ the error may come with any statement, and with Commit. MariaDB
-// and PostgreSQL may find a deadlock (1213, 40P01) at any level. In SQLite begin a transaction that reads first with BEGIN
-// IMMEDIATE, or 517 (SQLITE_BUSY_SNAPSHOT) comes whatever busy_timeout says.
+// At SERIALIZABLE and at PostgreSQL's REPEATABLE READ the error may come with any statement, and
+// with Commit. MariaDB and PostgreSQL may find a deadlock (1213, 40P01) at any level. In SQLite
+// begin a transaction that reads first with BEGIN IMMEDIATE, or 517 (SQLITE_BUSY_SNAPSHOT) comes
+// whatever busy_timeout says.
 //
 // # Lost replies
 //
-// If the reply to a statement or to Commit is lost, what it wrote may be there. A fence does not tell a repetition from
-// another write of the same holder, and lets it through. A write that sets values may so be repeated; one that adds to
-// them would add twice.
+// If the reply to a statement or to Commit is lost, what it wrote may be there. A fence does not
+// tell a repetition from another write of the same holder, and lets it through. So a write that
+// sets values may be repeated, but one that adds to them would add twice.
 package sqlfence
 
 import (
@@ -72,12 +79,13 @@ type Querier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// Execer is what [Exec] needs of them. For pgx, postgres.Execer makes one of a pgx.Tx.
+// Execer is what [Exec] needs of a *sql.DB, a *sql.Conn or a *sql.Tx. For pgx, postgres.Execer
+// makes one of a pgx.Tx.
 type Execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-// Dialect is whose SQL it is.
+// Dialect is the kind of SQL that a database understands.
 type Dialect int
 
 // The databases whose SQL is known.

@@ -13,9 +13,11 @@ import (
 // MaxResource is how many bytes the name of a resource in a [Table] may have.
 const MaxResource = 1024
 
-// Table is a guard table: a row for each resource, with the largest token that it has seen. Its name is used unquoted.
+// Table is a guard table: a row for each resource, with the largest token that it has seen. Its
+// name is used unquoted.
 //
-// Rows are not to be deleted while a holder with an earlier token may still be about, for the resource then begins anew.
+// Do not delete a row while a holder with an earlier token may still be at work: without its row,
+// the resource accepts any token.
 type Table struct {
 	Dialect Dialect
 	Name    string // or schema.name; default "fencing_tokens"
@@ -27,8 +29,8 @@ func (t Table) check() error {
 	return cmp.Or(t.Dialect.check(), checkName(tableName, "table", t.name()))
 }
 
-// Create creates the table unless it is there, by the statement of [Table.DDL]. Several programs may do so at once. In
-// MySQL that commits a transaction under way.
+// Create creates the table unless it is there, by the statement of [Table.DDL]. Several programs
+// may do so at once. In MySQL that commits a transaction under way.
 func (t Table) Create(ctx context.Context, db Querier) error {
 	ddl, err := t.DDL()
 	if err != nil {
@@ -40,7 +42,8 @@ func (t Table) Create(ctx context.Context, db Querier) error {
 	return nil
 }
 
-// DDL returns the statement that creates the table unless it is there, for those who have a tool for that.
+// DDL returns the statement that creates the table unless it is there, for programs that create
+// their tables with a tool.
 func (t Table) DDL() (string, error) {
 	if err := t.check(); err != nil {
 		return "", err
@@ -61,25 +64,32 @@ END $$`, t.name()), nil
 	}
 }
 
-// Admit lets the transaction tx go on if token is at least as large as every token that the table has seen for
-// resource, and not 0; else it returns a [*fence.StaleError]. Until tx ends, no other transaction gets
-// past its own Admit for the resource: it waits, and then sees what tx has left.
+// Admit lets the transaction tx go on if token is at least as large as every token that the table
+// has seen for resource, and not 0; else it returns a [*fence.StaleError]. Until tx ends, no other
+// transaction gets past its own Admit for the resource: it waits, and then sees what tx has left.
 //
-// It comes before everything else in the transaction, above all before reads, whose snapshot would be older than the
-// turn that the transaction waits for. After any error roll back. If the transaction is rolled back, the token counts
-// as not seen, and rightly, for nothing was written under it in the database; what was written elsewhere has no such
-// luck, and wants a [Guard]. So no savepoint may come before Admit: after a rollback to that savepoint the transaction can still
-// commit what it writes next, and the token counts as not seen, so that a smaller one gets in later. In MySQL a statement like CREATE TABLE commits, and so ends the turn.
+// Call Admit before everything else in the transaction. Above all, call it before reads: a snapshot
+// that is taken before Admit may miss what other transactions wrote while Admit waited. After any
+// error roll back. In MySQL a statement like CREATE TABLE commits, and so lets others past their
+// Admit.
 //
-// A row whose token is NULL, or else none, as far as the database can tell that by comparing, is [fence.ErrUnknown].
+// If the transaction is rolled back, the token counts as not seen. This is right for the database,
+// because nothing was written under the token there. For what is written elsewhere use a [Guard].
+// For the same reason no savepoint may come before Admit: after a rollback to that savepoint the
+// token counts as not seen, but the transaction can still commit what it writes next, and a smaller
+// token gets in later.
 //
-// The database may refuse with an error of its own, where two transactions got in each other's way; then nothing was
-// written, and the transaction may be tried again, from its beginning and with the same token: see the package's
-// table of isolation levels.
+// If the row's token is NULL, or is no token as far as the database can tell by comparing, the
+// error is [fence.ErrUnknown].
 //
-// Tx is a [*sql.Tx], or a [*sql.Conn] on which a transaction was begun, or what wraps one of these. A [*sql.DB] is refused,
-// and what embeds one, as those of the libraries over database/sql do: whatever has its method Stats. Whether a
-// connection is in a transaction Admit cannot see; outside of one it protects nothing.
+// If two transactions conflict, the database may refuse one with an error of its own. Then nothing
+// was written, and the transaction may be tried again, from its beginning and with the same token:
+// see the package's table of isolation levels.
+//
+// tx is a *sql.Tx, or a *sql.Conn on which a transaction was begun, or a wrapper of one of these.
+// Admit refuses a *sql.DB, and types that embed one, as libraries over database/sql have: it
+// refuses whatever has the method Stats. It cannot see whether a connection is in a transaction;
+// outside of a transaction it protects nothing.
 func (t Table) Admit(ctx context.Context, tx Querier, resource string, token uint64) error {
 	if err := t.checkAdmit(tx, resource, token); err != nil {
 		return err
@@ -131,7 +141,7 @@ func (t Table) raise(ctx context.Context, tx Querier, resource string, token uin
 	}
 	err = tx.QueryRowContext(ctx, fmt.Sprintf("SELECT token FROM %s WHERE resource = %s", t.name(), mark[0]), resource).Scan(&newest)
 	if err == nil && uint64(newest) <= token {
-		err = errors.New("the row was not written, and it does not show why")
+		err = errors.New("the row was not written, and the database does not tell why")
 	}
 	return newest, err
 }

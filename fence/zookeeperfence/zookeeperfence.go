@@ -4,32 +4,37 @@
 //	_, err = zookeeperfence.Write(ctx, conn, "/orders/42/token", m.FencingToken(),
 //		&zk.SetDataRequest{Path: "/orders/42", Data: []byte("paid"), Version: -1})
 //
-// The newest token is kept in a node of its own, in the same ensemble as what it guards. A write reads that, and is one
-// transaction that goes through only if the token's node still has the version that was read, and that puts the token there
-// if it is a larger one. So a request that arrives late, or comes from a holder that was stopped for an hour
-// between the two, is judged when it is done. The lock may be on ZooKeeper or anywhere else.
+// The newest token is kept in a node of its own, in the same ensemble as what it guards. A write
+// first reads that node. Then it makes one transaction, which succeeds only if the token's node
+// still has the version that was read, and which stores the new token if it is larger. So a request
+// that arrives late, or comes from a holder that was stopped for an hour between the two steps, is
+// checked when the servers carry it out. The lock may be on ZooKeeper or anywhere else.
 //
 // # The token's node
 //
-// It holds the token in digits; nothing, or 0, is that nobody has written yet. Who sets the resource up makes the node, by
-// [Create] or otherwise, below a node that is there, and with the rights that the resource has: to read and to set
-// it is what a write needs. A node that is not there, or holds something else, has each Write refused with
-// [fence.ErrUnknown], so that removing it together with the resource keeps out whoever still believes to hold the lock.
-// Making it anew lets any token through; and its versions begin anew as well, so that a write which has read the node before
-// it was removed, and comes when the new one has the same version, is not even refused after a newer one. One node may guard
-// any number of others.
+// It holds the token in digits; an empty node, or 0, means that nobody has written yet. Make the
+// node when you set up the resource, by [Create] or otherwise, below a node that exists, and with
+// the rights of the resource: a write has to read and to set the node. If the node is missing, or
+// holds something else, each Write is refused with [fence.ErrUnknown]. So if you remove it together
+// with the resource, former holders are kept out. A node that is made anew lets any token through.
+// Its versions begin anew, too: a write that has read the old node, and arrives when the new node
+// has the same version, is accepted even after a newer token. One node may guard any number of
+// others.
 //
 // # What it is worth
 //
-// A majority agrees on each write and on its token, in one step: no stale write gets in, also through the loss of a
-// minority of the servers, or if the read came from one that lags. What is restored from a backup has the token of that time,
-// see [github.com/go-locker/locker.WithTokenBase] for the locks. Nothing guards what writes past the fence.
+// A majority agrees on each write and on its token, in one step: no stale write gets in, also
+// through the loss of a minority of the servers, or if the read came from one that lags. After a
+// restore from a backup, the token is that of the backup; for the locks see
+// [github.com/go-locker/locker.WithTokenBase]. Writes that do not go through the fence are not
+// checked.
 //
 // # Contexts
 //
-// The library's calls take no context, and may take as long as the time-out of a session. Those of this package return when
-// ctx ends all the same, and leave behind a goroutine that waits until the library lets go of its request. While no server can
-// be reached they wait, as the library does, or return its zk.ErrNoServer.
+// The calls of go-zookeeper take no context, and may take as long as the time-out of a session. The
+// calls of this package still return when ctx ends. They leave behind a goroutine that waits until
+// go-zookeeper gives up its request. While no server can be reached, they wait, as go-zookeeper
+// does, or return its zk.ErrNoServer.
 package zookeeperfence
 
 import (
@@ -44,8 +49,9 @@ import (
 	"github.com/go-locker/locker/fence"
 )
 
-// Create makes a node that keeps a token, if it is not there, and leaves it as it is if it is. Its parent has to be there.
-// The servers refuse it without an ACL; [zk.WorldACL] of [zk.PermAll] has everybody do everything.
+// Create makes a node that keeps a token, unless the node exists already. Its parent has to exist.
+// The servers refuse a node without an ACL; [zk.WorldACL] of [zk.PermAll] lets everybody do
+// everything.
 func Create(ctx context.Context, conn *zk.Conn, tokenNode string, acl []zk.ACL) error {
 	_, err := within(ctx, func() (string, error) { return conn.Create(tokenNode, nil, 0, acl) })
 	if err != nil && !errors.Is(err, zk.ErrNodeExists) {
@@ -54,18 +60,20 @@ func Create(ctx context.Context, conn *zk.Conn, tokenNode string, acl []zk.ACL) 
 	return nil
 }
 
-// Write does ops in one transaction if token is not 0 and not below the one in tokenNode, which then becomes token;
-// otherwise it does nothing and returns a [*fence.StaleError], whose Resource is tokenNode. It is two requests, and two
-// more each time that somebody has raised the token between them; for a token of 0 it is none. ops are what
-// [zk.Conn.Multi] takes, and the responses those of ops, in order; when an operation fails nothing is done, and its
-// response says why. None of them may set tokenNode. Without ops it raises the token alone, which a holder does first
-// that reads before it writes: from then on what it has read stays as it is.
+// Write does ops in one transaction if token is not 0 and not below the one in tokenNode, which
+// then becomes token; otherwise it does nothing and returns a [*fence.StaleError], whose Resource
+// is tokenNode. It makes two requests, and two more each time that somebody has raised the token
+// between them. For a token of 0 it makes none. ops are what [zk.Conn.Multi] takes, and the
+// responses are those of ops, in order. If an operation fails, nothing is done, and its response
+// says why. None of ops may set tokenNode. Without ops Write raises the token alone. A holder that
+// reads before it writes raises the token first: then no earlier holder can change what it has
+// read.
 //
-// After an error that is no refusal of the servers', such as zk.ErrConnectionClosed or that of ctx, the write may have
-// been made, or be made later, even after the next one of the same holder: a token orders holders, and not the requests of
-// one. What ops point to must not be changed then. To make the write again, with the same token, has the same effect if
-// that of ops is the same when they are done twice: one that demands a version, or makes a node, fails if the first was
-// made after all.
+// After an error that is no refusal of the servers, such as zk.ErrConnectionClosed or that of ctx,
+// the write may have been made. It may also be made later, even after the next write of the same
+// holder: a token orders holders, not the requests of one holder. So do not change what ops point
+// to. If ops may be done twice, Write may be called again with the same token. But an operation
+// that demands a version, or makes a node, fails if the first write was made after all.
 func Write(ctx context.Context, conn *zk.Conn, tokenNode string, token uint64, ops ...any) ([]zk.MultiResponse, error) {
 	if err := cmp.Or(fence.Check(tokenNode, token, 0), checkOps(tokenNode, ops)); err != nil {
 		return nil, err
@@ -97,7 +105,7 @@ func Write(ctx context.Context, conn *zk.Conn, tokenNode string, token uint64, o
 func checkOps(tokenNode string, ops []any) error {
 	for _, op := range ops {
 		if set, ok := op.(*zk.SetDataRequest); ok && set.Path == tokenNode {
-			return fmt.Errorf("zookeeperfence: %q: it is set by an operation: the token has to have a node of its own", tokenNode)
+			return fmt.Errorf("zookeeperfence: %q: one of the operations sets this node: the token needs a node of its own", tokenNode)
 		}
 	}
 	return nil

@@ -1,5 +1,5 @@
-// Package clientgo has client-go's leader election (k8s.io/client-go/tools/leaderelection), and so
-// controller-runtime, elect over any backend of locker, in place of a Lease.
+// Package clientgo lets client-go's leader election (k8s.io/client-go/tools/leaderelection), and so
+// controller-runtime, use a lock of any backend in place of a Lease.
 //
 //	lock, err := clientgo.New(client, "my-controller", hostname+"_"+uuid)
 //	leaderelection.RunOrDie(ctx, leaderelection.LeaderElectionConfig{
@@ -7,21 +7,21 @@
 //		ReleaseOnCancel: true, Callbacks: callbacks,
 //	})
 //
-// For controller-runtime it is LeaderElectionResourceLockInterface of manager.Options.
+// For controller-runtime, set LeaderElectionResourceLockInterface of manager.Options to lock.
 //
 // What is different from a Lease:
 //
-//   - The lock's TTL is the LeaseDuration of the leader. The backend decides when it is over, and not
-//     each candidate for itself: a candidate that has just started need not wait for a
+//   - The lock's TTL is the LeaseDuration of the leader. The backend decides when a term is over,
+//     not each candidate by its own clock: a candidate that has just started need not wait for a
 //     LeaseDuration to find out that nobody leads.
 //   - A leader whose hold was lost does not lead again in the same run: another may have led in
-//     between. client-go would go on without a word to its callbacks.
-//   - A release ends the leader's own hold alone. That of a Lease also ends the term of another who
-//     has taken over meanwhile.
-//   - There is a fencing token, and a hold that ends when it is lost: see [Lock.Hold]. client-go tells
-//     OnStoppedLeading only after RenewDeadline.
+//     between, and client-go would go on without a call of its callbacks.
+//   - A release ends the leader's own hold alone. The release of a Lease also ends the term of
+//     another leader that has taken over meanwhile.
+//   - There is a fencing token, and a hold that ends when it is lost: see [Lock.Hold]. client-go
+//     tells OnStoppedLeading only after RenewDeadline.
 //
-// Candidates ask every RetryPeriod, as always.
+// Candidates ask every RetryPeriod, as with a Lease.
 package clientgo
 
 import (
@@ -54,7 +54,7 @@ type Lock struct {
 var _ resourcelock.Interface = (*Lock)(nil)
 
 // New makes a Lock of a name. identity tells candidates apart; it is the metadata of the hold. The
-// backend of client has to tell who holds a lock, as all of this repository do.
+// backend of client has to tell who holds a lock, as all backends of this repository do.
 func New(client *locker.Client, name, identity string) (*Lock, error) {
 	switch {
 	case client == nil:
@@ -171,8 +171,8 @@ func (l *Lock) release(ctx context.Context, hold *locker.Hold) error {
 	return nil
 }
 
-// RecordEvent is told when the run of an election begins to lead, and when it has ended. Then the
-// next one may take the lock.
+// RecordEvent is called by client-go when a run of the election begins to lead, and when the run
+// has ended. After its end, the next run may take the lock.
 func (l *Lock) RecordEvent(event string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -184,7 +184,7 @@ func (l *Lock) RecordEvent(event string) {
 	}
 }
 
-// Identity returns that of this candidate.
+// Identity returns the identity of this candidate.
 func (l *Lock) Identity() string { return l.identity }
 
 // Describe returns the name of the lock.

@@ -13,11 +13,11 @@ import (
 	"github.com/go-locker/locker/election"
 )
 
-// Elector has all jobs run on the scheduler that leads. It implements [cron.Elector], for [cron.WithDistributedElector]. Make one with
-// [NewElector], and call [Elector.Lead].
+// Elector makes all jobs run on the scheduler that leads. It implements [cron.Elector], for
+// [cron.WithDistributedElector]. Make one with [NewElector], and call [Elector.Lead].
 //
-// While the leader stays the same, each tick runs once. When another takes over, a tick may run again, if the clock of the new leader is
-// late, and is missed by all while nobody leads.
+// While the leader stays the same, each tick runs once. When another takes over, a tick may run
+// again, if the clock of the new leader is late. While nobody leads, ticks are missed.
 type Elector struct {
 	election *election.Election
 
@@ -27,7 +27,7 @@ type Elector struct {
 
 var _ cron.Elector = (*Elector)(nil)
 
-// NewElector returns an Elector over e, which is its alone.
+// NewElector returns an Elector over e, which nothing else may use.
 func NewElector(e *election.Election) *Elector { return &Elector{election: e} }
 
 // term is what this process leads.
@@ -39,9 +39,10 @@ type term struct {
 
 var errNotLeader = fmt.Errorf("gocron: this process does not lead: %w", locker.ErrNotHeld)
 
-// Lead is a candidate until ctx ends, as [election.Election.Lead] is, whose errors it returns. When a term ends, the contexts of its jobs end, and Lead waits
-// for those of Task before another can lead, if they return in time: the reserve is what they have at least. Shut the scheduler down before ctx ends, or
-// with it.
+// Lead is a candidate until ctx ends, as [election.Election.Lead] is, whose errors it returns. When
+// a term ends, the contexts of its jobs end. Lead waits for the jobs of Task before another can
+// lead, if they return in time: they have at least the reserve. Shut the scheduler down before ctx
+// ends, or at the same time.
 func (e *Elector) Lead(ctx context.Context, reserve time.Duration) error {
 	return e.election.Lead(ctx, reserve, func(ctx context.Context, number uint64) {
 		t := &term{ctx: ctx, number: number}
@@ -84,9 +85,10 @@ func (e *Elector) begin() (*term, error) {
 	return e.term, nil
 }
 
-// Task returns a task that calls f with a context that ends with the term, or with gocron's own, and with the number of the term, which is a
-// fencing token. If the term ends first, the error of that is added to f's, so that gocron counts the run as failed. A run that
-// begins when the term is over fails without a call of f.
+// Task returns a task that calls f with a context that ends with the term, or with gocron's own,
+// and with the number of the term, which is a fencing token. If the term ends first, the error of
+// that is added to f's, so that gocron counts the run as failed. A run that begins when the term is
+// over fails without a call of f.
 func (e *Elector) Task(f func(ctx context.Context, term uint64) error) cron.Task {
 	return cron.NewTask(func(ctx context.Context) error {
 		t, err := e.begin()

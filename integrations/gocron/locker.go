@@ -13,8 +13,8 @@ import (
 	"github.com/go-locker/locker"
 )
 
-// Locker has a job run on one scheduler at a time. It implements [cron.Locker], for [cron.WithDistributedLocker]. Make one with
-// [NewLocker]. Several schedulers may share it.
+// Locker makes a job run on one scheduler at a time. It implements [cron.Locker], for
+// [cron.WithDistributedLocker]. Make one with [NewLocker]. Several schedulers may share it.
 type Locker struct {
 	client  *locker.Client
 	minimum time.Duration
@@ -27,17 +27,20 @@ type Locker struct {
 
 var _ cron.Locker = (*Locker)(nil)
 
-// NewLocker returns a Locker that keeps each lock for minimum from its grant on, and for as long as its job runs. The minimum has to be longer than the
-// clocks of the schedulers differ, and shorter than the time between two runs: within it nobody runs the job again, neither at its
-// next tick nor by RunNow. It is the TTL of a lock that expires by itself: a process that ends, or closes its Client,
-// does not shorten it, and makes it longer on etcd and ZooKeeper alone, by less than itself. It has to be a TTL that the backend honours: on etcd
-// whole seconds. If the backend does not answer within half of it, Lock fails.
+// NewLocker returns a Locker that keeps each lock for minimum from its grant on, and for as long as
+// its job runs. The minimum has to be longer than the difference between the schedulers' clocks,
+// and shorter than the time between two runs: within it nobody runs the job again, neither at its
+// next tick nor by RunNow. The minimum is the TTL of a lock that expires by itself. It does not
+// become shorter if the process ends, or closes its Client. On etcd and ZooKeeper it may then
+// become longer, up to twice as long. It has to be a TTL that the backend honours: on etcd whole
+// seconds. If the backend does not answer within half the minimum, Lock fails.
 //
 // The options are those of the lock that is held while the job runs, and is renewed until then.
 //
-// NewLocker is given onError for what gocron drops: the error of an Unlock, which is locker.ErrLost if the lock was lost before the job ended, and that
-// of a Lock, unless another scheduler has the lock, or the job is stopped. Without the latter, a backend that is unreachable would look like jobs that others run.
-// Several goroutines may call it.
+// onError is called with the errors that gocron drops. One is the error of an Unlock, which is
+// [locker.ErrLost] if the lock was lost before the job ended. The other is the error of a Lock,
+// unless another scheduler has the lock, or the job is stopped: without it, an unreachable backend
+// would look like jobs that others run. Several goroutines may call onError.
 func NewLocker(c *locker.Client, minimum time.Duration, onError func(error), opts ...locker.MutexOption) (*Locker, error) {
 	if minimum <= 0 {
 		return nil, fmt.Errorf("gocron: a minimum hold of %v: must be above 0: longer than the clocks of the schedulers differ, "+
@@ -71,8 +74,8 @@ func (l *Locker) minimumOf(job string) *locker.Mutex {
 	return l.client.Mutex(job+" (minimum hold)", opts...)
 }
 
-// Lock implements [cron.Locker]. It does not wait: it returns an error that matches locker.ErrHeld if another scheduler runs the job, or has done so
-// within the minimum.
+// Lock implements [cron.Locker]. It does not wait: it returns an error that matches locker.ErrHeld
+// if another scheduler runs the job, or has done so within the minimum.
 func (l *Locker) Lock(ctx context.Context, job string) (cron.Lock, error) {
 	h, err := l.acquire(ctx, job)
 	if err != nil {

@@ -10,15 +10,18 @@ import (
 	cron "github.com/go-co-op/gocron/v2"
 )
 
-// Task returns a task that calls f with a context that ends when the lock is lost, with cause locker.ErrLost, or when gocron's own ends; and with the
-// fencing token of the lock. The error of a loss is added to that of f, so that gocron counts the run as failed, and calls
+// Task returns a task that calls f with a context that ends when the lock is lost, with cause
+// locker.ErrLost, or when gocron's own ends; and with the fencing token of the lock. The error of a
+// loss is added to that of f, so that gocron counts the run as failed, and calls
 // AfterJobRunsWithError.
 //
-// Each of its jobs needs [cron.WithName], and a scheduler or a job that has this Locker. Otherwise f is never called, and onError is told why.
+// Each of its jobs needs [cron.WithName], and a scheduler or a job that has this Locker. Otherwise
+// f is never called, and onError is told why.
 //
-// Two runs never share a lock. The locks of a job are given to its runs in the order of their grants, which is each its own, unless a run was
-// delayed between the grant and its begin until the lock was lost and given to another run of the same scheduler. Then both may fail, and neither runs
-// under a lock that it does not hold.
+// Two runs never share a lock. The runs of a job get its locks in the order of the grants. So each
+// run gets its own lock, with one exception: a run was delayed between its grant and its start
+// until its lock was lost, and granted to another run of the same scheduler. Then both may fail,
+// and neither runs under a lock that it does not hold.
 func (l *Locker) Task(f func(ctx context.Context, token uint64) error) cron.Task {
 	return cron.NewTask((&task{l, f}).run)
 }

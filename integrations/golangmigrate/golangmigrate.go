@@ -1,11 +1,12 @@
 // Package golangmigrate lets one of many programs run the migrations of
 // github.com/golang-migrate/migrate/v4, under a lock of any backend in place of the database's own.
 //
-// Its interface for databases has no context and no word for a lock that is lost. A statement that
-// runs goes on after a loss. A holder that was paused past its TTL hears of the loss at its next
-// step, by the clock; with [New] alone, the step before which it was paused is still made. With
-// [NewFenced], for PostgreSQL and SQLite, the database refuses that step: the fencing token is
-// checked in the transaction of the migration, and in that of the version.
+// Migrate's interface for databases has no context, and cannot tell that a lock was lost. A
+// statement that is running goes on after a loss. A holder that was paused past its TTL hears of
+// the loss at its next step, by the clock. But if it was paused right before a step, it still makes
+// that step with [New]. With [NewFenced], for PostgreSQL and SQLite, the database refuses that
+// step: the fencing token is checked in the transaction of the migration, and in that of the
+// version.
 //
 //	inner, err := pgx.WithInstance(db, &pgx.Config{})
 //	d, err := golangmigrate.NewFenced(client.Mutex("migrate"), inner, golangmigrate.Postgres, "schema_migrations")
@@ -15,12 +16,12 @@
 // # What holds
 //
 // Every program that migrates the database uses a Driver of this package, with a lock of one name
-// at one backend. With NewFenced, what an earlier holder does after a later one has begun is undone
-// or was done before. Exceptions:
+// at one backend. With [NewFenced], a step of an earlier holder is either complete before a later
+// holder begins, or undone. Exceptions:
 //
 //   - A migration with a COMMIT of its own: what follows the COMMIT is not checked.
-//   - A migration that cannot run in a transaction, as CREATE INDEX CONCURRENTLY. Its first line has
-//     to be [NoTransaction]. The token is checked right before it, and it may run twice.
+//   - A migration that cannot run in a transaction, as CREATE INDEX CONCURRENTLY. Its first line
+//     has to be [NoTransaction]. The token is checked right before it, and it may run twice.
 //   - The settings x-multi-statement and x-no-tx-wrap of the drivers, which are not to be used.
 //   - Drop, which checks by the clock alone.
 //
@@ -31,16 +32,16 @@
 // lock's backend loses its data, tokens of etcd and ZooKeeper begin anew, and the database refuses
 // them until [locker.WithTokenBase] makes them larger.
 //
-// After an Unlock that returned an error, which may be [locker.ErrLost], migrate takes itself for
-// locked: make a new Migrate.
+// If Unlock has returned an error, such as [locker.ErrLost], the Migrate still behaves as if it
+// were locked: make a new one.
 //
 // # Through PgBouncer
 //
 // In transaction mode PgBouncer runs each statement on any of its connections. The advisory lock of
-// migrate's drivers belongs to a connection, so that there it excludes nobody, or stays for ever.
-// The locks here use no connection of the database. But migrate's drivers take their own once, when
-// they are made, to create their table. Have that happen in a transaction, which keeps one
-// connection, as the example OpenThroughPgBouncer does.
+// migrate's drivers belongs to a connection. So through PgBouncer it excludes nobody, or stays for
+// ever. The locks of this package use no connection of the database. But migrate's drivers take
+// their advisory lock once, when they are made, to create their table. Make them within a
+// transaction, which keeps one connection, as the example OpenThroughPgBouncer does.
 package golangmigrate
 
 import (
@@ -76,14 +77,14 @@ type Driver struct {
 
 var _ database.Driver = (*Driver)(nil)
 
-// New returns a Driver over inner, which is any of migrate's, without a fence.
+// New returns a Driver over inner, which is any driver of migrate, without a fence.
 func New(m *locker.Mutex, inner database.Driver) *Driver {
 	return &Driver{LockTimeout: migrate.DefaultLockTimeout - time.Second, inner: inner, mutex: m}
 }
 
-// NewFenced returns a Driver over inner, which is one of migrate's for PostgreSQL (postgres, pgx,
-// pgx5) or SQLite (sqlite, sqlite3), with a fence. The table is that in which inner keeps the
-// version, as it is written in SQL. By default it is schema_migrations.
+// NewFenced returns a Driver over inner, with a fence. inner is a driver of migrate for PostgreSQL
+// (postgres, pgx, pgx5) or SQLite (sqlite, sqlite3). table is the one in which inner keeps the
+// version, as it is written in SQL; migrate's default is schema_migrations.
 func NewFenced(m *locker.Mutex, inner database.Driver, dialect Dialect, table string) (*Driver, error) {
 	f, err := newFencer(dialect, table)
 	if err != nil {
@@ -113,7 +114,7 @@ func (d *Driver) Close() error {
 	return errors.Join(err, d.inner.Close())
 }
 
-// Lock waits for the lock, for LockTimeout at most. Then the error matches
+// Lock waits for the lock, for LockTimeout at most. If that passes, the error matches
 // [context.DeadlineExceeded]. With a fence it also waits for a transaction of an earlier holder.
 func (d *Driver) Lock() error {
 	d.mu.Lock()

@@ -1,9 +1,11 @@
-// Package goose lets one of many programs run the migrations of github.com/pressly/goose/v3, under a lock of any backend.
+// Package goose lets one of many programs run the migrations of github.com/pressly/goose/v3, under
+// a lock of any backend.
 //
-// Goose's interfaces for locks (lock.Locker, lock.SessionLocker) have no word for a lock that is lost. With a [Lock] alone, a holder that was
-// paused past its TTL goes on when it wakes, and a migration may be applied twice. Goose's Store has that word: it
-// records a version in the transaction of its migration. So the Store of [NewStore] checks the fencing token there: the migration of a
-// holder that has lost the lock is refused, and rolled back. And the context of [Context] ends with the loss.
+// Goose's interfaces for locks (lock.Locker, lock.SessionLocker) cannot tell that a lock was lost.
+// With a [Lock] alone, a holder that was paused past its TTL goes on when it wakes, and a migration
+// may be applied twice. But goose's Store records a version in the transaction of its migration. So
+// the Store of [NewStore] checks the fencing token there: the migration of a holder that has lost
+// the lock is refused, and rolled back. The context of [Context] ends when the lock is lost.
 //
 //	import lockergoose "github.com/go-locker/locker/integrations/goose" // beside goose itself
 //
@@ -18,22 +20,28 @@
 //
 // # What holds
 //
-// Every program that migrates the database has to use this Store, with a lock of one name at one backend. Then
+// Every program that migrates the database has to use this Store, with a lock of one name at one
+// backend. Then
 //
-//   - a migration in a transaction is applied once, and undone once. A new holder shows its token to the database before it reads which versions
-//     are there. From then on the database refuses earlier holders. If one is about to commit, the new holder waits for that.
-//   - a migration without a transaction (NO TRANSACTION, goose.GoFunc.RunDB, goose.WithIsolateDDL) may be run by two holders, also at the same time, and has to
-//     bear that. It is recorded once: a holder that has lost the lock cannot record it, and goose stops there. With [Context] such a holder
-//     sends no further statement from the moment when it can see its loss.
+//   - a migration in a transaction is applied once, and undone once. A new holder shows its token
+//     to the database before it reads which versions are applied. From then on the database refuses
+//     earlier holders. If an earlier holder is about to commit, the new holder waits for the
+//     commit.
+//   - a migration without a transaction (NO TRANSACTION, goose.GoFunc.RunDB, goose.WithIsolateDDL)
+//     may be run by two holders, even at the same time. It must allow for that. It is recorded
+//     once: a holder that has lost the lock cannot record it, and goose stops there. With [Context]
+//     such a holder sends no further statement from the moment when it can see its loss.
 //
-// A paused holder may have an open transaction. Until that ends, the new holder waits at its rows and tables; in SQLite it
-// fails when busy_timeout has passed.
+// A paused holder may have an open transaction. Until the transaction ends, the new holder waits
+// for its rows and tables. In SQLite the new holder fails when busy_timeout has passed.
 //
-// goose.WithDisableVersioning uses no Store: nothing is checked. Other databases have [New] and [Context], and no fence. In MySQL each statement that changes
-// a table commits, so that there would be nothing to roll back.
+// goose.WithDisableVersioning uses no Store: nothing is checked. For other databases there are
+// [New] and [Context], and no fence. In MySQL each statement that changes a table commits, so there
+// would be nothing to roll back.
 //
-// The database keeps the newest token in the table fencing_tokens, which the Store creates, under the name of goose's table. If the lock's backend loses its data, tokens of
-// etcd and ZooKeeper begin anew, and the database refuses them until [locker.WithTokenBase] makes them larger.
+// The database keeps the newest token in the table fencing_tokens, which the Store creates, under
+// the name of goose's table. If the lock's backend loses its data, tokens of etcd and ZooKeeper
+// begin anew, and the database refuses them until [locker.WithTokenBase] makes them larger.
 package goose
 
 import (
@@ -47,8 +55,9 @@ import (
 	"github.com/go-locker/locker"
 )
 
-// Lock is a lock for goose.WithLocker, or goose.WithSessionLocker; it is the same for both, for it uses no connection to the database. It tells nobody of a
-// loss but the caller of Up, at the end: the error then matches [locker.ErrLost].
+// Lock is a lock for goose.WithLocker, or goose.WithSessionLocker; it is the same for both, because
+// it uses no connection to the database. Only the caller of Up learns of a loss, at the end: the
+// error then matches [locker.ErrLost].
 type Lock struct{ mutex *locker.Mutex }
 
 var (
@@ -70,7 +79,8 @@ func (l *Lock) Lock(ctx context.Context, _ *sql.DB) error {
 	return nil
 }
 
-// Unlock releases the lock, also if ctx has ended: it returns by the deadline of the hold. See [locker.Mutex.Unlock].
+// Unlock releases the lock, also if ctx has ended: it returns by the deadline of the hold. See
+// [locker.Mutex.Unlock].
 func (l *Lock) Unlock(ctx context.Context, _ *sql.DB) error {
 	return l.mutex.Unlock(context.WithoutCancel(ctx))
 }
@@ -81,9 +91,10 @@ func (l *Lock) SessionLock(ctx context.Context, _ *sql.Conn) error { return l.Lo
 // SessionUnlock is Unlock.
 func (l *Lock) SessionUnlock(ctx context.Context, _ *sql.Conn) error { return l.Unlock(ctx, nil) }
 
-// Context returns a context for the methods of a goose.Provider: it ends with ctx, and when a hold is lost that a [Lock] took under it, with
-// cause [locker.ErrLost]. Its Err and Done look at the clock, so that they are right at the first look after a pause of the process.
-// Call the returned function when the work is done.
+// Context returns a context for the methods of a goose.Provider: it ends with ctx, and when a hold
+// is lost that a [Lock] took under it, with cause [locker.ErrLost]. Its Err and Done look at the
+// clock, so that they are right at the first look after a pause of the process. Call the returned
+// function when the work is done.
 func Context(ctx context.Context) (context.Context, context.CancelFunc) {
 	own, end := context.WithCancelCause(ctx)
 	c := &lossContext{end: end}

@@ -13,9 +13,10 @@ import (
 	"github.com/go-locker/locker/fence/sqlfence"
 )
 
-// NewStore returns goose's own Store for dialect and the version table called name, with a fence: it records or deletes a version only under the
-// hold of m, and only if the database has seen no later one. Otherwise the error matches fence.ErrStale, [locker.ErrLost] or
-// [locker.ErrNotHeld], and goose rolls the migration back. Give it to goose.WithStore, and m to [New].
+// NewStore returns goose's own Store for dialect and the version table called name, with a fence:
+// it records or deletes a version only under the hold of m, and only if the database has seen no
+// later one. Otherwise the error matches fence.ErrStale, [locker.ErrLost] or [locker.ErrNotHeld],
+// and goose rolls the migration back. Give it to goose.WithStore, and m to [New].
 //
 // The dialect is goose.DialectPostgres or goose.DialectSQLite3.
 func NewStore(m *locker.Mutex, dialect database.Dialect, name string) (database.Store, error) {
@@ -55,7 +56,8 @@ func (s *store) TableExists(ctx context.Context, db database.DBTxConn) (bool, er
 	return false, errors.ErrUnsupported
 }
 
-// ListMigrations comes first under a lock, before Up and Down. GetMigration does before ApplyVersion.
+// ListMigrations comes first under a lock, before Up and Down. GetMigration does before
+// ApplyVersion.
 func (s *store) ListMigrations(ctx context.Context, db database.DBTxConn) ([]*database.ListMigrationsResult, error) {
 	if err := s.show(ctx, db); err != nil {
 		return nil, err

@@ -1,20 +1,21 @@
 // Package tusd is a Locker for github.com/tus/tusd/v2, so that several tusd servers can share one
 // store of uploads: a lock of any backend for each upload.
 //
-// Tusd's interface has a word for "somebody waits": the holder is asked to let go, and ends its
-// request. A client that resumes on another server need not wait until the first server notices
-// that its connection is dead. It has no word for a lock that is lost; this package asks the holder
-// to let go then, too. And it has no place for a fencing token: tusd's stores append what they are
-// given. A server that was paused past its TTL ends its request when it wakes, but what it reads
-// from the connection until then is appended. So choose a TTL that is longer than your pauses.
+// Tusd's interface can tell a holder that somebody waits: the holder is asked to let go, and ends
+// its request. So a client that resumes on another server need not wait until the first server
+// notices that its connection is dead. The interface cannot tell that a lock was lost; this package
+// then asks the holder to let go, too. And it has no place for a fencing token: tusd's stores
+// append what they are given. A server that was paused past its TTL ends its request when it wakes,
+// but what it reads from the connection until then is appended. So choose a TTL that is longer than
+// your pauses.
 //
 //	composer := handler.NewStoreComposer()
 //	filestore.New("/shared/uploads").UseIn(composer)
 //	lockertusd.New(client).UseIn(composer)
 //
-// Where the backend does not tell at once that somebody waits, a holder looks when its lock is
-// taken, and every tenth of the TTL: see [locker.Hold.Wanted]. Tusd waits for a lock for 20 s by
-// default (AcquireLockTimeout), so that the TTL is best below a minute.
+// If the backend does not tell at once that somebody waits, a holder looks when it has taken the
+// lock, and every tenth of the TTL: see [locker.Hold.Wanted]. Tusd waits for a lock for 20 s by
+// default (AcquireLockTimeout), so the TTL is best below a minute.
 package tusd
 
 import (
@@ -39,7 +40,7 @@ func New(client *locker.Client, opts ...locker.MutexOption) *Locker {
 	return &Locker{client, opts}
 }
 
-// UseIn has a composer use the Locker.
+// UseIn makes a composer use the Locker.
 func (l *Locker) UseIn(composer *handler.StoreComposer) { composer.UseLocker(l) }
 
 // NewLock implements handler.Locker.

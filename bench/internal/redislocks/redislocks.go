@@ -31,9 +31,14 @@ const TTL = 30 * time.Second
 
 // The names of those that others are compared with.
 const (
-	Floor     = "bare"
-	PipeFloor = "bare-autopipeline"
+	Floor       = "bare"
+	PipeFloor   = "bare-autopipeline"
+	Scripts     = "locker-scripts"
+	PipeScripts = "locker-scripts-autopipeline"
 )
+
+// NoLocks are those that are no locks.
+var NoLocks = []string{Floor, PipeFloor, Scripts, PipeScripts}
 
 const (
 	lockerModule  = "github.com/go-locker/locker"
@@ -59,8 +64,8 @@ var All = append(slices.Clip(Waiting),
 	contend.Library{Name: "locker-redigo", Module: lockerModule, Settings: "redigo, a pool of as many connections", TTL: TTL, Open: openRedigo},
 	contend.Library{Name: Floor, Module: goRedisModule, Settings: "EVALSHA of SET NX PX, and of GET and DEL", TTL: TTL, Open: openBare(false)},
 	contend.Library{Name: PipeFloor, Module: goRedisModule, Settings: "the same through its AutoPipeline", TTL: TTL, Open: openBare(true)},
-	contend.Library{Name: "locker-scripts", Module: goRedisModule, Settings: "EVALSHA of locker's scripts, and nothing else of it", TTL: TTL, Open: openScripts(false)},
-	contend.Library{Name: "locker-scripts-autopipeline", Module: goRedisModule, Settings: "the same through its AutoPipeline", TTL: TTL, Open: openScripts(true)},
+	contend.Library{Name: Scripts, Module: goRedisModule, Settings: "EVALSHA of locker's scripts, and nothing else of it", TTL: TTL, Open: openScripts(false)},
+	contend.Library{Name: PipeScripts, Module: goRedisModule, Settings: "the same through its AutoPipeline", TTL: TTL, Open: openScripts(true)},
 )
 
 // Renews are those that renew what they hold, and how many locks they are made to hold at most: rueidislock has goroutines

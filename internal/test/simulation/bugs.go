@@ -5,7 +5,7 @@ package simulation
 // Bug is one that the core had, or would have if a line of it were not there.
 type Bug struct {
 	Name     string
-	Fix      string // the commit that mended it; empty: nobody made the mistake yet
+	Fix      string // the commit that fixed it; empty: nobody made the mistake yet
 	File     string
 	Old, New string // a line of the file, and the line with the bug
 	missed   string // why no seed finds it
@@ -26,16 +26,16 @@ var Bugs = []Bug{
 		"if !h.works() {", "if true {", "",
 	},
 	{
-		"a hold whose extension nobody heard of is not released when it expires", "9256fd0", "release.go",
+		"a hold whose Extend had an unknown outcome is not released when it expires", "9256fd0", "release.go",
 		"if h.extendInDoubt.Load() || h.lease.Validity()", "if h.lease.Validity()", "",
 	},
 	{
-		"what a renewal that was answered too late has left is not released", "9256fd0", "hold.go",
+		"the lease that a renewal left behind, answered too late, is not released", "9256fd0", "hold.go",
 		"		h.client.spawn(h.cleanUp)\n	}\n	return err\n}\n\n// endedByClose", "	}\n	return err\n}\n\n// endedByClose",
 		"the request has to be under way for two thirds of a TTL where nothing else goes wrong, and the lease expires soon after",
 	},
 	{
-		"an Unlock that was not answered by the deadline is not made up for on a session that goes on", "02e9d8e", "unlock.go",
+		"a hold whose Unlock was not answered by the deadline is not released later, though its session goes on", "02e9d8e", "unlock.go",
 		"h.cleanUpAfter(deadline) // its session may go on", "", "",
 	},
 	{
@@ -43,20 +43,20 @@ var Bugs = []Bug{
 		"	if why == CauseExpired {\n		h.cleanUpAfter(clock.Now())\n	}\n", "", "",
 	},
 	{
-		"a waiter's turn on its Mutex is lost when its context ends", "17e782f", "mutex.go",
+		"the turn of a waiter on its Mutex is lost when its context ends", "17e782f", "mutex.go",
 		"	} else if <-turn == nil {\n		m.passTurn()\n	}", "	} else {\n		<-turn\n	}",
 		"the turn has to come in the instant in which the context ends, and a seed has hardly two things at one instant",
 	},
 	{
-		"a Lock that fails does not pass on its turn", "17e782f", "mutex.go",
+		"a Lock that fails does not hand over its turn", "17e782f", "mutex.go",
 		"			m.passTurn()\n		}\n	}()", "		}\n	}()", "",
 	},
 	{
-		"a first request whose connection was broken fails the Lock", "e04c1eb", "acquire.go",
+		"a Lock fails because the connection of its first request was broken", "e04c1eb", "acquire.go",
 		"firstTries    = 3", "firstTries    = 1", "",
 	},
 	{
-		"a hold on a session that was not heard of for a while is renewed without a pause", "cc292d7", "renew.go",
+		"a hold on a session without recent answers is renewed again and again, without a pause", "cc292d7", "renew.go",
 		"if soonest := now.Add(deadline.Sub(now) / 4); capped && due.Before(soonest) {", "if soonest := now; false {\n\t\t_ = capped",
 		"what slows down renewals has two guards, and this is one: a renewal that is due at once waits for TTL/24 all the same",
 	},
@@ -65,7 +65,7 @@ var Bugs = []Bug{
 		"newRequest(context.Background(), c.background, ttl*(renewalsPerTTL-1)/renewalsPerTTL)", "newRequest(context.Background(), c.background, ttl/20)", "",
 	},
 	{
-		"an Unlock whose context has ended releases after a pause", "7c3518a", "release.go",
+		"an Unlock whose context has ended releases only after a pause", "7c3518a", "release.go",
 		"if r.tries > 0 && !r.rest(life, &last) {", "if !r.rest(life, &last) {", "",
 	},
 	{
@@ -77,15 +77,15 @@ var Bugs = []Bug{
 		"if left < h.ttl/2 {", "if left < 0 {", "",
 	},
 	{
-		"nothing is taken off for clocks that run apart", "", "acquire.go",
+		"deadlines have no allowance for clocks that drift", "", "acquire.go",
 		"return left - drift(ttl), capped", "return left, capped", "",
 	},
 	{
-		"a loss is told late", "592b069", "hold.go",
+		"a loss is reported late", "592b069", "hold.go",
 		"	next := h.deadline\n", "	next := h.deadline.Add(h.ttl / 16)\n", "",
 	},
 	{
-		"what a failed attempt has left is not released", "d8c9030", "acquire.go",
+		"the lease or place that a failed attempt left behind is not released", "d8c9030", "acquire.go",
 		"	c.mutex.client.spawn(h.cleanUp)\n	return err", "	return err", "",
 	},
 	{
@@ -93,7 +93,7 @@ var Bugs = []Bug{
 		"		h.cleanUp()\n		close(left)", "		close(left)", "",
 	},
 	{
-		"a release is tried once", "", "release.go",
+		"a release is tried only once", "", "release.go",
 		"		if r.try(patience) {\n			return true\n		}", "		return r.try(patience)", "",
 	},
 }

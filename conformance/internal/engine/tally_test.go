@@ -1,10 +1,8 @@
-package conformance
+package engine
 
 import (
 	"errors"
-	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -19,8 +17,8 @@ type scripted struct {
 var (
 	errSeen            = errors.New("two at once")
 	clean, cleanPaused = scripted{}, scripted{paused: true}
-	doubted            = scripted{err: &doubtful{errSeen}}
-	doubtedPaused      = scripted{err: &doubtful{errSeen}, paused: true}
+	doubted            = scripted{err: &Doubt{Seen: errSeen}}
+	doubtedPaused      = scripted{err: &Doubt{Seen: errSeen}, paused: true}
 )
 
 func TestTally(t *testing.T) {
@@ -53,8 +51,10 @@ func TestTally(t *testing.T) {
 		{"one more than are tolerated", 2, []scripted{doubted, clean, doubted, clean, doubted}, "in 3 of 5 trials"},
 	} {
 		t.Run(c.what, func(t *testing.T) {
-			defer Doubts(c.allowed)()
-			var n tally
+			before := *doubtsFlag
+			*doubtsFlag = c.allowed
+			defer func() { *doubtsFlag = before }()
+			var n Tally
 			var err error
 			for i, trial := range c.trials {
 				assert.False(t, i > 0 && n.enough(), "after %d trials another is one too many", i)
@@ -63,8 +63,8 @@ func TestTally(t *testing.T) {
 				}
 				err = n.verdict()
 			}
-			if n.trials < len(c.trials) || c.says != "two at once" && !n.enough() {
-				t.Errorf("after %d trials of %d: %+v", n.trials, len(c.trials), n)
+			if n.Trials < len(c.trials) || c.says != "two at once" && !n.enough() {
+				t.Errorf("after %d trials of %d: %+v", n.Trials, len(c.trials), n)
 			}
 			if c.says == "" {
 				require.NoError(t, err)
@@ -79,67 +79,42 @@ func TestTally(t *testing.T) {
 // A soak is not repeated because the machine paused in it.
 func TestTally_ofASoak(t *testing.T) {
 	ends := func(long bool, err error) bool {
-		n := tally{long: long}
+		n := Tally{Long: long}
 		return n.add(err, true) || n.enough()
 	}
 	assert.False(t, ends(false, nil), "for some seconds")
 	assert.True(t, ends(true, nil))
-	assert.False(t, ends(true, &doubtful{errSeen}))
+	assert.False(t, ends(true, &Doubt{Seen: errSeen}))
 }
 
-// How often a promise was kept is known wherever it is asked, and what the other trials saw.
-func TestExamine_countsTrials(t *testing.T) {
-	before, beforeLong := respite, longEnough
-	respite, longEnough = time.Millisecond, time.Millisecond
-	defer func() { respite, longEnough = before, beforeLong }()
-	doubt := &doubtful{errSeen}
-	nothing := &doubtful{fmt.Errorf("%w: two at once, or none", errInDoubt)}
-	examine := func(h Harness, chance bool, verdicts ...error) Result {
-		h.TTL = time.Millisecond
-		ran := 0
-		r := row{name: "s", promise: "One at a time.", chance: chance, body: func(e *env) {
-			ran++
-			e.end(verdicts[min(ran, len(verdicts))-1])
-		}}
-		return Examine(t, r.scenario(), h)
+// What is listed as broken is not said to be kept because it was not seen once.
+func TestConfirm(t *testing.T) {
+	confirm := func(luck bool, verdicts ...error) (err error, trials int) {
+		err = new(Tally).Confirm(luck, func() (bool, error) {
+			trials++
+			return false, verdicts[min(trials, len(verdicts))-1]
+		})
+		return err, trials
 	}
-	listed := map[string]string{"s": "by design"}
+	doubt := &Doubt{Seen: errSeen}
 	for _, c := range []struct {
-		what           string
-		h              Harness
-		allowed        int
-		verdicts       []error
-		want           Outcome
-		trials, doubts int
+		what     string
+		luck     bool
+		verdicts []error
+		broken   bool
+		trials   int
 	}{
-		{"kept", Harness{}, 0, []error{nil}, Kept, 1, 0},
-		{"kept in most", Harness{}, 4, []error{doubt, doubt, nil}, Kept, 5, 2},
-		{"kept in most, where none may be in doubt", Harness{}, 0, []error{doubt, doubt, nil}, Broken, 5, 2},
-		{"broken in each", Harness{}, 4, []error{doubt}, Broken, 5, 5},
-		{"says nothing in each", Harness{}, 4, []error{nothing}, Undecided, 5, 5},
-		{"says nothing in some, and is never kept", Harness{}, 4, []error{nothing, doubt}, Undecided, 5, 5},
-		{"says nothing once, and is kept", Harness{}, 4, []error{nothing, nil}, Kept, 5, 1},
-		{"broken for certain, at last", Harness{}, 4, []error{doubt, errSeen}, Broken, 2, 1},
-		{"known, and seen", Harness{Deviations: listed}, 0, []error{nil, doubt}, Known, 3, 2},
-		{"known to be broken sometimes, and seen", Harness{Sometimes: listed}, 4, []error{doubt, nil}, Known, 5, 1},
-		{"known to be broken sometimes, and not seen", Harness{Sometimes: listed}, 4, []error{nil}, Unseen, 1, 0},
+		{"certain", false, []error{errSeen}, true, 1},
+		{"seen at last", false, []error{nil, nil, errSeen}, true, 3},
+		{"doubtful", false, []error{doubt}, true, trialsIfKnown},
+		{"doubtful once", false, []error{doubt, nil}, true, Trials},
+		{"kept", false, []error{nil}, false, Trials},
+		{"not seen, where that takes luck", true, []error{nil}, false, 1},
 	} {
 		t.Run(c.what, func(t *testing.T) {
-			defer Doubts(c.allowed)()
-			r := examine(c.h, false, c.verdicts...)
-			for range 20 { // a pause of the machine changes the outcome
-				if r.Paused == 0 {
-					break
-				}
-				r = examine(c.h, false, c.verdicts...)
-			}
-			assert.Equal(t, c.want, r.Outcome, "%+v", r)
-			assert.Equal(t, c.trials, r.Trials, "trials")
-			assert.Equal(t, c.doubts, r.Doubts, "in doubt")
-			assert.Zero(t, r.Paused, "the machine paused each time: this test says nothing then")
-			if c.doubts > 0 {
-				assert.Contains(t, r.Seen, "two at once")
-			}
+			err, n := confirm(c.luck, c.verdicts...)
+			assert.Equal(t, c.broken, err != nil)
+			assert.Equal(t, c.trials, n)
 		})
 	}
 }

@@ -1,4 +1,4 @@
-package conformance
+package engine
 
 import (
 	"sync/atomic"
@@ -48,7 +48,7 @@ func TestWatchMachine(t *testing.T) {
 func TestWatchdog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told atomic.Int32
-		watchdog(time.Minute, func() { told.Add(1) })
+		Watchdog(time.Minute, func() { told.Add(1) })
 		time.Sleep(time.Minute - 1)
 		synctest.Wait()
 		assert.Zero(t, told.Load())
@@ -56,9 +56,9 @@ func TestWatchdog(t *testing.T) {
 		synctest.Wait()
 		assert.EqualValues(t, 1, told.Load(), "once")
 
-		stopped := watchdog(time.Minute, func() { t.Error("the call has ended") })
+		stopped := Watchdog(time.Minute, func() { t.Error("the call has ended") })
 		time.Sleep(time.Minute / 2)
-		stopped.stop()
+		stopped.Stop()
 		stopped.next() // it was due already
 		time.Sleep(time.Hour)
 	})
@@ -67,7 +67,7 @@ func TestWatchdog(t *testing.T) {
 // A process that stands still, for however long, finds one timer due when it goes on.
 func TestWatchdog_aPauseIsOneBeat(t *testing.T) {
 	told := false
-	w := watchdog(beats*time.Hour, func() { told = true })
+	w := Watchdog(beats*time.Hour, func() { told = true })
 	for range beats - 1 {
 		w.next()
 	}

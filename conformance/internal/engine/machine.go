@@ -1,4 +1,4 @@
-package conformance
+package engine
 
 import (
 	"sync"
@@ -14,8 +14,8 @@ const (
 	tooLate = 0.05
 )
 
-// longEnough is how long the machine is looked at, at least, before it is blamed for a trial in doubt.
-var longEnough = time.Second
+// LongEnough is how long the machine is looked at, at least, before it is blamed for a trial in doubt.
+var LongEnough = time.Second
 
 // lateness says how long this process waited for the processor, which it wants each tick.
 type lateness struct{ took, late, longest time.Duration }
@@ -62,8 +62,8 @@ func (l lateness) overloaded() bool { return float64(l.late) > tooLate*float64(l
 // for a while, whatever is called stands still too, and one beat alone passes.
 const beats = 20
 
-// heart counts the beats of one call, and tells if it has not ended after all of them.
-type heart struct {
+// Heart counts the beats of one call, and tells if it has not ended after all of them.
+type Heart struct {
 	beat time.Duration
 	tell func()
 
@@ -72,9 +72,9 @@ type heart struct {
 	timer *time.Timer
 }
 
-// watchdog calls tell after this process has run for limit, unless it is stopped before.
-func watchdog(limit time.Duration, tell func()) *heart {
-	h := &heart{beat: limit / beats, tell: tell, left: beats}
+// Watchdog calls tell after this process has run for limit, unless it is stopped before.
+func Watchdog(limit time.Duration, tell func()) *Heart {
+	h := &Heart{beat: limit / beats, tell: tell, left: beats}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.timer = time.AfterFunc(h.beat, h.next)
@@ -82,7 +82,7 @@ func watchdog(limit time.Duration, tell func()) *heart {
 }
 
 // next is called when a beat is over, however late.
-func (h *heart) next() {
+func (h *Heart) next() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch h.left {
@@ -96,8 +96,8 @@ func (h *heart) next() {
 	}
 }
 
-// stop ends the watch: tell is not called any more.
-func (h *heart) stop() {
+// Stop ends the watch: tell is not called any more.
+func (h *Heart) Stop() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.left = 0

@@ -1,0 +1,89 @@
+package conformance
+
+import (
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/stdio"
+)
+
+// rivals makes two processes that contend for one name, which nobody else uses.
+func (e *env) rivals(ttlOfA, ttlOfB time.Duration) (a, b *party) {
+	name := e.name()
+	return e.party("A", name, ttlOfA), e.party("B", name, ttlOfB)
+}
+
+// client makes parties that share one client.
+func (e *env) client(ttl time.Duration, renew bool) func(who, name string) *party {
+	mutex := e.h.Client(e, ttl, renew)
+	return func(who, name string) *party {
+		l := mutex(name)
+		if l == nil {
+			e.failf("Harness.Client's function returned nil")
+		}
+		return e.using(l, who, name, ttl)
+	}
+}
+
+// crowd makes Lockers of many names, in a few processes.
+func (e *env) crowd() func(who, name string, ttl time.Duration) *party {
+	if e.h.foreign == nil {
+		return e.party
+	}
+	var programs []*stdio.Program
+	for range 2 {
+		programs = append(programs, e.h.foreign.startFor(e, e.h.foreign.program.Address))
+	}
+	next := 0
+	return func(who, name string, ttl time.Duration) *party {
+		p := programs[next%len(programs)]
+		next++
+		return e.using(e.h.foreign.openIn(e, p, name, ttl, false), who, name, ttl)
+	}
+}
+
+// offer makes a party of a name or a TTL that the harness may refuse. It returns nil and the reason then.
+func (e *env) offer(who, name string, ttl time.Duration) (p *party, refusal string) {
+	t := &refusing{TB: e}
+	made := make(chan locker.Locker, 1)
+	go func() {
+		defer close(made)
+		made <- e.h.New(t, name, ttl)
+	}()
+	if l := <-made; l != nil {
+		return e.using(l, who, name, ttl), ""
+	}
+	return nil, t.why
+}
+
+// refusing is a scope whose Fatalf is an answer, and ends the calling goroutine alone.
+type refusing struct {
+	TB
+	why string
+}
+
+// Fatalf ends the calling goroutine.
+func (r *refusing) Fatalf(format string, args ...any) {
+	r.why = fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
+
+// processes are many parties of one name, each a process of its own.
+func (e *env) processes(name string) []*party {
+	parties := make([]*party, contenders)
+	for i := range parties {
+		parties[i] = e.party(fmt.Sprintf("process %d", i+1), name, e.long)
+	}
+	return parties
+}
+
+// sharers are many goroutines that use p's Locker.
+func sharers(p *party) []*party {
+	parties := make([]*party, contenders)
+	for i := range parties {
+		parties[i] = p.env.using(p.l, fmt.Sprintf("goroutine %d", i+1), p.name, p.ttl)
+	}
+	return parties
+}

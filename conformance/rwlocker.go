@@ -1,0 +1,61 @@
+package conformance
+
+import (
+	"context"
+	"time"
+
+	"github.com/go-locker/locker"
+)
+
+// RWLocker is a Locker that takes shares, too, as a read-write lock does: Lock waits for a hold
+// that excludes all others, RLock for a share, which excludes Lock alone. Unlock, Extend and
+// FencingToken concern the current hold, of either kind. *locker.RWMutex is one.
+//
+// Shares that are held at the same time have one token, above that of the last hold of Lock, below
+// that of the next. Lock and TryLock return an error at once if the RWLocker's own hold is a share.
+//
+// If the Harness promises locker.Ordered, waiters are served first come, first served: an RLock
+// waits for the Locks that came before it, and RLocks that come directly after one another share.
+// Without locker.Ordered, either kind may go first.
+type RWLocker interface {
+	locker.Locker
+	// RLock waits for a share as Lock waits for the lock.
+	RLock(ctx context.Context) error
+	// TryRLock makes one attempt. It returns an error that matches locker.ErrHeld if a hold of Lock
+	// is there. If the Harness promises locker.Ordered, it also does so while somebody waits in
+	// Lock.
+	TryRLock(ctx context.Context) error
+}
+
+// Downgrader is an RWLocker that makes its hold a share, without an end in between: the token and
+// the time that is left stay. It is optional. Downgrade returns an error that matches
+// locker.ErrLost if the hold was lost, and locker.ErrNotHeld without a hold. After any other error
+// Downgrade can be called again, also if the hold is a share by then.
+type Downgrader interface {
+	Downgrade(ctx context.Context) error
+}
+
+// sharing is an RWLocker whose Lock takes a share. Its methods that only some Lockers have are those of the RWLocker.
+type sharing struct{ RWLocker }
+
+// Lock is RLock.
+func (s sharing) Lock(ctx context.Context) error { return s.RLock(ctx) }
+
+// TryLock is TryRLock.
+func (s sharing) TryLock(ctx context.Context) error { return s.TryRLock(ctx) }
+
+// Lost is nil if the RWLocker has none.
+func (s sharing) Lost() <-chan struct{} {
+	if l, ok := s.RWLocker.(loser); ok {
+		return l.Lost()
+	}
+	return nil
+}
+
+// Deadline is the zero Time if the RWLocker has none.
+func (s sharing) Deadline() time.Time {
+	if l, ok := s.RWLocker.(deadliner); ok {
+		return l.Deadline()
+	}
+	return time.Time{}
+}
