@@ -128,6 +128,10 @@ show: setup ## show again how a lock broke, ours or a library: BREAK=redsync-sto
 	$(if $(BREAK),,$(error which? make show BREAK=redsync-stopped-node; docs/known-breaks.md lists them))
 	cd bench && $(GO) run ./breaks/show $(if $(VERSION),-version $(VERSION)) $(BREAK)
 
+.PHONY: judge
+judge: setup ## put a known bug, or all that were not judged yet, through the whole suite, which is not told of it (2 minutes each); BREAK=redis-late-take-holds-longer
+	cd bench && $(GO) run ./breaks/judge $(BREAK)
+
 # The API server of Kubernetes, and nothing else of it.
 $(BIN)/kube-apiserver.done: tools/kube/go.mod tools/kube/go.sum
 	@echo "building kube-apiserver from tools/kube/go.mod into .bin/ (takes seven minutes of a processor)"

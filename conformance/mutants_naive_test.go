@@ -112,6 +112,8 @@ func outageMutants() []mutant {
 		flawed("tokens are counted", "tokens rise though the server loses its data"),
 		flawed("an asynchronous replica", "a hold lasts though the server that knows least takes over"),
 		flawed("tokens are counted, and replicated later", "tokens rise though the server that knows least takes over"),
+		flawed("an asynchronous replica, and Unlock is content with nothing", "Unlock of a hold that a failover forgot never says nil"),
+		flawed("an asynchronous replica, and what is sent again was done", "an Unlock that is sent again of a hold that a failover forgot never says nil"),
 		flawed("expires by the wall clock", "a hold lasts though the server's clock jumps forward"),
 		flawed("expires by the wall clock", "a hold expires though the server's clock jumps back"),
 		flawed("tokens are the time", "tokens rise though the server's clock jumps back"),

@@ -128,7 +128,7 @@ func (s *server) answer(q question, conn net.Conn) (a answer, ok bool) {
 		if own {
 			delete(s.data.locks, q.Name)
 		}
-		a.OK = own || s.data.ended[q.Owner] && s.flaw != "what was released is not held" || q.Again && s.flaw == "what is sent again was done"
+		a.OK = own || s.data.ended[q.Owner] && s.flaw != "what was released is not held" || q.Again && strings.HasSuffix(s.flaw, "what is sent again was done")
 		s.data.ended[q.Owner] = own || s.data.ended[q.Owner]
 		s.leave(q)
 	default:

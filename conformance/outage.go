@@ -79,6 +79,18 @@ var outageRows = []row{{
 	condition: "failover",
 	body:      func(e *env) { e.risesThrough(e.failOver()) },
 }, {
+	name:    "Unlock of a hold that a failover forgot never says nil",
+	promise: "In doubt Unlock says ErrLost, never nil: also if a server took over that had not heard of the hold, and another has the lock.",
+	sources: []string{contract, callMe},
+	needs:   []need{failsOver},
+	body:    func(e *env) { e.unlocksForgotten(false) },
+}, {
+	name:    "an Unlock that is sent again of a hold that a failover forgot never says nil",
+	promise: "A release that is sent again is a success if it was applied: if a server took over that had not heard of the hold, Unlock says ErrLost, never nil.",
+	sources: []string{contract, callMe},
+	needs:   []need{failsOver, links},
+	body:    func(e *env) { e.unlocksForgotten(true) },
+}, {
 	name:      "a hold lasts though the server's clock jumps forward",
 	promise:   "A hold lasts one TTL, even if a wall clock is set.",
 	sources:   []string{kleppmann, antirez},
@@ -227,6 +239,47 @@ func (e *env) survives(befalls func()) {
 	_ = b.unlock()
 }
 
+// unlocksForgotten has A unlock when the server that knows least has taken over, and has granted B
+// the lock, if it does. That server knows of an earlier hold of the name. With again A's release is
+// sent twice, because the first reply is lost.
+func (e *env) unlocksForgotten(again bool) {
+	name, ttl := e.name(), 3*e.long // servers may take a while to come back
+	a, unlock := e.party("A", name, ttl), func(a *party) error { return a.unlock() }
+	if again {
+		linked, w := e.linked("A", name, ttl)
+		a, unlock = linked, func(a *party) error {
+			if l, ok := a.l.(wanter); ok { // it asks the server that decides now, and so has a connection to that
+				_ = l.Wanted()
+				time.Sleep(3 * settle)
+			}
+			w.loseReplies()
+			stop := time.AfterFunc(settle, w.mend)
+			defer stop.Stop()
+			return a.unlock()
+		}
+	}
+	b, c := e.party("B", name, ttl), e.party("C", e.name(), ttl)
+	a.take()
+	a.release()
+	fail := e.failOver()
+	a.take()
+	fail()
+	c.afterOutage("a server took over")
+	_ = c.unlock()
+	if b.lockWithin(e.prompt) != nil { // nothing is forgotten
+		_ = a.unlock()
+		return
+	}
+	switch err := unlock(a); {
+	case err == nil:
+		e.failf("a failover forgot A's hold, and B has the lock; A's Unlock said nil")
+	case errors.Is(err, locker.ErrNotHeld):
+		e.failf("A's Unlock of a hold that a failover forgot: %v; want ErrLost", err)
+	}
+	b.still("A has unlocked what it lost")
+	_ = b.unlock()
+}
+
 // risesThrough has something befall the backend between two holds.
 func (e *env) risesThrough(befalls func()) {
 	a, b := e.rivals(e.long, e.long)
@@ -240,12 +293,12 @@ func (e *env) risesThrough(befalls func()) {
 	b.takesAbove(last, "A has unlocked")
 }
 
-// takesAbove takes the lock when A, who held with the token last, has unlocked.
+// takesAbove takes the lock when another, who held with the token last, has unlocked.
 func (p *party) takesAbove(last uint64, what string) {
 	p.afterOutage(what)
 	if token := p.token(); token <= last {
 		p.prolong() // is it lost?
-		p.env.failf("A held with the token %d, and then %s with %d", last, p.who, token)
+		p.env.failf("another held with the token %d, and then %s with %d", last, p.who, token)
 	}
 	_ = p.unlock()
 }

@@ -104,7 +104,29 @@ var readWriteRows = []row{{
 	sources: []string{contractOfShares, redislockReply},
 	needs:   []need{readsWrites, links},
 	body:    downgradeAgain,
+}, {
+	name:      "tokens rise from a writer to a share though the server that knows least takes over",
+	promise:   "Tokens rise through lost data, too: that of a share is larger than those of all writers before it.",
+	sources:   []string{contractOfShares, callMe, kleppmann},
+	needs:     []need{readsWrites, failsOver, tokens},
+	shows:     locker.FencingDurable,
+	condition: "failover",
+	body:      sharesRiseThrough,
 }}
+
+// sharesRiseThrough has the server that takes over know of an earlier share, and not of the writer
+// that came between.
+func sharesRiseThrough(e *env) {
+	a, w, c := e.rwTrio()
+	a.share()
+	a.release()
+	fail := e.failOver()
+	w.take()
+	last := w.token()
+	w.release()
+	fail()
+	e.using(sharing{c.rw}, c.who, c.name, c.ttl).takesAbove(last, "B has unlocked, and a server took over")
+}
 
 // manyReaders is how many readers hold shares at the same time.
 const manyReaders = 12

@@ -17,7 +17,7 @@ type Break struct {
 	Name  string // unique: what make show is told
 	Lock  string // a library, or what of this module
 	What  string
-	In    string   // the version that shows it; of this module, the commit before the one that mended it
+	In    string   // the version that shows it; of this module, the commit before the one that fixed it
 	Since string   // the oldest version that was tried, and shows it; empty: no other was
 	By    string   // who found it
 	Looks []string // scenarios of the suite, and tests by package, that look for it
@@ -113,7 +113,7 @@ func nameOf(test string) string {
 // ours is a bug of this module, which the repository's history keeps.
 type ours struct {
 	name, lock, what, by string // by: empty if the commit does not say
-	fix                  string // the commit that mended it
+	fix                  string // the commit that fixed it
 	dir, test            string // at that commit: what fails without it
 	looks                []string
 }

@@ -29,10 +29,7 @@ func TestBreaks_areLookedFor(t *testing.T) {
 				continue
 			}
 			dir, test, _ := strings.Cut(name, ".")
-			if moved, ok := map[string]string{"core": "internal/test/core", "redisscript": "internal/redisscript"}[dir]; ok {
-				dir = moved
-			}
-			assert.True(t, declared(t, filepath.Join("..", "..", dir), test), "no test %s, which looks for %q", name, b.What)
+			assert.True(t, declared(t, filepath.Join("..", "..", dirOf(dir)), test), "no test %s, which looks for %q", name, b.What)
 		}
 	}
 	for name := range guards {

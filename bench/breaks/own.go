@@ -75,6 +75,7 @@ var own = []ours{
 		name: "redis-tokens-of-shares-fall", lock: "Redis",
 		what: "the tokens of shares did not rise when the server forgot a writer",
 		fix:  "3dde61f", dir: "internal/redisscript", test: "TestShare_tokensRiseThoughTheServerForgetsAWriter",
+		looks: []string{"tokens rise from a writer to a share though the server that knows least takes over", "redisscript.TestShare_tokensRiseThoughTheServerForgetsAWriter"},
 	},
 	{
 		name: "redis-writer-that-never-looks-blocks", lock: "Redis",
@@ -201,6 +202,7 @@ var own = []ours{
 		name: "redis-unlock-after-a-failover-says-nil", lock: "Redis",
 		what: "an Unlock that was sent again returned nil for a hold that a failover had lost",
 		fix:  "c1bc287", dir: "redis", test: "TestUnlock_ofAHoldThatAFailoverForgot_isErrLost",
+		looks: []string{"an Unlock that is sent again of a hold that a failover forgot never says nil", "redis.TestUnlock_ofAHoldThatAFailoverForgot_isErrLost"},
 	},
 	{
 		name: "core-unlock-with-an-ended-context-waits", lock: "core",
@@ -212,7 +214,7 @@ var own = []ours{
 		name: "redis-first-unlock-after-a-failover-says-nil", lock: "Redis",
 		what: "an Unlock returned nil for a hold that a failover had lost, if another had taken the lock since",
 		fix:  "01d29d6", dir: "redis", test: "TestRelease_afterAFailoverThatForgotIsErrLost",
-		looks: []string{"redis.TestUnlock_ofAHoldThatAFailoverForgot_isErrLost"},
+		looks: []string{"Unlock of a hold that a failover forgot never says nil", "redis.TestUnlock_ofAHoldThatAFailoverForgot_isErrLost"},
 	},
 	{
 		name: "core-lock-ends-the-next-hold", lock: "core", by: "a review",

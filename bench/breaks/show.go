@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -21,6 +22,9 @@ type session struct {
 	version string // of the library, in place of that in go.mod
 	dir     string // for what the session leaves until its end
 	program string // the compiled tests of bench/thirdparty; empty: not yet
+
+	head, headName string         // the tree and the commit of today, in which nothing is taken back
+	trees          []func() error // which remove them
 }
 
 // errUnfit is of a library whose version the tests cannot be compiled with.
@@ -68,10 +72,15 @@ func (s *session) command(dir, name string, args ...string) (*exec.Cmd, *bytes.B
 	var out bytes.Buffer
 	cmd := exec.CommandContext(s.ctx, name, args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GOWORK=off", "LOCKER_NIGHTLY=1", "LOCKER_REQUIRE_SERVERS=1", "LOCKER_REQUIRE_ADAPTERS=1",
-		"PATH="+filepath.Join(s.root, ".bin")+string(os.PathListSeparator)+os.Getenv("PATH"))
+	cmd.Env = s.environ()
 	cmd.Stdout, cmd.Stderr = &out, &out
 	return cmd, &out
+}
+
+// environ returns the environment in which tests find the servers of make setup.
+func (s *session) environ() []string {
+	return append(os.Environ(), "GOWORK=off", "LOCKER_NIGHTLY=1", "LOCKER_REQUIRE_SERVERS=1", "LOCKER_REQUIRE_ADAPTERS=1",
+		"PATH="+filepath.Join(s.root, ".bin")+string(os.PathListSeparator)+os.Getenv("PATH"))
 }
 
 // run runs a command that has to succeed.
@@ -123,21 +132,11 @@ func (s *session) compile(module string) error {
 		if module == "" {
 			return errors.New("a library of another language has the version that tools/adapters.sh unpacks")
 		}
-		mod := filepath.Join(s.dir, "other.mod")
-		for _, file := range []string{"go.mod", "go.sum"} {
-			text, err := os.ReadFile(filepath.Join(bench, file))
-			if err != nil {
-				return err
-			}
-			text = bytes.ReplaceAll(text, []byte("=> ../"), []byte("=> "+s.root+"/"))
-			if err := os.WriteFile(filepath.Join(s.dir, "other"+filepath.Ext(file)), text, 0o644); err != nil {
-				return err
-			}
-		}
-		if _, err := s.run(bench, "go", "mod", "edit", "-replace="+module+"="+module+"@"+s.version, mod); err != nil {
+		flags, err := s.replacing(module, module+"@"+s.version)
+		if err != nil {
 			return err
 		}
-		args = append(args, "-modfile="+mod, "-mod=mod")
+		args = append(args, flags...)
 	}
 	if _, err := s.run(bench, "go", append(args, "./thirdparty")...); err != nil {
 		return err
@@ -146,41 +145,78 @@ func (s *session) compile(module string) error {
 	return nil
 }
 
+// replacing returns the flags with which bench is compiled with a module replaced by another
+// version, or by a directory.
+func (s *session) replacing(module, with string) (flags []string, err error) {
+	bench, mod := filepath.Join(s.root, "bench"), filepath.Join(s.dir, "other.mod")
+	for _, file := range []string{"go.mod", "go.sum"} {
+		text, err := os.ReadFile(filepath.Join(bench, file))
+		if err != nil {
+			return nil, err
+		}
+		text = bytes.ReplaceAll(text, []byte("=> ../"), []byte("=> "+s.root+"/"))
+		if err := os.WriteFile(filepath.Join(s.dir, "other"+filepath.Ext(file)), text, 0o644); err != nil {
+			return nil, err
+		}
+	}
+	_, err = s.run(bench, "go", "mod", "edit", "-replace="+module+"="+with, mod)
+	return []string{"-modfile=" + mod, "-mod=mod"}, err
+}
+
 // product is what a bug can be in: no test, and nothing that serves tests.
 var (
 	product    = regexp.MustCompile(`\.(go|lua)$`)
 	notProduct = regexp.MustCompile(`_test\.go$|^(docs|bench|conformance|internal/test|internal/testserver|internal/harness|cmd|examples|tools|api)/`)
 )
 
-// show checks out the commit that mended the bug, where the test has to pass, and without the mend,
+// changed returns the files of the product that the fix has changed, added or removed.
+func (o ours) changed(s *session) ([]string, error) {
+	changed, err := s.run(s.root, "git", "diff", "--no-renames", "--name-only", o.fix+"^", o.fix)
+	if err != nil {
+		return nil, fmt.Errorf("this clone does not have commit %s and the one before: git fetch --unshallow\n%w", o.fix, err)
+	}
+	return slices.DeleteFunc(strings.Fields(changed), func(file string) bool {
+		return !product.MatchString(file) || notProduct.MatchString(file)
+	}), nil
+}
+
+// tree checks a commit out, beside this tree, until remove is called.
+func (s *session) tree(commit string) (dir string, remove func() error, err error) {
+	if dir, err = os.MkdirTemp(s.dir, "tree-"); err != nil {
+		return "", nil, err
+	}
+	if _, err := s.run(s.root, "git", "worktree", "add", "--force", "--detach", dir, commit); err != nil {
+		return "", nil, err
+	}
+	remove = func() error {
+		always := *s // also after an interrupt
+		always.ctx = context.WithoutCancel(s.ctx)
+		_, err := always.run(s.root, "git", "worktree", "remove", "--force", dir)
+		return err
+	}
+	if err := os.Symlink(filepath.Join(s.root, ".bin"), filepath.Join(dir, ".bin")); err != nil {
+		return "", nil, errors.Join(err, remove())
+	}
+	return dir, remove, nil
+}
+
+// show checks out the commit that fixed the bug, where the test has to pass, and without the fix,
 // where it has to fail.
 func (o ours) show(s *session) (err error) {
-	if _, err := s.run(s.root, "git", "cat-file", "-e", o.fix+"^"); err != nil {
-		return fmt.Errorf("this clone does not have commit %s and the one before: git fetch --unshallow\n%w", o.fix, err)
-	}
-	tree := filepath.Join(s.dir, o.name)
-	if _, err := s.run(s.root, "git", "worktree", "add", "--force", "--detach", tree, o.fix); err != nil {
-		return err
-	}
-	defer func() {
-		_, gone := s.run(s.root, "git", "worktree", "remove", "--force", tree)
-		err = errors.Join(err, gone)
-	}()
-	if err := os.Symlink(filepath.Join(s.root, ".bin"), filepath.Join(tree, ".bin")); err != nil {
-		return err
-	}
-	if got, out := o.try(s, tree); got != "PASS" {
-		return fmt.Errorf("%s passes at commit %s, which has the mend: %q\n%s", o.test, o.fix, got, out)
-	}
-	changed, err := s.run(tree, "git", "diff", "--no-renames", "--name-only", o.fix+"^", o.fix)
+	changed, err := o.changed(s)
 	if err != nil {
 		return err
 	}
-	for file := range strings.FieldsSeq(changed) {
-		if !product.MatchString(file) || notProduct.MatchString(file) {
-			continue
-		}
-		if _, err := s.run(tree, "git", "checkout", o.fix+"^", "--", file); err != nil { // the mend has added it
+	tree, remove, err := s.tree(o.fix)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
+	if got, out := o.try(s, tree); got != "PASS" {
+		return fmt.Errorf("%s passes at commit %s, which has the fix: %q\n%s", o.test, o.fix, got, out)
+	}
+	for _, file := range changed {
+		if _, err := s.run(tree, "git", "checkout", o.fix+"^", "--", file); err != nil { // the fix has added it
 			if err := os.Remove(filepath.Join(tree, file)); err != nil {
 				return err
 			}
@@ -189,14 +225,19 @@ func (o ours) show(s *session) (err error) {
 	got, out := o.try(s, tree)
 	fmt.Fprintln(s.out, out)
 	if got != "FAIL" {
-		return fmt.Errorf("%w: %s without the mend: %q", errGone, o.test, got)
+		return fmt.Errorf("%w: %s without the fix: %q", errGone, o.test, got)
 	}
 	return nil
 }
 
 // try runs the test in a tree.
 func (o ours) try(s *session, tree string) (verdictOf, output string) {
-	cmd, out := s.command(filepath.Join(tree, o.dir), "go", "test", "-v", "-count=1", "-vet=off", "-timeout=5m", "-run=^"+o.test+"$", ".")
+	return s.tryTest(filepath.Join(tree, o.dir), o.test)
+}
+
+// tryTest runs a test of the package in dir.
+func (s *session) tryTest(dir, test string) (verdictOf, output string) {
+	cmd, out := s.command(dir, "go", "test", "-v", "-count=1", "-vet=off", "-timeout=5m", "-run=^"+test+"$", ".")
 	_ = cmd.Run() // the output tells
-	return verdict(out.String(), o.test), strings.TrimSpace(out.String())
+	return verdict(out.String(), test), strings.TrimSpace(out.String())
 }

@@ -16,7 +16,7 @@ func (r *Run) breaksPage() string {
 	for _, l := range r.Setting.Libraries {
 		versions[l.Name] = l.Version
 	}
-	ours, others := newTable("what", "fixed in", "found by", "looked for by", "shown by `make show`"), newTable("library", "what", "seen in", "found by", "looked for by", "shown by `make show`")
+	ours, others := newTable("what", "fixed in", "found by", "found blind", "looked for by", "shown by `make show`"), newTable("library", "what", "seen in", "found by", "looked for by", "shown by `make show`")
 	for _, b := range breaks.All() {
 		shown := "BREAK=" + b.Name
 		if version, ok := versions[b.Lock]; ok {
@@ -26,7 +26,7 @@ func (r *Run) breaksPage() string {
 			others.AppendRow(table.Row{b.Lock, cellText(plain(b.What)), cmp.Or(b.In, version), b.By, looks(b), shown})
 			continue
 		}
-		ours.AppendRow(table.Row{b.Lock + ": " + cellText(plain(b.What)), strings.TrimPrefix(b.In, "before "), b.By, looks(b), shown})
+		ours.AppendRow(table.Row{b.Lock + ": " + cellText(plain(b.What)), strings.TrimPrefix(b.In, "before "), b.By, r.found(b.Name, "conformance/"), looks(b), shown})
 	}
 	all, alone := 0, 0
 	for _, b := range breaks.All() {
@@ -46,6 +46,7 @@ func (r *Run) breaksPage() string {
 		"    make show BREAK=redsync-stopped-node\n\n"+
 		"The beginning of a name is enough. `make nightly PART=breaks` shows all of them, and fails if one can no longer be shown.\n\n"+
 		"Each lock is measured by the contract of this module. If a library promises something else, its deviation is no defect.\n\n"+
+		"## Judged blind\n\n%s\n"+
 		"## Of this module\n\n"+
 		"All of these were fixed before the first release. The command checks out the commit of the fix, and runs the test of this commit twice. "+
 		"Without the fix the test has to fail. With the fix it has to pass.\n\n%s\n\n"+
@@ -53,9 +54,12 @@ func (r *Run) breaksPage() string {
 		"The command runs the library alone, on a real server. It uses the version in [bench/go.mod](../bench/go.mod), or the one that you name: "+
 		"`make show BREAK=redsync-stopped-node VERSION=v4.13.0`. *Seen in* begins with the oldest version that was tried. The scenarios are those of the [conformance suite](conformance.md). "+
 		"If more than two scenarios and tests look for a break, a number in brackets counts the others. With its usual settings the suite finds %d of these %d without help.\n\n%s\n\n"+
+		"## Old versions of other libraries\n\n"+
+		"Their authors have fixed these bugs. The suite of today judges the last version that has the bug, beside the first that has the fix. "+
+		"Redisson is not among them: it is a library in Java, and the suite has no adapter for it.\n\n%s\n\n"+
 		"## Known from issues\n\n"+
 		"These bugs were reported in the issues of other libraries. No command shows them, but scenarios and tests look for them.\n\n%s\n",
-		generated, ours.RenderMarkdown(), alone, all, others.RenderMarkdown(), reported.RenderMarkdown())
+		generated, r.judgedText(), ours.RenderMarkdown(), alone, all, others.RenderMarkdown(), r.releasesTable(), reported.RenderMarkdown())
 }
 
 // looks returns what looks for a break: up to two scenarios and tests, and how many there are

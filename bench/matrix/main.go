@@ -22,6 +22,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/go-locker/locker/bench/breaks"
 	"github.com/go-locker/locker/bench/internal/program"
 )
 
@@ -71,11 +72,17 @@ func run(_ context.Context, args []string, stdout, stderr io.Writer) error {
 	return errors.Join(r.contradictions()...)
 }
 
-func load(results, saved string) (*Run, error) {
+// load reads the results of a run, or those that were saved, and the judgements beside these.
+func load(results, saved string) (r *Run, err error) {
 	if results == "" {
-		return open(saved)
+		r, err = open(saved)
+	} else {
+		r, err = collect(results)
 	}
-	return collect(results)
+	if err == nil {
+		r.Judged, err = breaks.ReadJudgements(filepath.Join(filepath.Dir(saved), breaks.JudgementsFile))
+	}
+	return r, err
 }
 
 // In pages that people write a table stands between these.

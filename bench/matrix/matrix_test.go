@@ -247,7 +247,7 @@ func TestRun_failsWithoutResults(t *testing.T) {
 
 // TestPages_areThoseOfTheRun: nobody has written a cell by hand, and no page is left of an earlier program.
 func TestPages_areThoseOfTheRun(t *testing.T) {
-	r, err := open("../../docs/guarantees.json")
+	r, err := load("", "../../docs/guarantees.json")
 	require.NoError(t, err)
 	pages := r.pages()
 	for file, want := range pages {

@@ -34,7 +34,7 @@ func (r *Run) pages() map[string]string {
 
 // tables returns those in pages that people write.
 func (r *Run) tables() map[string]string {
-	return map[string]string{"docs/backends/README.md": r.table("../guarantees/"), "docs/conformance.md": topicTable()}
+	return map[string]string{"docs/backends/README.md": r.table("../guarantees/"), "docs/conformance.md": topicTable() + "\n" + r.judgedSentence()}
 }
 
 // servers are the versions of the servers that the tests start.

@@ -16,101 +16,6 @@ import (
 	"github.com/go-locker/locker/internal/test/testwait"
 )
 
-// bug is one that the core had, or would have if a line of it were not there.
-type bug struct {
-	name     string
-	fix      string // the commit that mended it; empty: nobody made the mistake yet
-	file     string
-	old, new string
-	missed   string // why no seed finds it
-}
-
-var bugs = []bug{
-	{
-		"a renewal that is answered while Close waits for a function releases the hold", "bf4ab22", "hold.go",
-		"if errors.Is(err, ErrLost) && !h.endedByClose(now) {", "if errors.Is(err, ErrLost) {", "",
-	},
-	{
-		"a release gives up shortly before the end of a session that goes on after all", "b1cc234", "release.go",
-		"		pause = min(pause, left)\n", "		if pause >= left {\n			return false\n		}\n", "",
-	},
-	{
-		"Close does not wait for a function that is still returning", "14daa70", "release.go",
-		"if !h.works() {", "if true {", "",
-	},
-	{
-		"a hold whose Extend had an unknown outcome is not released when it expires", "9256fd0", "release.go",
-		"if h.extendInDoubt.Load() || h.lease.Validity()", "if h.lease.Validity()", "",
-	},
-	{
-		"the lease that a renewal left behind, answered too late, is not released", "9256fd0", "hold.go",
-		"		h.client.spawn(h.cleanUp)\n	}\n	return err\n}\n\n// endedByClose", "	}\n	return err\n}\n\n// endedByClose",
-		"the request has to be under way for two thirds of a TTL where nothing else goes wrong, and the lease expires soon after",
-	},
-	{
-		"a hold whose Unlock was not answered by the deadline is not released later, though its session goes on", "02e9d8e", "unlock.go",
-		"h.cleanUpAfter(deadline) // its session may go on", "", "",
-	},
-	{
-		"a hold that expires on a session that goes on is not released", "", "hold.go",
-		"	if why == CauseExpired {\n		h.cleanUpAfter(clock.Now())\n	}\n", "", "",
-	},
-	{
-		"the turn of a waiter on its Mutex is lost when its context ends", "17e782f", "mutex.go",
-		"	} else if <-turn == nil {\n		m.passTurn()\n	}", "	} else {\n		<-turn\n	}",
-		"the turn has to come in the instant in which the context ends, and a seed has hardly two things at one instant",
-	},
-	{
-		"a Lock that fails does not hand over its turn", "17e782f", "mutex.go",
-		"			m.passTurn()\n		}\n	}()", "		}\n	}()", "",
-	},
-	{
-		"a Lock fails because the connection of its first request was broken", "e04c1eb", "acquire.go",
-		"firstTries    = 3", "firstTries    = 1", "",
-	},
-	{
-		"a hold on a session without recent answers is renewed again and again, without a pause", "cc292d7", "renew.go",
-		"if soonest := now.Add(deadline.Sub(now) / 4); capped && due.Before(soonest) {", "if soonest := now; false {\n\t\t_ = capped",
-		"what slows down renewals has two guards, and this is one: a renewal that is due at once waits for TTL/24 all the same",
-	},
-	{
-		"a renewal that is answered late does not count", "21ce82f", "renew.go",
-		"newRequest(context.Background(), c.background, ttl*(renewalsPerTTL-1)/renewalsPerTTL)", "newRequest(context.Background(), c.background, ttl/20)", "",
-	},
-	{
-		"an Unlock whose context has ended releases only after a pause", "7c3518a", "release.go",
-		"if r.tries > 0 && !r.rest(life, &last) {", "if !r.rest(life, &last) {", "",
-	},
-	{
-		"a Lock gives up after a grant that came too late", "004c1a6", "acquire.go",
-		"			_ = c.abandon(h, err)\n			h, claim = c.newClaim()\n			fallthrough", "			return nil, c.abandon(h, err)", "",
-	},
-	{
-		"a grant that came too late is taken", "", "hold.go",
-		"if left < h.ttl/2 {", "if left < 0 {", "",
-	},
-	{
-		"deadlines have no allowance for clocks that drift", "", "acquire.go",
-		"return left - drift(ttl), capped", "return left, capped", "",
-	},
-	{
-		"a loss is reported late", "592b069", "hold.go",
-		"	next := h.deadline\n", "	next := h.deadline.Add(h.ttl / 16)\n", "",
-	},
-	{
-		"the lease or place that a failed attempt left behind is not released", "d8c9030", "acquire.go",
-		"	c.mutex.client.spawn(h.cleanUp)\n	return err", "	return err", "",
-	},
-	{
-		"a wait that ends keeps its place in the queue", "", "acquire.go",
-		"		h.cleanUp()\n		close(left)", "		close(left)", "",
-	},
-	{
-		"a release is tried only once", "", "release.go",
-		"		if r.try(patience) {\n			return true\n		}", "		return r.try(patience)", "",
-	},
-}
-
 // seedsForABug are as many as it takes to find the rarest.
 const seedsForABug = 2000
 
@@ -121,17 +26,17 @@ func TestBugs_areFound(t *testing.T) {
 	testwait.OnlyNightly(t, "it compiles the core once for each bug")
 	root, err := filepath.Abs("../../..")
 	require.NoError(t, err)
-	for _, b := range bugs {
-		t.Run(strings.ReplaceAll(b.name, " ", "_"), func(t *testing.T) {
+	for _, b := range Bugs {
+		t.Run(strings.ReplaceAll(b.Name, " ", "_"), func(t *testing.T) {
 			if b.missed != "" {
 				t.Skip(b.missed)
 			}
-			file, dir := filepath.Join(root, b.file), t.TempDir()
+			file, dir := filepath.Join(root, b.File), t.TempDir()
 			text, err := os.ReadFile(file)
 			require.NoError(t, err)
-			require.Equal(t, 1, strings.Count(string(text), b.old), "the line in %s is another now", b.file)
-			changed := filepath.Join(dir, b.file)
-			require.NoError(t, os.WriteFile(changed, []byte(strings.Replace(string(text), b.old, b.new, 1)), 0o600))
+			require.Equal(t, 1, strings.Count(string(text), b.Old), "the line in %s is another now", b.File)
+			changed := filepath.Join(dir, b.File)
+			require.NoError(t, os.WriteFile(changed, []byte(strings.Replace(string(text), b.Old, b.New, 1)), 0o600))
 			overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{file: changed}})
 			require.NoError(t, err)
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600))

@@ -1,5 +1,3 @@
-// Package simulation plays the core over simulated servers and networks, in virtual time. A seed
-// decides all that happens.
 package simulation
 
 import (

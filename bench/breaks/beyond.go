@@ -1,0 +1,42 @@
+package breaks
+
+// beyond tells of breaks that the suite cannot look for, because a Locker has no such method, or a
+// Harness no such fault: what would be needed.
+var beyond = map[string]string{
+	"core-context-outlives-a-loss-that-is-noticed": "Hold.Context",
+	"core-close-beside-a-function":                 "Client.Close and Do",
+	"core-readers-of-one-mutex-all-ask":            "a count of requests",
+	"core-reader-misses-close":                     "Client.Close",
+	"core-renewal-without-a-pause":                 "a count of requests",
+	"core-extension-nobody-heard-of":               "a promise of when a lock is free after an Extend",
+	"core-renewal-answered-too-late":               "a promise of when a lock is free after an Extend",
+	"keyed-waiter-misses-close":                    "Client.Close",
+	"redis-share-without-a-right-ends-others":      "a user who lacks a right",
+	"redis-new-name-stops-a-slot-move":             "a slot that moves",
+	"redis-waiter-loses-its-place":                 "a slot that moves",
+	"redis-clocks-of-a-cluster-shorten-holds":      "clocks of nodes that differ",
+	"redlock-clocks-too-far-apart-say-held":        "clocks of nodes that differ",
+	"redlock-node-days-off-blocks":                 "clocks of nodes that differ",
+	"redlock-ballot-does-not-end":                  "clocks of nodes that differ",
+	"redis-ring-two-holders":                       "a Ring of servers, on which the suite is not run",
+	"redis-new-panics":                             "a value in place of a pointer",
+	"zookeeper-old-server-is-taken":                "an old server",
+	"zookeeper-second-unlock-says-nil":             "many holds that an operator ends",
+	"url-second-at-hides-a-host":                   "URLs",
+	"rueidislock@v1.0.43":                          "a count of requests",
+	"rueidislock@v1.0.18":                          "a count of requests",
+}
+
+// Beyond returns what it would take to look for a break, or "" if the contract of a Locker covers
+// it, and a Harness can have what it takes.
+func Beyond(name string) string { return beyond[name] }
+
+// since names scenarios that were made because the suite had not found a break. They find it, but
+// not blind.
+var since = map[string]string{
+	"redis-tokens-of-shares-fall":            "tokens rise from a writer to a share though the server that knows least takes over",
+	"redis-unlock-after-a-failover-says-nil": "an Unlock that is sent again of a hold that a failover forgot never says nil",
+}
+
+// Since returns the scenario that was made because the suite had not found a break, or "".
+func Since(name string) string { return since[name] }

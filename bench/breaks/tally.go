@@ -1,0 +1,44 @@
+package breaks
+
+import "slices"
+
+// Tally is how many locks that are known to be broken the suite has found so.
+type Tally struct {
+	Judged, Found   int
+	Covered         int     // of Judged: those whose promise the contract of a Locker has
+	FoundOfCovered  int     // of those
+	Median, Longest float64 // seconds, from the start of the suite until it was found
+}
+
+// TallyOf counts those for which counts is true, and of which there is a judgement.
+func TallyOf(all []Judgement, counts func(Judgement) bool) (t Tally) {
+	var times []float64
+	for _, j := range all {
+		if j.Failed != "" || !counts(j) {
+			continue
+		}
+		t.Judged++
+		covered := Beyond(j.Name) == ""
+		if covered {
+			t.Covered++
+		}
+		if j.Found == "" {
+			continue
+		}
+		t.Found++
+		times = append(times, j.After)
+		if covered {
+			t.FoundOfCovered++
+		}
+	}
+	if slices.Sort(times); len(times) > 0 {
+		n := len(times)
+		t.Median, t.Longest = (times[(n-1)/2]+times[n/2])/2, times[n-1]
+	}
+	return t
+}
+
+// IsOwn reports whether a judgement is of a break of this module.
+func (j Judgement) IsOwn() bool {
+	return slices.ContainsFunc(own, func(o ours) bool { return o.name == j.Name })
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+
+	"github.com/go-locker/locker/bench/breaks"
+)
+
+// found is a cell: which scenario found a break, after how many seconds, and in which code.
+func (r *Run) found(name, dir string) string {
+	i := slices.IndexFunc(r.Judged, func(j breaks.Judgement) bool { return j.Name == name })
+	if i < 0 {
+		return "not judged yet"
+	}
+	j := r.Judged[i]
+	if j.Failed != "" {
+		return "not judged: " + cellText(plain(j.Failed))
+	}
+	where := ""
+	switch j.Way {
+	case breaks.Reversed, breaks.ByHand:
+		where = " (today)"
+	case breaks.Before:
+		where = " (then)"
+	}
+	if j.Found != "" {
+		return fmt.Sprintf("yes, after %.0f s%s: %s", j.After, where, link(dir, j.Found))
+	}
+	if !j.Whole {
+		where += fmt.Sprintf(", within %.0f s, after which it was stopped", j.Took)
+	}
+	switch beyond := breaks.Beyond(name); {
+	case beyond != "":
+		return "no" + where + ": it would take " + beyond
+	case breaks.Since(name) != "":
+		return "**no**" + where + "; since then: " + link(dir, breaks.Since(name))
+	default:
+		return "**no**" + where
+	}
+}
+
+// judgedText says how many the suite finds.
+func (r *Run) judgedText() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Each of these was put through the whole [conformance suite](conformance.md) as `make test` runs it. The suite is not told what is wrong. "+
+		"A scenario counts if it fails there, fails again by itself, and passes with the fix. `make judge BREAK=redis-late-take-holds-longer` judges one again.\n\n"+
+		"%s\n\n", r.figure())
+	t := newTable("code", "judged", "found", "the contract covers", "found of those", "seconds until found, median", "longest")
+	for _, row := range []struct {
+		what string
+		ways []breaks.Way
+	}{
+		{"of today, the fix taken back by git", []breaks.Way{breaks.Reversed}},
+		{"of today, the fix taken back by hand", []breaks.Way{breaks.ByHand}},
+		{"before the fix, with the suite of that commit", []breaks.Way{breaks.Before}},
+	} {
+		n := breaks.TallyOf(r.Judged, func(j breaks.Judgement) bool { return j.IsOwn() && slices.Contains(row.ways, j.Way) })
+		t.AppendRow(tallyRow(row.what, n))
+	}
+	t.AppendRow(tallyRow("old versions of other libraries", breaks.TallyOf(r.Judged, func(j breaks.Judgement) bool { return !j.IsOwn() })))
+	b.WriteString(t.RenderMarkdown())
+	b.WriteString("\n\nIn the tables below *today* is the code and the suite of today, and *then* the commit before the fix, whose suite knew less. " +
+		"A commit that fixed two bugs is judged for each of them, and the scenario may have found the other one. " +
+		"What the contract of a Locker does not cover, such as `Client.Close`, has tests of its own. " +
+		"A scenario that was made because the suite had missed a bug is named behind *since then*, and does not count.\n")
+	return b.String()
+}
+
+func tallyRow(what string, n breaks.Tally) table.Row {
+	return table.Row{what, n.Judged, n.Found, n.Covered, n.FoundOfCovered, fmt.Sprintf("%.0f", n.Median), fmt.Sprintf("%.0f", n.Longest)}
+}
+
+// figure is the figure of trust: how many of this module's own bugs the suite finds by itself.
+func (r *Run) figure() string {
+	n, all := breaks.TallyOf(r.Judged, breaks.Judgement.IsOwn), 0
+	for _, name := range breaks.Judged() {
+		if (breaks.Judgement{Name: name}).IsOwn() {
+			all++
+		}
+	}
+	text := fmt.Sprintf("The suite finds %d of the %d bugs of this module that were judged, and %d of the %d among them that the contract of a Locker covers: "+
+		"half of those within %.0f seconds, all within %.0f.", n.Found, n.Judged, n.FoundOfCovered, n.Covered, n.Median, n.Longest)
+	if n.Judged < all {
+		text += fmt.Sprintf(" %d more were not judged yet.", all-n.Judged)
+	}
+	return text
+}
+
+// judgedSentence is that of docs/conformance.md.
+func (r *Run) judgedSentence() string {
+	others := breaks.TallyOf(r.Judged, func(j breaks.Judgement) bool { return !j.IsOwn() })
+	return fmt.Sprintf("Bugs that this module had were put back and [judged blind](known-breaks.md#judged-blind). %s "+
+		"Of %d old versions of other libraries, each with a bug that its authors fixed later, it finds %d.\n", r.figure(), others.Judged, others.Found)
+}
+
+// releasesTable lists the old versions of other libraries.
+func (r *Run) releasesTable() string {
+	t := newTable("library", "version", "what", "fixed in", "found blind")
+	for _, one := range breaks.Releases {
+		version := one.Version
+		if one.Changed() {
+			version += ", its lock in the client of today"
+		}
+		t.AppendRow(table.Row{one.Lock, version, fmt.Sprintf("[%s](%s)", cellText(plain(one.What)), one.Source), one.Fixed, r.found(one.Name(), "conformance/")})
+	}
+	return t.RenderMarkdown()
+}
