@@ -15,11 +15,12 @@ import (
 	"github.com/go-locker/locker/internal/interrupt"
 )
 
-// RedisAllocations tests that a pair of Lock and Unlock makes that many allocations, or fewer: what
-// is not used is not paid for, and a capability that adds to a plain, free lock shows here. client
-// makes a Client that connects by dial. The race detector allocates, too.
+// RedisAllocations tests that a pair of Lock and Unlock makes that many allocations, or fewer, two
+// writes and two reads: what is not used is not paid for, and a capability that adds to a plain,
+// free lock shows here. client makes a Client that connects by dial. The race detector allocates,
+// too.
 //
-// A request that takes longer than a millisecond allocates more, as it can be interrupted: the
+// A request that takes longer than 10 ms allocates more, as it can be interrupted: the
 // least of many is meant.
 func RedisAllocations(t *testing.T, most float64, client func(dial interrupt.Dialer) *locker.Client) {
 	server := &prompt{}
@@ -37,18 +38,27 @@ func RedisAllocations(t *testing.T, most float64, client func(dial interrupt.Dia
 	}
 	assert.Greater(t, server.takes, 1000)
 	assert.LessOrEqual(t, least, most, "a pair of Lock and Unlock")
+	before := *server
+	for range 100 {
+		require.NoError(t, m.Lock(ctx))
+		require.NoError(t, m.Unlock(ctx))
+	}
+	assert.Equal(t, 2*100, server.writes-before.writes, "writes")
+	assert.Equal(t, 2*100, server.reads-before.reads, "reads")
 }
 
 // prompt is a connection to a server that grants at once, and allocates nothing.
 type prompt struct {
 	net.Conn // nil
 
-	takes   int
-	took    bool
-	replies []byte
+	takes         int
+	took          bool
+	replies       []byte
+	writes, reads int // each a system call, if it were a socket
 }
 
 func (c *prompt) Write(b []byte) (int, error) {
+	c.writes++
 	switch now := time.Now().UnixMicro(); {
 	case !bytes.Contains(b, []byte("evalsha")) && !bytes.Contains(b, []byte("EVALSHA")):
 		c.replies = append(c.replies, "-ERR unknown command\r\n"...)
@@ -69,6 +79,7 @@ func (c *prompt) Write(b []byte) (int, error) {
 }
 
 func (c *prompt) Read(b []byte) (int, error) {
+	c.reads++
 	n := copy(b, c.replies)
 	c.replies = append(c.replies[:0], c.replies[n:]...)
 	return n, nil
