@@ -254,7 +254,10 @@ func (o ours) prepare(s *session, j *Judgement) (broken suite, sound func() (sui
 	if tree != "" {
 		j.Way, j.Commit = way, s.headName
 		broken, err = s.compileSuite(tree, at)
-		return broken, func() (suite, error) { return s.compileSuite(s.head, at) }, err
+		return broken.withDoubts(), func() (suite, error) {
+			sound, err := s.compileSuite(s.head, at)
+			return sound.withDoubts(), err
+		}, err
 	}
 	j.Way, j.Commit = Before, o.fix+"^"
 	before, err := s.keptTree(o.fix + "^")

@@ -187,3 +187,15 @@ func TestReverse(t *testing.T) {
 	commit(map[string]string{"a.go": "1\n2\n3\n4\n5\n6\n7\n8\nanother\n"})
 	require.Error(t, ours{fix: mend}.reverse(s, s.root), "the line is another now")
 }
+
+func TestTallyOf(t *testing.T) {
+	all := []Judgement{
+		{Name: "keyed-waiter-misses-close", Whole: true},
+		{Name: "core-turn-is-lost", Found: "a", After: 4},
+		{Name: "etcd-two-holders-on-3.7", Found: "b", After: 2},
+		{Name: "redis-ring-two-holders", Failed: "it does not compile"},
+		{Name: "zookeeper-close-hangs"}, // it was stopped
+	}
+	assert.Equal(t, Tally{Judged: 3, Found: 2, Covered: 2, FoundOfCovered: 2, Median: 3, Longest: 4}, TallyOf(all, Judgement.IsOwn))
+	assert.Zero(t, TallyOf(all, func(j Judgement) bool { return !j.IsOwn() }))
+}

@@ -20,6 +20,14 @@ type suite struct {
 	dir     string // where it runs
 	test    string // as -test.run has it
 	env     []string
+	flags   []string
+}
+
+// withDoubts returns the suite as it judges locks of others: what is seen in some trials only may
+// be the fault of a machine that is busy, and counts for nothing.
+func (t suite) withDoubts() suite {
+	t.flags = []string{"-conformance.doubts=4"}
+	return t
 }
 
 // failure is a scenario that failed.
@@ -50,7 +58,7 @@ type report struct {
 // run runs the suite until its end, or that of ctx. Each failure goes to told at once.
 func (t suite) run(ctx context.Context, told func(failure), flags ...string) (*report, error) {
 	// In this form package testing tells of each subtest when that has ended.
-	cmd := exec.CommandContext(ctx, t.program, append([]string{"-test.v=test2json", "-test.timeout=0", "-test.run=" + t.test}, flags...)...)
+	cmd := exec.CommandContext(ctx, t.program, append([]string{"-test.v=test2json", "-test.timeout=0", "-test.run=" + t.test}, slices.Concat(t.flags, flags)...)...)
 	cmd.Dir, cmd.Env, cmd.WaitDelay = t.dir, t.env, 5*time.Second
 	in, out := io.Pipe()
 	cmd.Stdout, cmd.Stderr = out, out

@@ -10,11 +10,14 @@ type Tally struct {
 	Median, Longest float64 // seconds, from the start of the suite until it was found
 }
 
-// TallyOf counts those for which counts is true, and of which there is a judgement.
+// Decided reports whether the suite found the break, or came to its end and did not.
+func (j Judgement) Decided() bool { return j.Failed == "" && (j.Found != "" || j.Whole) }
+
+// TallyOf counts those for which counts is true, and that are decided.
 func TallyOf(all []Judgement, counts func(Judgement) bool) (t Tally) {
 	var times []float64
 	for _, j := range all {
-		if j.Failed != "" || !counts(j) {
+		if !j.Decided() || !counts(j) {
 			continue
 		}
 		t.Judged++

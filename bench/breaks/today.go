@@ -42,6 +42,7 @@ var today = map[string][]edit{
 	},
 	"redis-late-take-holds-longer": {
 		{"internal/redisscript/lua/lib/take.lua", "return math.max(late, 0), late > 0 and late > tonumber(string.match(due, '/(%d+)', 33))", "return 0, false"},
+		{"internal/redisscript/claim.go", "	late := by.late(a.now)\n", "	late := time.Duration(0)\n"},
 	},
 	"redlock-counts-more-than-its-nodes-have": {
 		{"redlock/claim.go", "			left = min(left, s.lease.Validity()) // a request that arrived late has the lock for what is left of the TTL\n", "			continue\n"},

@@ -31,7 +31,7 @@ func (r *Run) found(name, dir string) string {
 		return fmt.Sprintf("yes, after %.0f s%s: %s", j.After, where, link(dir, j.Found))
 	}
 	if !j.Whole {
-		where += fmt.Sprintf(", within %.0f s, after which it was stopped", j.Took)
+		return fmt.Sprintf("undecided: not within %.0f s, and then the suite was stopped", j.Took)
 	}
 	switch beyond := breaks.Beyond(name); {
 	case beyond != "":
@@ -85,7 +85,7 @@ func (r *Run) figure() string {
 	text := fmt.Sprintf("The suite finds %d of the %d bugs of this module that were judged, and %d of the %d among them that the contract of a Locker covers: "+
 		"half of those within %.0f seconds, all within %.0f.", n.Found, n.Judged, n.FoundOfCovered, n.Covered, n.Median, n.Longest)
 	if n.Judged < all {
-		text += fmt.Sprintf(" %d more were not judged yet.", all-n.Judged)
+		text += fmt.Sprintf(" %d more were not judged yet, or not to the end.", all-n.Judged)
 	}
 	return text
 }
