@@ -148,3 +148,13 @@ func (p *party) outlasts(ctx context.Context, b *party) {
 		p.env.failf("%s has the lock, with the token %d, and so, by %s, has %s%s", b.who, b.token(), why, p.who, p.env.bothWrite(p, b))
 	}
 }
+
+// takesAbove takes the lock when another, who held with the token last, has unlocked.
+func (p *party) takesAbove(last uint64, what string) {
+	p.afterOutage(what)
+	if token := p.token(); token <= last {
+		p.prolong() // is it lost?
+		p.env.failf("another held with the token %d, and then %s with %d", last, p.who, token)
+	}
+	_ = p.unlock()
+}

@@ -293,16 +293,6 @@ func (e *env) risesThrough(befalls func()) {
 	b.takesAbove(last, "A has unlocked")
 }
 
-// takesAbove takes the lock when another, who held with the token last, has unlocked.
-func (p *party) takesAbove(last uint64, what string) {
-	p.afterOutage(what)
-	if token := p.token(); token <= last {
-		p.prolong() // is it lost?
-		p.env.failf("another held with the token %d, and then %s with %d", last, p.who, token)
-	}
-	_ = p.unlock()
-}
-
 // risesAfterClockWasAhead gives a backend that remembers a name for minutes or hours the chance to forget its last token, which may be
 // days ahead of the clock that then is right again.
 func risesAfterClockWasAhead(e *env) {
