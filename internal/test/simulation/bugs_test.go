@@ -17,7 +17,7 @@ import (
 )
 
 // seedsForABug are as many as it takes to find the rarest.
-const seedsForABug = 2000
+const seedsForABug = 9000
 
 var failedSeed = regexp.MustCompile(`(?m)seed (\d+) \(`)
 
