@@ -235,7 +235,7 @@ func setsUp(b []byte) bool {
 		return false
 	}
 	switch string(bytes.ToLower(parts[2])) {
-	case "hello", "auth", "client", "select", "cluster":
+	case "hello", "auth", "client", "select", "readonly", "cluster":
 		return true
 	default:
 		return false

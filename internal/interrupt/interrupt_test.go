@@ -341,3 +341,17 @@ func TestInterrupt_closesAConnectionWithoutDeadlines(t *testing.T) {
 	require.Error(t, await(t, read))
 	conns.End().Await(time.Now().Add(patient))
 }
+
+// A cluster client of go-redis that reads from replicas sends READONLY on each new connection.
+func TestInterrupt_readOnlySetsUpAConnection(t *testing.T) {
+	t.Parallel()
+	var conns interrupt.Conns
+	l := newLink(t, &conns)
+	w := begin(t, &conns)
+	l.exchange(hello)
+	l.write("*1\r\n$8\r\nreadonly\r\n")
+	read := l.reading()
+	w.Interrupt()
+	require.ErrorIs(t, await(t, read), os.ErrDeadlineExceeded)
+	_ = conns.End()
+}
