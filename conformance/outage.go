@@ -244,6 +244,9 @@ func (e *env) survives(befalls func()) {
 // sent twice, because the first reply is lost.
 func (e *env) unlocksForgotten(again bool) {
 	name, ttl := e.name(), 3*e.long // servers may take a while to come back
+	if e.grace > 0 {
+		ttl = e.grace // a longer TTL would make a longer one
+	}
 	a, unlock := e.party("A", name, ttl), func(a *party) error { return a.unlock() }
 	if again {
 		linked, w := e.linked("A", name, ttl)
