@@ -25,14 +25,12 @@ func zkWay(conn *zk.Conn) way {
 	}
 }
 
-type silent struct{}
-
-func (silent) Printf(string, ...any) {}
+const timeout = 2 * time.Second
 
 func connect(t *testing.T) (conn *zk.Conn, servers []string) {
 	t.Helper()
 	servers = []string{testserver.ZooKeeper(t).Addr()}
-	conn, _, err := zk.Connect(servers, 2*time.Second, zk.WithLogger(silent{}))
+	conn, _, err := zk.Connect(servers, timeout)
 	require.NoError(t, err)
 	t.Cleanup(conn.Close)
 	return conn, servers
@@ -41,7 +39,7 @@ func connect(t *testing.T) (conn *zk.Conn, servers []string) {
 func TestZooKeeper_changeOver(t *testing.T) {
 	conn, servers := connect(t)
 
-	client, err := zookeeper.New(servers, locker.WithTTL(2*time.Second))
+	client, err := zookeeper.New(servers, locker.WithTTL(timeout))
 	changeOver(t, zkWay(conn), made(t)(client, err))
 }
 
@@ -63,9 +61,9 @@ func TestZooKeeper_theTTLIsThatOfTheSession(t *testing.T) {
 	acl := zk.WorldACL(zk.PermAll)
 	d, err := zookeeper.NewDriver(servers, zookeeper.ACL(acl))
 	require.NoError(t, err)
-	client := made(t)(locker.New(d, locker.WithTTL(2*time.Second), locker.WithMetadata("web-3")))
+	client := made(t)(locker.New(d, locker.WithTTL(timeout), locker.WithMetadata("web-3")))
 	m := client.Mutex("orders/42")
 	require.NoError(t, m.Lock(t.Context()))
-	assert.LessOrEqual(t, time.Until(m.Deadline()), 2*time.Second)
+	assert.LessOrEqual(t, time.Until(m.Deadline()), timeout)
 	require.NoError(t, m.Unlock(t.Context()))
 }
