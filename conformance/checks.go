@@ -46,8 +46,8 @@ func (e *env) harmless(op string, do func(*party) error, watch time.Duration) {
 	e.steady(a, b, op, do, watch)
 }
 
-// steady has a, who was overtaken by b, do something, and ends the trial unless b's hold lasts. A third
-// one tries to get the lock for as long as watch.
+// steady has a, who was overtaken by b, do something, and ends the trial unless b's hold lasts. A
+// third one tries to get the lock for as long as watch.
 func (e *env) steady(a, b *party, op string, do func(*party) error, watch time.Duration) {
 	c := e.party("C", b.name, e.long)
 	token := b.token()
@@ -62,8 +62,8 @@ func (e *env) steady(a, b *party, op string, do func(*party) error, watch time.D
 	b.release()
 }
 
-// robbed ends the trial: b does not hold, or not alone, after what a former holder did. A Locker that
-// looks says that the hold is lost; another may not.
+// robbed ends the trial: b does not hold, or not alone, after what a former holder did. A Locker
+// that looks says that the hold is lost; another may not.
 func (e *env) robbed(b *party, op string, returned error) {
 	if err := b.extend(); err != nil {
 		e.doubtf("B held the lock; A, who had lost it, called %s (%s); then C's Lock succeeded, and B's Extend says %s",
@@ -102,8 +102,8 @@ func (p *party) lostBy(deadline time.Time, lost <-chan struct{}) {
 	}
 }
 
-// within ends the trial if the deadline is not what op may have made it just now. The request was sent
-// before op returned; how long before cannot be known.
+// within ends the trial if the deadline is not what op may have made it just now. The request was
+// sent before op returned; how long before cannot be known.
 func (e *env) within(a *party, op string) {
 	now, deadline := time.Now(), a.deadline()
 	left := deadline.Sub(now)
@@ -115,7 +115,8 @@ func (e *env) within(a *party, op string) {
 	}
 }
 
-// afterOutage takes the lock, whatever the outage has left behind. Clients may need a while, and errors, to see that it is over.
+// afterOutage takes the lock, whatever the outage has left behind. Clients may need a while, and
+// errors, to see that it is over.
 func (p *party) afterOutage(what string) {
 	limit := p.env.long + p.env.patience + p.env.grace
 	ctx, cancel := context.WithTimeout(p.env.Context(), limit)

@@ -11,8 +11,8 @@ import (
 	"github.com/go-locker/locker/internal/tb"
 )
 
-// env is one trial of a scenario: what its body works with. It is the TB of what the harness makes for
-// it, which ends with the trial.
+// env is one trial of a scenario: what its body works with. It is the TB of what the harness makes
+// for it, which ends with the trial.
 type env struct {
 	*tb.Scope
 	h        Harness
@@ -46,8 +46,8 @@ func newEnv(t TB, h Harness) *env {
 	return e
 }
 
-// lifetime is d, or the next longer time that is a multiple of the harness's TTL: backends may count in no
-// smaller steps.
+// lifetime is d, or the next longer time that is a multiple of the harness's TTL: backends may
+// count in no smaller steps.
 func (e *env) lifetime(d time.Duration) time.Duration {
 	if over := d % e.ttl; over > 0 {
 		d += e.ttl - over
@@ -79,7 +79,8 @@ func (e *env) skip(reason string) {
 	runtime.Goexit()
 }
 
-// blame returns what a trial that has seen a breach is to say: if a backend answers that should be silent, that is the fault's.
+// blame returns what a trial that has seen a breach is to say: if a backend answers that should be
+// silent, that is the fault's.
 func (e *env) blame(seen error) error {
 	if _, known := errors.AsType[*engine.IdleFault](seen); known {
 		return seen

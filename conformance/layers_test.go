@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// topics are the files of the scenarios, by their pages in docs/conformance. All other files are for
-// scenarios of every topic.
+// topics are the files of the scenarios, by their pages in docs/conformance. All other files are
+// for scenarios of every topic.
 var topics = map[string][]string{
 	"taking":             {"exclusion.go", "try.go", "context.go", "cancel.go", "handover.go", "watchedcontext.go", "names.go"},
 	"waiting":            {"waiting.go", "wanted.go", "sharing.go"},
@@ -63,8 +63,8 @@ func TestFiles_areInLayers(t *testing.T) {
 	}
 }
 
-// filesOf returns the files of this package, each with those that it uses, and a name of theirs. tables
-// are those that declare scenarios.
+// filesOf returns the files of this package, each with those that it uses, and a name of theirs.
+// tables are those that declare scenarios.
 func filesOf(t *testing.T) (uses map[string]map[string]string, tables []string) {
 	t.Helper()
 	pkg, err := build.ImportDir(".", 0)

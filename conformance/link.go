@@ -156,7 +156,8 @@ func (w *wire) mend() {
 	})
 }
 
-// asReader has the reader of the scenario take shares of l, which field of the Harness has returned. It returns l for all others.
+// asReader has the reader of the scenario take shares of l, which field of the Harness has
+// returned. It returns l for all others.
 func (e *env) asReader(who, field string, l locker.Locker) locker.Locker {
 	if who != e.reader {
 		return l

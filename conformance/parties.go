@@ -44,7 +44,8 @@ func (e *env) crowd() func(who, name string, ttl time.Duration) *party {
 	}
 }
 
-// offer makes a party of a name or a TTL that the harness may refuse. It returns nil and the reason then.
+// offer makes a party of a name or a TTL that the harness may refuse. It returns nil and the reason
+// then.
 func (e *env) offer(who, name string, ttl time.Duration) (p *party, refusal string) {
 	t := &refusing{TB: e}
 	made := make(chan locker.Locker, 1)

@@ -99,8 +99,8 @@ func (p *party) lock(ctx context.Context) error {
 	return err
 }
 
-// skipTooLong skips the scenario if err says that the backend does not grant a TTL as long as p's. It
-// grants that of the Harness.
+// skipTooLong skips the scenario if err says that the backend does not grant a TTL as long as p's.
+// It grants that of the Harness.
 func (p *party) skipTooLong(err error) error {
 	if err != nil && p.ttl > p.env.ttl && (errors.Is(err, locker.ErrUnsupported) || strings.Contains(err.Error(), locker.ErrUnsupported.Error())) { // in a process
 		p.env.end(Skip(fmt.Sprintf("it needs a TTL of %v: %v", p.ttl, err)))

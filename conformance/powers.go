@@ -18,7 +18,8 @@ type (
 	guarantor interface{ Guarantees() locker.Guarantees }
 )
 
-// power returns the methods T of a Locker that not every one has. A program's has those that it claims.
+// power returns the methods T of a Locker that not every one has. A program's has those that it
+// claims.
 func power[T any](l locker.Locker, capability string) (methods T, ok bool) {
 	if r, is := l.(*remote); is && !r.p.Can(capability) {
 		return methods, false

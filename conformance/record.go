@@ -15,8 +15,8 @@ import (
 var recordDir = flag.String("conformance.record", "",
 	"folder in which each scenario leaves the history of its last trial: calls, faults, and what a resource accepted (default: none)")
 
-// record is the history of one trial. It is nil unless the trial is recorded. Its methods do nothing
-// then.
+// record is the history of one trial. It is nil unless the trial is recorded. Its methods do
+// nothing then.
 type record struct{ history.History }
 
 func newRecord() *record {
@@ -64,7 +64,8 @@ func (r *record) befell(f history.Fault) {
 	}
 }
 
-// save leaves the history of a trial that has ended with verdict, in place of that of the trial before.
+// save leaves the history of a trial that has ended with verdict, in place of that of the trial
+// before.
 func (r *record) save(test, scenario, again string, verdict error) error {
 	r.Scenario, r.Again, r.Outcome = scenario, again, "kept"
 	if verdict != nil {

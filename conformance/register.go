@@ -7,8 +7,8 @@ import (
 	"github.com/go-locker/locker/internal/history"
 )
 
-// register is a number that many change. With a guard it refuses who comes with a token that is 0, or lower than
-// the largest it has seen; reading shows a token, too.
+// register is a number that many change. With a guard it refuses who comes with a token that is 0,
+// or lower than the largest it has seen; reading shows a token, too.
 type register struct {
 	guarded bool
 
@@ -72,8 +72,9 @@ func (r *register) lost() int {
 	return r.writes - r.value
 }
 
-// bothWrite has p and b, who hold at the same time, write what each makes of the value that it has read; b, who got the lock later, is
-// first. It returns what a resource makes of that which checks tokens, and of nobody without tokens "".
+// bothWrite has p and b, who hold at the same time, write what each makes of the value that it has
+// read; b, who got the lock later, is first. It returns what a resource makes of that which checks
+// tokens, and of nobody without tokens "".
 func (e *env) bothWrite(p, b *party) string {
 	older, newer := p.token(), b.token()
 	if older == 0 || newer == 0 {

@@ -209,7 +209,8 @@ func explained(ctx context.Context, err error) error {
 	return err
 }
 
-// limitOf is how much time ctx leaves, and not more than atMost unless that is 0; nil if there is no limit.
+// limitOf is how much time ctx leaves, and not more than atMost unless that is 0; nil if there is
+// no limit.
 func limitOf(ctx context.Context, atMost time.Duration) *int64 {
 	left := atMost
 	if deadline, ok := ctx.Deadline(); ok && (left == 0 || time.Until(deadline) < left) {

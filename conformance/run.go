@@ -52,8 +52,8 @@ func run(t *testing.T, h Harness, scenarios []Scenario) {
 	t.Log(results.summary(scenarios))
 }
 
-// How many scenarios run side by side, of all Runs of this process together: those that wait, and those that keep the backend
-// and the machine busy.
+// How many scenarios run side by side, of all Runs of this process together: those that wait, and
+// those that keep the backend and the machine busy.
 var (
 	waitingPlaces = make(chan struct{}, 12/slowdown)
 	busyPlaces    = make(chan struct{}, max(1, 3/slowdown))

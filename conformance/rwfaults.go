@@ -25,7 +25,8 @@ var readerRows = []readerRow{
 	{"a reader that is killed while it waits does not hold up those behind it", "B", "a process that is killed while it waits does not hold up those behind it"},
 }
 
-// readerRow is a scenario of a fault in which the party called who takes shares. Of is the name of the one for a Locker.
+// readerRow is a scenario of a fault in which the party called who takes shares. Of is the name of
+// the one for a Locker.
 type readerRow struct{ name, who, of string }
 
 // readers are the scenarios of readerRows, made of those that are told.

@@ -35,7 +35,8 @@ type Downgrader interface {
 	Downgrade(ctx context.Context) error
 }
 
-// sharing is an RWLocker whose Lock takes a share. Its methods that only some Lockers have are those of the RWLocker.
+// sharing is an RWLocker whose Lock takes a share. Its methods that only some Lockers have are
+// those of the RWLocker.
 type sharing struct{ RWLocker }
 
 // Lock is RLock.

@@ -55,7 +55,8 @@ func newServer(out io.Writer, h Harness) *server {
 	}
 }
 
-// serve answers until in ends. Calls that are under way then have to end, as when the suite has crashed.
+// serve answers until in ends. Calls that are under way then have to end, as when the suite has
+// crashed.
 func (s *server) serve(in io.Reader, hello stdio.Hello) error {
 	hello.Protocol = stdio.Version
 	s.write(hello)

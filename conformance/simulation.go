@@ -256,7 +256,8 @@ func (s *simulation) wanted() (most, least int) {
 	return enough, fewest
 }
 
-// fewestHolds of a history are one for each client, and half of that where faults keep them from the backend.
+// fewestHolds of a history are one for each client, and half of that where faults keep them from
+// the backend.
 func (s *simulation) fewestHolds() int {
 	if len(s.nemeses) > 0 {
 		return len(s.players) / 2
@@ -264,7 +265,8 @@ func (s *simulation) fewestHolds() int {
 	return len(s.players)
 }
 
-// satisfied reports whether enough faults have befallen holders, for a history that has taken so long.
+// satisfied reports whether enough faults have befallen holders, for a history that has taken so
+// long.
 func (s *simulation) satisfied(took time.Duration) bool {
 	most, least := s.wanted()
 	hits, err := hits(s.History)

@@ -112,7 +112,8 @@ func (r row) trial(t TB, h Harness, limit time.Duration) (paused bool, verdict e
 	return paused, verdict
 }
 
-// promising returns h with the promises of its Lockers, unless it has some of its own. It asks one Locker, and ends it.
+// promising returns h with the promises of its Lockers, unless it has some of its own. It asks one
+// Locker, and ends it.
 func (h Harness) promising(t TB) Harness {
 	t.Helper()
 	if h.Promises != nil || h.New == nil {

@@ -35,8 +35,8 @@ func promisesOf(words map[string]string) locker.Guarantees {
 	return promises
 }
 
-// inItsWords is what is said of a lock, in the words of the protocol instead of Go's. What is quoted
-// are the program's own words.
+// inItsWords is what is said of a lock, in the words of the protocol instead of Go's. What is
+// quoted are the program's own words.
 func inItsWords(text string) string {
 	return wordsOfGo.ReplaceAllStringFunc(text, func(words string) string {
 		if words[0] == '"' {

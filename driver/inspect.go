@@ -44,8 +44,9 @@ type State struct {
 	// is 0 if the backend knows none.
 	Token uint64
 
-	// Waiters are those who stand in the backend's queue, the next one first, without the holder. One
-	// that has died stands there until the backend notices. Where waiters poll there is no queue.
+	// Waiters are those who stand in the backend's queue, the next one first, without the holder.
+	// One that has died stands there until the backend notices. Where waiters poll there is no
+	// queue.
 	Waiters []Participant
 }
 

@@ -26,8 +26,8 @@ func (e *entry) enterShared(ctx context.Context, waits bool) (ahead string, err 
 	if !waits {
 		behind = append(behind, e.noWriter())
 	}
-	// The server reads all keys for empty, and for oldest. Behind a writer it reads no share for this:
-	// noWriter is looked at before empty.
+	// The server reads all keys for empty, and for oldest. Behind a writer it reads no share for
+	// this: noWriter is looked at before empty.
 	conditions, then := []clientv3.Cmp{e.alive(), e.noWriter(), e.empty()}, []clientv3.Op{e.putShare(ownRevision), e.putHint(hint)}
 	otherwise := []clientv3.Op{
 		e.own(), e.earlier(clientv3.WithLimit(1)), clientv3.OpGet(e.hint()), clientv3.OpTxn(behind, []clientv3.Op{e.putShare("")}, nil),

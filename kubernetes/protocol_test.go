@@ -398,7 +398,8 @@ func TestRelease_ofAWaiterThatWasWoken(t *testing.T) {
 }
 
 // An answer that comes late does not hide what was told since. What a server says that was restored
-// from a backup counts, though its versions are lower. Of names that nobody waits for, few are kept.
+// from a backup counts, though its versions are lower. Of names that nobody waits for, few are
+// kept.
 func TestViews(t *testing.T) {
 	f := newFake(t)
 	d := f.driver(t)

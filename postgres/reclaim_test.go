@@ -21,8 +21,8 @@ import (
 	"github.com/go-locker/locker/postgres"
 )
 
-// lazyFlush has a crash lose what was committed in the last seconds, unless its transaction has asked
-// for more.
+// lazyFlush has a crash lose what was committed in the last seconds, unless its transaction has
+// asked for more.
 var lazyFlush = testserver.PostgresSettings("synchronous_commit=off", "wal_writer_delay=10s")
 
 // The server loses its unlogged tables. Holds go on with their tokens, nobody else gets in, and a

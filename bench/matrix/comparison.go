@@ -48,7 +48,8 @@ func (r *Run) comparisonPage() string {
 	return b.String()
 }
 
-// tried leaves out the verdicts of backends that lack what a scenario asks for, or where the suite cannot try it.
+// tried leaves out the verdicts of backends that lack what a scenario asks for, or where the suite
+// cannot try it.
 func tried(verdicts []string) []string {
 	return slices.DeleteFunc(slices.Clone(verdicts), func(v string) bool { return v == lacks.String() || v == untried.String() })
 }

@@ -113,7 +113,8 @@ func TestCompare_namesTheTopology(t *testing.T) {
 	assert.Equal(t, "not tried", runOf().compare("redis", "two at once"))
 }
 
-// What a backend lacks, or where the suite cannot try it, is no difference. What one breaks, or does not promise, is a row.
+// What a backend lacks, or where the suite cannot try it, is no difference. What one breaks, or
+// does not promise, is a row.
 func TestComparison_leavesOutWhatOneLacks(t *testing.T) {
 	scenario := conformance.Scenarios()[0].Name
 	for _, c := range []struct {

@@ -38,8 +38,8 @@ func (g *ground) prepare(ctx context.Context) {
 	}
 }
 
-// makeTable makes it by a lock, which needs the rights that other locks need. It is not interrupted:
-// a table may be made after the one who gave up has dropped it.
+// makeTable makes it by a lock, which needs the rights that other locks need. It is not
+// interrupted: a table may be made after the one who gave up has dropped it.
 func (g *ground) makeTable(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()

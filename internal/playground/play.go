@@ -266,8 +266,8 @@ func (p *play) look() view {
 	return v
 }
 
-// text is a token in full: package memory counts up from the time in microseconds, so that any few of
-// its last digits begin anew within a short time.
+// text is a token in full: package memory counts up from the time in microseconds, so that any few
+// of its last digits begin anew within a short time.
 func text(token uint64) string {
 	if token == 0 {
 		return "none"

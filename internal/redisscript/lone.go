@@ -130,8 +130,8 @@ func (s *sender) awaitLate(late *interrupt.Late, r *request, until time.Time) {
 	r.done <- struct{}{}
 }
 
-// lookAtLone runs every 10 ms while there are lone requests. Most have been answered before they are
-// looked at: only the others cost a timer and a context.AfterFunc. A shorter interval costs a
+// lookAtLone runs every 10 ms while there are lone requests. Most have been answered before they
+// are looked at: only the others cost a timer and a context.AfterFunc. A shorter interval costs a
 // request a quarter of its time: a processor that waits for a reply has to be set to wake up sooner
 // than at the kernel's next tick, which is up to 4 ms away.
 func (s *sender) lookAtLone() {

@@ -148,8 +148,9 @@ func newTeller(r Run, rec Recording) *teller {
 	return t
 }
 
-// choose finds the lock that is told of: one for which A and B contend, and the first whose resource is as it is asked for, if that
-// is what the scenario is about. A late write with the token 0 tells less than one with a token.
+// choose finds the lock that is told of: one for which A and B contend, and the first whose
+// resource is as it is asked for, if that is what the scenario is about. A late write with the
+// token 0 tells less than one with a token.
 func (t *teller) choose(fenced bool) {
 	byName := map[string][]int{}
 	var names []string

@@ -107,8 +107,8 @@ func (s *Scope) Cleanup(f func()) {
 	}
 }
 
-// Run runs f in a goroutine of a Scope that New has made, and returns what f called Fatalf with. If f
-// has not returned a while after the end of the context, Run returns an error, and f goes on.
+// Run runs f in a goroutine of a Scope that New has made, and returns what f called Fatalf with. If
+// f has not returned a while after the end of the context, Run returns an error, and f goes on.
 func (s *Scope) Run(f func()) error {
 	done := make(chan bool, 1)
 	go func() {

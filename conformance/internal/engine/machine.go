@@ -14,7 +14,8 @@ const (
 	tooLate = 0.05
 )
 
-// LongEnough is how long the machine is looked at, at least, before it is blamed for a trial in doubt.
+// LongEnough is how long the machine is looked at, at least, before it is blamed for a trial in
+// doubt.
 var LongEnough = time.Second
 
 // lateness says how long this process waited for the processor, which it wants each tick.

@@ -7,13 +7,14 @@ import (
 	"time"
 )
 
-// A Locker may report a hold lost before its time now and then, and a machine may be slow without a pause that is seen here. So
-// what is in doubt counts by default if every trial saw it. If you know your Locker and your machine you can ask for more.
+// A Locker may report a hold lost before its time now and then, and a machine may be slow without a
+// pause that is seen here. So what is in doubt counts by default if every trial saw it. If you know
+// your Locker and your machine you can ask for more.
 var doubtsFlag = flag.Int("conformance.doubts", 4,
 	"how many trials of a scenario may be in doubt, on a machine that did not pause, though the promise is said to be kept")
 
-// Tally counts the trials of a scenario. A pause of the machine may spoil one either way: a flaw that shows in a moment
-// passes unseen, or a Locker that does nothing wrong looks slow.
+// Tally counts the trials of a scenario. A pause of the machine may spoil one either way: a flaw
+// that shows in a moment passes unseen, or a Locker that does nothing wrong looks slow.
 type Tally struct {
 	Long    bool // a trial is, and a pause hides little of it
 	Trials  int
@@ -106,9 +107,9 @@ func (n *Tally) add(err error, paused bool) (certain bool) {
 	return false
 }
 
-// enough reports whether another trial would tell nothing new. Once one was in doubt there are as many as may be: a promise
-// that was kept in four of five trials is another than one that was kept in one of two. If the machine spoiled every one there are
-// more, while there is time.
+// enough reports whether another trial would tell nothing new. Once one was in doubt there are as
+// many as may be: a promise that was kept in four of five trials is another than one that was kept
+// in one of two. If the machine spoiled every one there are more, while there is time.
 func (n *Tally) enough() bool {
 	spoiled := n.kept == 0 && n.Excused == n.Doubts
 	return n.Trials >= Trials && !spoiled || n.hidden >= enoughClean || n.Doubts == 0 && n.kept > n.hidden
