@@ -63,7 +63,7 @@ func (e *env) steady(a, b *party, op string, do func(*party) error, watch time.D
 }
 
 // robbed ends the trial: b does not hold, or not alone, after what a former holder did. A Locker
-// that looks says that the hold is lost; another may not.
+// may notice the loss, and report it, or not.
 func (e *env) robbed(b *party, op string, returned error) {
 	if err := b.extend(); err != nil {
 		e.doubtf("B held the lock; A, who had lost it, called %s (%s); then C's Lock succeeded, and B's Extend says %s",

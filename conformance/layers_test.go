@@ -24,7 +24,7 @@ var topics = map[string][]string{
 	"tokens":             {"token.go", "counter.go"},
 	"servers":            {"silence.go", "outage.go", "faultrows.go"},
 	"network":            {"replies.go", "network.go", "late.go", "crash.go"},
-	"read-write":         {"readwrite.go", "rwqueue.go", "rwshares.go"},
+	"read-write":         {"readwrite.go", "downgrade.go", "rwqueue.go", "rwshares.go"},
 	"readers-and-faults": {"rwfaults.go"},
 	"histories":          {"histories.go", "nemesis.go", "simulation.go", "hits.go", "player.go", "rwhistory.go"},
 }

@@ -82,7 +82,7 @@ func (r *record) save(test, scenario, again string, verdict error) error {
 	return errors.Join(r.Encode(file), file.Close())
 }
 
-// errStale is what a resource says that checks tokens.
+// errStale is the answer of a resource that checks tokens to a write with a smaller one.
 var errStale = errors.New("the token is stale")
 
 // errKindOf returns what of an error matters to a history.

@@ -109,7 +109,7 @@ func TestCheck_leavesNothing(t *testing.T) {
 	}
 }
 
-// Whoever may make no table uses that of others, and is told what stays.
+// A user without the right to make a table uses that of others. The report names what stays.
 func TestCheck_whereNoTableMayBeMade(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t)
