@@ -96,6 +96,28 @@ func TestAsk_isPatientWithAuthentication(t *testing.T) {
 	})
 }
 
+// A slow answer is remembered for seconds, however many fast ones there are.
+func TestPatience_afterASlowAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDriver(&clientv3.Client{})
+		patience := func(left time.Duration) time.Duration {
+			ctx, cancel := context.WithTimeout(t.Context(), left)
+			defer cancel()
+			return d.patience(ctx)
+		}
+		d.latency.note(3 * time.Second)
+		for range 1000 {
+			d.latency.note(time.Millisecond)
+		}
+		assert.Equal(t, 6*time.Second, patience(time.Minute))
+		assert.Equal(t, 4*time.Second, patience(5*time.Second), "another try has time")
+		time.Sleep(2 * time.Second)
+		assert.Equal(t, 3*time.Second, patience(time.Minute))
+		time.Sleep(time.Minute)
+		assert.Equal(t, time.Second, patience(time.Minute))
+	})
+}
+
 // A second try does not end the first, whose answer counts; then a request is given the time that
 // answers take.
 func TestAsk_besideATryThatIsSlow(t *testing.T) {

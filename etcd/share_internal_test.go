@@ -26,6 +26,58 @@ func standShared(t *testing.T, d *Driver, name string) *claim {
 	return c
 }
 
+// reading is a KV that notes the ranges which the server reads for a transaction, in order, until a
+// condition is false.
+type reading struct {
+	clientv3.KV
+
+	ranges [][2]string
+}
+
+func (r *reading) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error) {
+	if op.IsTxn() {
+		r.note(ctx, op)
+	}
+	return r.KV.Do(ctx, op)
+}
+
+func (r *reading) note(ctx context.Context, op clientv3.Op) {
+	conditions, then, otherwise := op.Txn()
+	branch := then
+	for _, c := range conditions {
+		r.ranges = append(r.ranges, [2]string{string(c.GetCompare().Key), string(c.GetCompare().RangeEnd)})
+		if holds, err := r.KV.Txn(ctx).If(c).Commit(); err != nil || !holds.Succeeded {
+			branch = otherwise
+			break
+		}
+	}
+	for _, op := range branch {
+		if op.IsTxn() {
+			r.note(ctx, op)
+		} else if op.IsGet() {
+			r.ranges = append(r.ranges, [2]string{string(op.KeyBytes()), string(op.RangeBytes())})
+		}
+	}
+}
+
+// However many shares there are, the server reads none of them for one that waits behind a writer.
+func TestEnterShared_behindAWriterReadsNoShares(t *testing.T) {
+	t.Parallel()
+	d, name := driverAt(t, testserver.SharedEtcd(t)), fresh()
+	writer, _ := stand(t, d, name)
+	r := &reading{KV: d.kv}
+	d.kv = r
+	share := d.Claim(driver.Request{Name: name, TTL: time.Minute, Shared: true, Wake: func() {}}).(*claim)
+	require.NoError(t, share.join(t.Context()))
+	ahead, err := share.entry.enter(t.Context(), true)
+	require.NoError(t, err)
+	assert.Equal(t, writer.entry.key, ahead)
+	require.NotEmpty(t, r.ranges)
+	folder := share.entry.folder
+	assert.NotContains(t, r.ranges, [2]string{folder, clientv3.GetPrefixRangeEnd(folder)})
+	assert.Contains(t, r.ranges, [2]string{folder, folder + readerMark}, "it reads the writers")
+}
+
 func settleAlone(t *testing.T, c *claim) {
 	t.Helper()
 	ahead, err := c.entry.look(t.Context())

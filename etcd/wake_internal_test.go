@@ -102,8 +102,15 @@ func TestWake_sharesHaveOneWatch(t *testing.T) {
 		require.ErrorIs(t, err, driver.ErrHeld)
 		return c, woken
 	}
+	expect := func(woken chan struct{}, why string) {
+		select {
+		case <-woken:
+		case <-time.After(time.Minute):
+			t.Fatal("not woken though " + why)
+		}
+	}
 	first, woken := share()
-	<-woken // the watch has begun
+	expect(woken, "the watch has begun")
 	_, err = first.Ask(t.Context())
 	require.ErrorIs(t, err, driver.ErrHeld)
 	second, alsoWoken := share()
@@ -124,16 +131,11 @@ func TestWake_sharesHaveOneWatch(t *testing.T) {
 	second.entry.seen = 1
 	w.mu.Unlock()
 	w.await(second.entry, second.entry.ahead)
-	<-alsoWoken // its look was earlier
+	expect(alsoWoken, "its look was earlier than the watch")
 
 	require.NoError(t, holder.Release(t.Context()))
-	for _, c := range []chan struct{}{woken, alsoWoken} {
-		select {
-		case <-c:
-		case <-time.After(time.Minute):
-			t.Fatal("not woken")
-		}
-	}
+	expect(woken, "what is before it has gone")
+	expect(alsoWoken, "what is before it has gone")
 	assert.Empty(t, leftWoken)
 	assert.Zero(t, watches())
 	for _, c := range []*claim{first, second} {

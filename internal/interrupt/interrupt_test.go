@@ -164,6 +164,7 @@ func TestInterrupt_endsTheSetUp(t *testing.T) {
 	for name, last := range map[string]string{
 		"of a connection":       hello,
 		"of a Cluster's client": "*2\r\n$7\r\ncluster\r\n$5\r\nslots\r\n",
+		"to read from replicas": "*1\r\n$8\r\nreadonly\r\n",
 		"of TLS":                "\x16\x03\x01",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -340,18 +341,4 @@ func TestInterrupt_closesAConnectionWithoutDeadlines(t *testing.T) {
 	w.Interrupt()
 	require.Error(t, await(t, read))
 	conns.End().Await(time.Now().Add(patient))
-}
-
-// A cluster client of go-redis that reads from replicas sends READONLY on each new connection.
-func TestInterrupt_readOnlySetsUpAConnection(t *testing.T) {
-	t.Parallel()
-	var conns interrupt.Conns
-	l := newLink(t, &conns)
-	w := begin(t, &conns)
-	l.exchange(hello)
-	l.write("*1\r\n$8\r\nreadonly\r\n")
-	read := l.reading()
-	w.Interrupt()
-	require.ErrorIs(t, await(t, read), os.ErrDeadlineExceeded)
-	_ = conns.End()
 }

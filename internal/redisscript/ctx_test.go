@@ -70,6 +70,50 @@ func TestSender_aTakeEndsInItsTime(t *testing.T) {
 	})
 }
 
+// noted is a context that notes whether somebody prepares to hear of its end.
+type noted struct {
+	context.Context
+
+	asked bool
+}
+
+func (c *noted) Done() <-chan struct{} {
+	c.asked = true
+	return c.Context.Done()
+}
+
+// hasty is a client library whose server answers after a time.
+type hasty struct {
+	punctual
+
+	takes time.Duration
+}
+
+func (h *hasty) Run(_ context.Context, _ []Call, replies []Reply) {
+	time.Sleep(h.takes)
+	replies[0].Value = int64(1)
+}
+
+// What is answered soon costs no timer that fires soon, nor the Done of a context.
+func TestSender_aLoneRequestIsLookedAtAfterAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hasty{}
+		d := NewDriver(h)
+		own, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		for takes, want := range map[time.Duration]bool{unwatched - 1: false, unwatched + 1: true} {
+			time.Sleep(time.Second) // nothing is looked at now
+			ctx := &noted{Context: own}
+			h.takes = takes
+			c := d.Claim(driver.Request{Name: "x", TTL: time.Minute}).(*claim)
+			require.NoError(t, c.send(ctx, release, c.keys[:], c.argOwner, int64(0), 0).Err)
+			synctest.Wait()
+			assert.Equal(t, want, ctx.asked, "a request of %v", takes)
+		}
+		require.NoError(t, d.Close(noClient))
+	})
+}
+
 // punctual is a client library that gives up each request at its deadline.
 type punctual struct {
 	puppet
