@@ -212,7 +212,7 @@ func (p *pipeline) roundTrip(ctx context.Context, requests []*request) {
 		if tracer != nil {
 			tracer.TraceQueryEnd(tracer.TraceQueryStart(ctx, conn.Conn(), pgx.TraceQueryStartData{SQL: r.text}), conn.Conn(), pgx.TraceQueryEndData{})
 		}
-		formats := allBinary[:len(r.args)]
+		formats := slices.Repeat([]int16{pgx.BinaryFormatCode}, len(r.args))
 		if d := described[r.name]; d != nil {
 			out.SendQueryStatement(d, r.args, formats, binaryResult)
 		} else if prepare[i] {
@@ -252,10 +252,7 @@ func (p *pipeline) roundTrip(ctx context.Context, requests []*request) {
 	}
 }
 
-var (
-	binaryResult = []int16{pgx.BinaryFormatCode}
-	allBinary    = slices.Repeat(binaryResult, 16) // arguments at most
-)
+var binaryResult = []int16{pgx.BinaryFormatCode}
 
 // descriptions returns the statements that the connection has prepared, and which of the batch are
 // to be prepared with their first use. None are where statements are not prepared.
@@ -320,29 +317,13 @@ func result(out *pgconn.Pipeline) (row [][]byte, err error) {
 		return nil, err
 	}
 	for rows.NextRow() {
-		row = cloneRow(rows.Values())
+		row = nil
+		for _, value := range rows.Values() {
+			row = append(row, slices.Clone(value))
+		}
 	}
 	_, err = rows.Close()
 	return row, err
-}
-
-// cloneRow copies the values of a row, which pgx uses again, into one piece of memory.
-func cloneRow(values [][]byte) (row [][]byte) {
-	size := 0
-	for _, value := range values {
-		size += len(value)
-	}
-	all := make([]byte, 0, size)
-	row = make([][]byte, len(values))
-	for i, value := range values {
-		if value == nil {
-			continue // NULL
-		}
-		from := len(all)
-		all = append(all, value...)
-		row[i] = all[from:len(all):len(all)]
-	}
-	return row
 }
 
 // answeredBy reports whether err is what the server has answered to a statement, after which the
