@@ -1,6 +1,6 @@
 // Package stories tells what a lock can and cannot do, by recorded runs of the conformance suite
-// over real servers. Nothing on its page is drawn by hand: each step, with its sentence, comes from
-// a call, a fault or a write that a run has recorded.
+// over real servers. Nothing on its page is drawn by hand: each step comes from a call, a fault or a
+// write that a run has recorded. What a fault does to the servers of a backend is told in faults.go.
 //
 // `make playground` writes the page to dist/stories.html. `make stories` records the runs anew.
 package stories
