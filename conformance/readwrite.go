@@ -13,7 +13,6 @@ var readWriteRows = []row{{
 	needs:   []need{readsWrites},
 	body:    readersShare,
 }, {
-
 	name:    "readers keep a writer out until the last of them has gone",
 	promise: "Lock waits until each share has ended, and no longer.",
 	sources: []string{goRWMutex, redissonShares},
