@@ -111,7 +111,12 @@ func TestNew_onAPoolOfTheApplication(t *testing.T) {
 	t.Cleanup(func() { _ = c.Close() })
 	_, err = db.ExecContext(t.Context(), "CREATE TABLE orders (id INTEGER PRIMARY KEY, state TEXT)")
 	require.NoError(t, err)
-	tx, err := db.BeginTx(t.Context(), nil)
+	conn, err := db.Conn(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	_, err = conn.ExecContext(t.Context(), "PRAGMA busy_timeout = 10000") // a commit fails at once if another reads the file
+	require.NoError(t, err)
+	tx, err := conn.BeginTx(t.Context(), nil)
 	require.NoError(t, err)
 	_, err = tx.ExecContext(t.Context(), "INSERT INTO orders VALUES (1, 'new')")
 	require.NoError(t, err)
