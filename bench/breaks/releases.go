@@ -2,7 +2,6 @@ package breaks
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -21,7 +20,6 @@ type Release struct {
 	Source  string // where that is told
 
 	test    string // which puts it through the suite
-	edits   []edit // of bench/thirdparty, for what the version does not have yet
 	changes []edit // of the library in go.mod, in place of an older version
 }
 
@@ -42,11 +40,11 @@ var Releases = []Release{
 		Lock: "redsync", Version: "v4.7.0", Fixed: "v4.7.1", test: "TestRedsync",
 		What:   "Lock does not wait: it fails at once if all nodes say that the lock is taken",
 		Source: "https://github.com/go-redsync/redsync/commit/3d3e3d5",
-		edits: []edit{
-			{"redsync.go", "\t\t\tredsync.WithFailFast(true),      // a node that does not answer costs no time\n", ""},
-			{"redsync.go", "m := mutex()\n\t\t\treturn take(ctx, m, m.TryLockContext)", "m := rs.NewMutex(name, redsync.WithExpiry(ttl), redsync.WithTimeoutFactor(0.25), redsync.WithTries(1))\n\t\t\treturn take(ctx, m, m.LockContext)"},
-			{"redsync.go", "errors.Is(err, redsync.ErrLockAlreadyExpired), ", ""},
-		},
+		changes: []edit{{
+			"mutex.go",
+			"				return m.acquire(ctx, pool, value)\n			})\n		}()\n",
+			"				return m.acquire(ctx, pool, value)\n			})\n		}()\n		if n == 0 && err != nil {\n			return err\n		}\n",
+		}},
 	},
 	{
 		Lock: "redislock", Version: "v0.9.4", Fixed: "v0.10.0", test: "TestRedislock",
@@ -145,7 +143,7 @@ func (s *session) compileRelease(r Release, with string) (t suite, err error) {
 		if err != nil {
 			return t, err
 		}
-		over, err := s.overlay(dir, files, r.edits)
+		over, err := s.overlay(files)
 		if err != nil {
 			return t, err
 		}
@@ -155,37 +153,17 @@ func (s *session) compileRelease(r Release, with string) (t suite, err error) {
 	return t, err
 }
 
-// overlay returns the flag with which some files are left out, and others of dir are changed.
-func (s *session) overlay(dir string, without []string, edits []edit) (flag string, err error) {
-	own, err := os.MkdirTemp(s.dir, "overlay-")
-	if err != nil {
-		return "", err
-	}
+// overlay returns the flag with which some files are left out.
+func (s *session) overlay(without []string) (flag string, err error) {
 	replaced := map[string]string{}
 	for _, file := range without {
 		replaced[file] = ""
-	}
-	for _, e := range edits {
-		if replaced[filepath.Join(dir, e.file)] != "" {
-			continue
-		}
-		text, err := os.ReadFile(filepath.Join(dir, e.file))
-		if err == nil {
-			err = os.WriteFile(filepath.Join(own, e.file), text, 0o644)
-		}
-		if err != nil {
-			return "", err
-		}
-		replaced[filepath.Join(dir, e.file)] = filepath.Join(own, e.file)
-	}
-	if err := apply(own, edits); err != nil && !errors.Is(err, errNoEdit) {
-		return "", err
 	}
 	text, err := json.Marshal(map[string]any{"Replace": replaced})
 	if err != nil {
 		return "", err
 	}
-	file := filepath.Join(own, "overlay.json")
+	file := filepath.Join(s.dir, "overlay.json")
 	return "-overlay=" + file, os.WriteFile(file, text, 0o644)
 }
 
