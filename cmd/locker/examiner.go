@@ -91,7 +91,7 @@ func newExaminer(ctx context.Context, url string, o *checkOptions) (*examiner, e
 		shares, err = g.hasShares(ctx)
 	}
 	if err != nil {
-		_ = g.dropTable(context.WithoutCancel(ctx))
+		_ = g.cleanUp() // the error says enough
 		return nil, err
 	}
 	if shares {

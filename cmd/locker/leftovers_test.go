@@ -124,6 +124,29 @@ func TestCheck_whereNoTableMayBeMade(t *testing.T) {
 	assert.Equal(t, before, inPostgres(t, s.URL()))
 }
 
+// A check that cannot begin, because its user may take locks and not release them, deletes what its
+// first lock left.
+func TestCheck_thatCannotBegin_leavesNothing(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t)
+	s.Do("ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all", "-hdel")
+	p := begin(t, "check", "redis://app:secret@"+s.Addr())
+	require.NotZero(t, p.waitFor(time.Minute))
+	assert.Contains(t, p.stderr.String(), `unlock "probe"`)
+	assert.Equal(t, int64(0), s.Do("DBSIZE"))
+}
+
+// A bench one of whose URLs is refused drops the tables that it made for those before it.
+func TestBench_thatCannotBegin_leavesNothing(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t)
+	before := inPostgres(t, s.URL())
+	p := begin(t, "bench", s.URL(), "redis://127.0.0.1:1/?no_such_parameter=1")
+	require.NotZero(t, p.waitFor(time.Minute))
+	assert.Contains(t, p.stderr.String(), "no_such_parameter")
+	assert.Equal(t, before, inPostgres(t, s.URL()))
+}
+
 // inPostgres runs statements, and then counts tables and routines.
 func inPostgres(t *testing.T, url string, statements ...string) (counts string) {
 	t.Helper()

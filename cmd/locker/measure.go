@@ -33,11 +33,13 @@ func newSubjects(ctx context.Context, urls []string, prefix string) ([]*subject,
 		}
 		s := &subject{ground: newGround(url, prefix, "bench")}
 		s.label = s.deployment.String()
-		s.prepare(ctx)
 		if count[s.label]++; count[s.label] > 1 {
 			s.label = fmt.Sprintf("%s (%d)", s.label, count[s.label])
 		}
 		all = append(all, s)
+	}
+	for _, s := range all { // which nothing ends before somebody cleans up
+		s.prepare(ctx)
 	}
 	return all, nil
 }
