@@ -156,6 +156,7 @@ func networkMutants() []mutant {
 		flawed("a hold ends with its connection", "a hold outlives the connection that it was taken on"),
 		flawed("any validity will do", "on a slow link Lock succeeds only with half its TTL left"),
 		flawed("a queue that the dead stay in", "a waiter that is cut off does not hold up those behind it"),
+		flawed("who is back has its turn", "a waiter that was cut off for longer than its TTL does not get the lock of another"),
 		flawed("waits for an answer that was lost", "a waiter whose connections were broken is served, or told"),
 	}
 }

@@ -48,6 +48,9 @@ func (l *naive) strict() bool {
 
 func newOwner() string { return fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64()) }
 
+// backPrefix begins the owner of a waiter that was cut off.
+const backPrefix = "back"
+
 // owner is a new one for each attempt to hold.
 func (l *naive) owner() string {
 	switch l.flaw {
@@ -77,6 +80,8 @@ func (l *naive) Lock(ctx context.Context) error {
 			owner = l.owner()
 		case l.flaw == "an owner for each try, and patience" && ctx.Err() == nil && !errors.Is(err, locker.ErrHeld):
 			owner = l.owner()
+		case l.flaw == "who is back has its turn" && !errors.Is(err, locker.ErrHeld):
+			owner = backPrefix + newOwner()
 		case l.flaw == "an owner for each try":
 			if owner = l.owner(); last != nil && !errors.Is(last, locker.ErrHeld) && errors.Is(err, locker.ErrHeld) {
 				return err // it is held by itself
@@ -164,6 +169,10 @@ func (l *naive) take(ctx context.Context, owner string) error {
 		q.TTL = l.ttl.Truncate(time.Second / 10)
 	case "TTL in multiples of the shortest":
 		q.TTL = l.ttl.Truncate(memoryTTL)
+	case "who is back has its turn":
+		if strings.HasPrefix(owner, backPrefix) {
+			q.Op = "seize"
+		}
 	case "looks, and takes a little later":
 		if a, err := l.client.ask(ctx, question{Op: "look", Name: l.name}, l.patience()); err != nil || a.Token != 0 {
 			return cmp.Or(err, locker.ErrHeld)

@@ -41,6 +41,13 @@ var networkRows = []row{{
 	needs:   []need{links},
 	body:    waiterCutOff,
 }, {
+	name:    "a waiter that was cut off for longer than its TTL does not get the lock of another",
+	promise: "Lock succeeds only when nobody else has the lock, though the backend has long taken the waiter for dead.",
+	sources: []string{jepsenEtcd},
+	needs:   []need{links},
+	shows:   locker.Exclusive,
+	body:    waiterBack,
+}, {
 	name:    "a waiter whose connections were broken is served, or told",
 	promise: "Lock waits until the lock is held: a connection that breaks is no reason to wait for ever.",
 	sources: []string{rueidisErrors},
@@ -155,6 +162,34 @@ func waiterCutOff(e *env) {
 	a.release()
 	limit := ttl + slack(ttl) + 2*time.Second // the first may have been given the lock
 	c.granted(served, limit, "A has unlocked, and B, which waited before it with a TTL of %v, is cut off", ttl)
+	c.release()
+}
+
+// waiterBack has the holder unlock, and another take the lock, while a waiter is cut off that is then
+// told of both at once.
+func waiterBack(e *env) {
+	name, ttl := e.name(), e.lifetime(time.Second)
+	b, w := e.linked("B", name, ttl)
+	a, c := e.party("A", name, e.long), e.party("C", name, e.long)
+	a.take()
+	ctx, cancel := context.WithCancel(e.Context())
+	defer cancel()
+	waiting := b.start(ctx)
+	time.Sleep(3 * settle) // it waits
+	w.hold()
+	time.Sleep(ttl + slack(ttl))
+	a.release()
+	what := fmt.Sprintf("A has unlocked, and B, which waited with a TTL of %v, was cut off for that long before", ttl)
+	c.lockBy(ttl+slack(ttl)+2*time.Second, "%s", what) // it may be B's for a TTL
+	w.release()
+	select {
+	case err := <-waiting:
+		if err == nil {
+			c.overlap(b)
+		}
+	case <-time.After(e.prompt):
+	}
+	c.still("B is back")
 	c.release()
 }
 

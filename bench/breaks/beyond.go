@@ -34,8 +34,10 @@ func Beyond(name string) string { return beyond[name] }
 // since names scenarios that were made because the suite had not found a break. They find it, but
 // not blind.
 var since = map[string]string{
-	"redis-tokens-of-shares-fall":            "tokens rise from a writer to a share though the server that knows least takes over",
-	"redis-unlock-after-a-failover-says-nil": "an Unlock that is sent again of a hold that a failover forgot never says nil",
+	"redis-tokens-of-shares-fall":                  "tokens rise from a writer to a share though the server that knows least takes over",
+	"redis-unlock-after-a-failover-says-nil":       "an Unlock that is sent again of a hold that a failover forgot never says nil",
+	"redis-first-unlock-after-a-failover-says-nil": "Unlock of a hold that a failover forgot never says nil",
+	"concurrency.Mutex@v3.4.3":                     "a waiter that was cut off for longer than its TTL does not get the lock of another",
 }
 
 // Since returns the scenario that was made because the suite had not found a break, or "".

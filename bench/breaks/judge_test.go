@@ -98,13 +98,14 @@ func TestPutThrough(t *testing.T) {
 		"the fix's suite does not have it":  {[]string{fail + a + end}, []string{fail + a + end}, []string{"--- PASS: TestConformance (0.00s)\n"}, "", []string{"a scenario"}},
 		"fails once, and not by itself":     {[]string{fail + a + end}, []string{pass + a + end}, []string{pass + a + end}, "", []string{"a scenario"}},
 		"the second of two":                 {[]string{fail + a + end + fail + b + end}, []string{pass + a + end, fail + b + end}, []string{pass + b + end}, "b scenario", []string{"a scenario"}},
+		"the one that was made for it":      {[]string{fail + "TestConcurrencyMutex/" + strings.ReplaceAll(Since("concurrency.Mutex@v3.4.3"), " ", "_") + end}, nil, nil, "", nil},
 		"nothing fails":                     {[]string{pass + a + end}, nil, nil, "", nil},
 		"the process ends":                  {[]string{"panic: nil\n"}, nil, nil, "the process ends", nil},
 		"a deviation that is there no more": {[]string{fail + a + end}, []string{"take it off the list\n" + fail + a + end}, nil, "", []string{"a scenario"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &session{ctx: t.Context()}
-			var j Judgement
+			j := Judgement{Name: "concurrency.Mutex@v3.4.3"}
 			broken, sound := script(t, append(c.whole, c.again...)...), func() (suite, error) { return script(t, c.sound...), nil }
 			require.NoError(t, s.putThrough(&j, time.Minute, broken, sound))
 			assert.Equal(t, c.found, j.Found)
