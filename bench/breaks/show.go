@@ -77,9 +77,10 @@ func (s *session) command(dir, name string, args ...string) (*exec.Cmd, *bytes.B
 	return cmd, &out
 }
 
-// environ returns the environment in which tests find the servers of make setup.
+// environ returns the environment in which tests find the servers of make setup, and leave nothing
+// to make nightly, which once was called make check.
 func (s *session) environ() []string {
-	return append(os.Environ(), "GOWORK=off", "LOCKER_NIGHTLY=1", "LOCKER_REQUIRE_SERVERS=1", "LOCKER_REQUIRE_ADAPTERS=1",
+	return append(os.Environ(), "GOWORK=off", "LOCKER_NIGHTLY=1", "LOCKER_CHECK=1", "LOCKER_REQUIRE_SERVERS=1", "LOCKER_REQUIRE_ADAPTERS=1",
 		"PATH="+filepath.Join(s.root, ".bin")+string(os.PathListSeparator)+os.Getenv("PATH"))
 }
 

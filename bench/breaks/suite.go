@@ -140,7 +140,7 @@ func (t suite) again(ctx context.Context, f failure) (*report, error) {
 func (s *session) suite(program, dir string, at place) suite {
 	t := suite{program: program, dir: dir, test: at.test, env: s.environ()}
 	if !at.nightly {
-		t.env = append(t.env, "LOCKER_NIGHTLY=")
+		t.env = append(t.env, "LOCKER_NIGHTLY=", "LOCKER_CHECK=")
 	}
 	return t
 }
