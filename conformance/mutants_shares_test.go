@@ -7,6 +7,7 @@ func shareMutants() (all []mutant) {
 	for _, m := range [][2]string{
 		{"a writer that was refused keeps readers out until it gives up", "a TryLock that fails keeps no reader out"},
 		{"a writer that was refused keeps readers out until it gives up", "a writer that is killed while it waits does not hold up the readers behind it"},
+		{"a writer that was refused keeps readers out until it gives up", "a writer that is stopped while it waits does not hold up the readers behind it"},
 		{"a downgrade that is sent again is refused", "a downgrade whose reply was lost can be sent again"},
 		{"tokens are counted, and replicated later", "tokens rise from a writer to a share though the server that knows least takes over"},
 		{"a share never expires", "a share whose reply was lost leaves nothing behind"},

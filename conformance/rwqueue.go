@@ -64,6 +64,12 @@ var readWriteQueueRows = []row{{
 	needs:   []need{readsWrites, processes},
 	body:    killedWriter,
 }, {
+	name:    "a writer that is stopped while it waits does not hold up the readers behind it",
+	promise: "A waiter from which nothing more is heard is passed over within one TTL, though its connections are open: the readers behind it share the lock with those before it.",
+	sources: []string{zkRecipe, zkShared},
+	needs:   []need{readsWrites, processes},
+	body:    stoppedWriter,
+}, {
 	name:    "a writer that gives up lets in the readers behind it",
 	promise: "Everything that a failed attempt left behind (key, queue entry, goroutine) is cleaned up: nobody waits for it.",
 	sources: []string{zkRecipe, zkShared},
@@ -224,16 +230,23 @@ func expiryLetsIn(e *env) {
 	}
 }
 
-// killedWriter has the reader before the writer stay: the one behind comes in beside it.
-func killedWriter(e *env) {
-	name, ttl := e.name(), e.lifetime(time.Second)
-	a, w, c := e.rwParty("A", name, 2*e.long), e.process("B", name, ttl), e.rwParty("C", name, ttl)
+func killedWriter(e *env) { e.writerFails((*process).kill, time.Second) }
+
+// stoppedWriter leaves a backend that cannot tell from the connections the time to notice.
+func stoppedWriter(e *env) { e.writerFails((*process).stop, 8*time.Second) }
+
+// writerFails has a writer that waits be heard of no more. The reader before it stays: the one
+// behind comes in beside it.
+func (e *env) writerFails(fail func(*process), ttl time.Duration) {
+	name := e.name()
+	ttl = e.lifetime(ttl)
+	a, w, c := e.rwParty("A", name, 2*e.long+ttl), e.process("B", name, ttl), e.rwParty("C", name, ttl)
 	a.share()
 	w.start(e.Context())
 	time.Sleep(3 * settle) // it waits
 	reader := c.startShare(e.Context())
-	w.kill()
-	c.granted(reader, ttl+slack(ttl)+2*time.Second, "A has a share, and B, which waited for the lock before it with a TTL of %v, is killed", ttl)
+	fail(w)
+	c.granted(reader, ttl+slack(ttl)+2*time.Second, "A has a share, and B, which waited for the lock before it with a TTL of %v, is heard of no more", ttl)
 	c.release()
 	a.prolong()
 	a.release()

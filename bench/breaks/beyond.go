@@ -35,8 +35,10 @@ func Beyond(name string) string { return beyond[name] }
 // not blind.
 var since = map[string]string{
 	"redis-tokens-of-shares-fall":                  "tokens rise from a writer to a share though the server that knows least takes over",
+	"redis-late-take-holds-longer":                 "a take that arrives more than a TTL late takes nothing",
 	"redis-unlock-after-a-failover-says-nil":       "an Unlock that is sent again of a hold that a failover forgot never says nil",
 	"redis-first-unlock-after-a-failover-says-nil": "Unlock of a hold that a failover forgot never says nil",
+	"redis-writer-that-never-looks-blocks":         "a writer that is stopped while it waits does not hold up the readers behind it",
 	"concurrency.Mutex@v3.4.3":                     "a waiter that was cut off for longer than its TTL does not get the lock of another",
 }
 
