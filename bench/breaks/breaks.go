@@ -116,6 +116,7 @@ type ours struct {
 	fix                  string // the commit that fixed it
 	dir, test            string // at that commit: what fails without it
 	looks                []string
+	edits                []edit // of the test, which goes by the words of another server
 }
 
 func (o ours) entry() Break {

@@ -37,11 +37,6 @@ var own = []ours{
 		fix:  "5b01096", dir: "postgres", test: "TestLock_onAConnectionThatTheServerHasEnded",
 	},
 	{
-		name: "core-turn-is-lost", lock: "core",
-		what: "a goroutine that began to wait for a Mutex just as the holder unlocked missed its turn, and waited on",
-		fix:  "17e782f", dir: core, test: "TestMutex_aTurnIsNotLost",
-	},
-	{
 		name: "redlock-clocks-too-far-apart-say-held", lock: "Redlock",
 		what: "if the clocks of the nodes were more than 12 hours apart, the error of Lock said that another had the lock",
 		fix:  "357df6e", dir: "redlock", test: "TestTokens_ofClocksTooFarApartAreNoOtherHolder",
@@ -70,6 +65,7 @@ var own = []ours{
 		name: "redis-share-without-a-right-ends-others", lock: "Redis",
 		what: "a reader whose user lacked a right ended the shares of others",
 		fix:  "3dde61f", dir: "internal/redisscript", test: "TestShare_whoLacksARightEndsNoOther",
+		edits: []edit{{"internal/redisscript/share_faults_server_test.go", "inTime, \"\").Err(), \"NOPERM\", right)\n\t\tassert.Equal(t, []string{\"~a\"}", "inTime, \"\").Err(), \"\", right)\n\t\tassert.Equal(t, []string{\"~a\"}"}},
 	},
 	{
 		name: "redis-tokens-of-shares-fall", lock: "Redis",

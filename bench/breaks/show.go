@@ -213,6 +213,9 @@ func (o ours) show(s *session) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, remove()) }()
+	if err := apply(tree, o.edits); err != nil && o.edits != nil {
+		return err
+	}
 	if got, out := o.try(s, tree); got != "PASS" {
 		return fmt.Errorf("%s passes at commit %s, which has the fix: %q\n%s", o.test, o.fix, got, out)
 	}

@@ -6,7 +6,6 @@ import "github.com/go-locker/locker/internal/test/simulation"
 // cannot, because that code has changed since.
 var today = map[string][]edit{
 	"core-try-on-a-broken-connection-fails":               inCore("a Lock fails because the connection of its first request was broken"),
-	"core-turn-is-lost":                                   inCore("the turn of a waiter on its Mutex is lost when its context ends"),
 	"core-close-beside-a-function":                        inCore("Close does not wait for a function that is still returning"),
 	"core-extension-nobody-heard-of":                      inCore("a hold whose Extend had an unknown outcome is not released when it expires"),
 	"core-renewal-answered-too-late":                      inCore("the lease that a renewal left behind, answered too late, is not released"),

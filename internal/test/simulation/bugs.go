@@ -43,7 +43,7 @@ var Bugs = []Bug{
 		"	if why == CauseExpired {\n		h.cleanUpAfter(clock.Now())\n	}\n", "", "",
 	},
 	{
-		"the turn of a waiter on its Mutex is lost when its context ends", "17e782f", "mutex.go",
+		"the turn of a waiter on its Mutex is lost when its context ends", "", "mutex.go",
 		"	} else if <-turn == nil {\n		m.passTurn()\n	}", "	} else {\n		<-turn\n	}",
 		"the turn has to come in the instant in which the context ends, and a seed has hardly two things at one instant",
 	},
