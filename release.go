@@ -84,8 +84,7 @@ func (r *releaser) rest(life context.Context, last *time.Time) bool {
 		pause = min(pause, left)
 	}
 	_ = clock.Sleep(life, pause)
-	// By the deadline the lease of a session that goes on may have been heard of again.
-	return life.Err() != nil || clock.Now().Before(r.deadline) || r.hold.lease.Validity() > drift(r.hold.ttl)
+	return life.Err() != nil || clock.Now().Before(r.deadline) || r.hold.goesOn(life)
 }
 
 // lastTries is how long untilAnswered goes on after the end of life.
@@ -118,10 +117,22 @@ func (h *Hold) cleanUpAfter(deadline time.Time) {
 			return
 		}
 		defer c.calls.Done()
-		if h.extendInDoubt.Load() || h.lease.Validity() > drift(h.ttl) { // less is that the Driver's count began later than ours
+		if h.extendInDoubt.Load() || h.goesOn(c.open) {
 			h.cleanUp()
 		}
 	})
+}
+
+// goesOn reports whether the lease lasts though the time of the hold is over: others have been
+// heard of on its session. If little of it is left it waits for the end, by which the session may
+// have been heard of again. A Driver that counts from a little later than the hold has as little.
+func (h *Hold) goesOn(life context.Context) bool {
+	left := h.lease.Validity()
+	if 0 < left && left <= drift(h.ttl) {
+		_ = clock.Sleep(life, left)
+		left = h.lease.Validity()
+	}
+	return left > 0
 }
 
 // releases is how many of its holds a Client that closes releases at a time.

@@ -81,6 +81,33 @@ func TestLoss_releasesALeaseThatGoesOnInItsSession(t *testing.T) {
 	})
 }
 
+// The time of the hold and the allowance for drift are over, and the answer to a request of another
+// hold comes just before the session would end.
+func TestLoss_releasesALeaseWhoseSessionIsHeardOfAtTheLastMoment(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		revives := func(l driver.Lease) time.Duration {
+			if left := l.Validity() + drift/2; left > 0 {
+				return left
+			}
+			return ttl
+		}
+		m := clientOf(t, lasting(b, revives), locker.WithoutRenewal()).Mutex("x")
+		require.NoError(t, m.Lock(t.Context()))
+		time.Sleep(ttl + drift)
+		assert.Len(t, b.calls(release), 1, "nobody may ever unlock it")
+	})
+}
+
+func TestClose_doesNotWaitForTheLastMomentOfALease(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		little := func(l driver.Lease) time.Duration { return max(l.Validity(), drift/2) }
+		c := clientOf(t, lasting(b, little), locker.WithoutRenewal())
+		require.NoError(t, c.Mutex("x").Lock(t.Context()))
+		time.Sleep(ttl + drift/4)
+		assert.Zero(t, took(func() { require.NoError(t, c.Close()) }))
+	})
+}
+
 func TestLoss_isSeenWhenTheBackendTells(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		var lost func()
