@@ -180,9 +180,14 @@ func validHost(s string) bool {
 	if inner, ok := strings.CutPrefix(name, "["); ok {
 		address, ok := strings.CutSuffix(inner, "]")
 		ip, err := netip.ParseAddr(address) // with an IPv6 zone or without
-		return ok && err == nil && ip.Is6()
+		return ok && err == nil && ip.Is6() && (ip.Zone() == "" || validName(ip.Zone()))
 	}
-	return name != "" && !strings.ContainsFunc(name, func(r rune) bool {
+	return validName(name)
+}
+
+// validName is for names of hosts and zones.
+func validName(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
 		return r <= ' ' || r == 0x7f || strings.ContainsRune(`:[]%"<>\^{|}`+"`", r)
 	})
 }

@@ -75,7 +75,7 @@ func TestURL_parts(t *testing.T) {
 func TestURL_refusesBadHosts(t *testing.T) {
 	for _, hosts := range []string{
 		"h:", "h:0", "h:65536", "h:port", "h:-1", "h:+1", ":6379", "h1,,h2", ",", "h,", "::1", "[::1", "::1]", "[h]", "[::1]x",
-		"[::1]:", "h h", "h\x00", "h%20", "[]", "[10.0.0.1]", "a:1:2", "h|x", "\"h\"",
+		"[::1]:", "h h", "h\x00", "h%20", "[]", "[10.0.0.1]", "a:1:2", "h|x", "\"h\"", "[::1%2 ]", "[::1%25a b]",
 	} {
 		_, err := parse(hosts)
 		require.ErrorContains(t, err, "in the list of hosts", "%q", hosts)
