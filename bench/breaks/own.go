@@ -6,6 +6,11 @@ const core = "internal/test/core"
 // test compiles without the mend.
 var own = []ours{
 	{
+		name: "core-session-heard-of-in-the-last-moment-keeps-the-lock", lock: "core", by: "the simulation",
+		what: "a hold that was over was not released if its session was heard of again just before it would have ended, and its lock stayed taken for as long as the session lasted",
+		fix:  "526b29f8", dir: core, test: "TestLoss_releasesALeaseWhoseSessionIsHeardOfAtTheLastMoment",
+	},
+	{
 		name: "core-context-outlives-a-loss-that-is-noticed", lock: "core",
 		what: "after a loss the context of the hold had not ended yet when it was first checked, if another goroutine had just noticed the loss",
 		by:   "a test that failed under load",
