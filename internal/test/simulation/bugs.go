@@ -27,7 +27,7 @@ var Bugs = []Bug{
 	},
 	{
 		"a hold whose Extend had an unknown outcome is not released when it expires", "9256fd0", "release.go",
-		"if h.extendInDoubt.Load() || h.lease.Validity()", "if h.lease.Validity()", "",
+		"if h.extendInDoubt.Load() || h.goesOn(c.open)", "if h.goesOn(c.open)", "",
 	},
 	{
 		"the lease that a renewal left behind, answered too late, is not released", "9256fd0", "hold.go",
