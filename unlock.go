@@ -59,8 +59,8 @@ func (h *Hold) unlock(ctx context.Context) error {
 	later := r
 	later.ctx = context.WithoutCancel(ctx)
 	c.spawn(func() {
-		if !later.untilAnswered(c.background) {
-			h.cleanUpAfter(deadline) // its session may go on
+		if !later.untilAnswered(c.background) && h.extendInDoubt.Load() {
+			h.cleanUp() // it may last, by an extension that nobody heard of
 		}
 	})
 	switch err := cmp.Or(r.err, errNoAnswer); {
