@@ -19,7 +19,7 @@ import (
 func TestRenewal_besideALockedRow(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t)
-	const ttl = 3 * time.Second
+	const ttl = 5 * time.Second
 	c := openURL(t, s.URL(), locker.WithTTL(ttl))
 	ms := held(t, c, 3)
 	conn, err := pgx.Connect(t.Context(), s.URL())
