@@ -123,12 +123,13 @@ func (h *Hold) cleanUpAfter(deadline time.Time) {
 	})
 }
 
-// goesOn reports whether the lease lasts though the time of the hold is over: others have been
-// heard of on its session. If little of it is left it waits for the end, by which the session may
-// have been heard of again. A Driver that counts from a little later than the hold has as little.
+// goesOn reports whether the lease lasts though the time of the hold is over: its session does, by
+// the requests of other holds. If no more than the allowance for drift is left, it waits for the end
+// of that: a request under way may still prolong the session, or the Driver began to count a little
+// later than the hold.
 func (h *Hold) goesOn(life context.Context) bool {
 	left := h.lease.Validity()
-	if 0 < left && left <= drift(h.ttl) {
+	if left <= drift(h.ttl) {
 		_ = clock.Sleep(life, left)
 		left = h.lease.Validity()
 	}

@@ -166,6 +166,23 @@ func TestUnlock_thatWasNotAnsweredByTheDeadlineIsMadeUpForOnASessionThatGoesOn(t
 	})
 }
 
+// The lock lasts longer at the backend than the holder was told.
+func TestUnlock_afterAnExtensionThatNobodyHeardOfIsTriedPastTheDeadline(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		m := b.locked(t, "x", locker.WithoutRenewal())
+		time.Sleep(ttl / 2)
+		b.next(extend, unheard)
+		require.ErrorIs(t, m.Extend(t.Context()), errRefused)
+		b.every(release, unreachable)
+		require.ErrorIs(t, m.Unlock(t.Context()), errRefused)
+		time.Sleep(ttl/2 + time.Second)
+		assert.NotZero(t, b.holder("x"), "the backend has extended it")
+		b.every(release, fault{})
+		time.Sleep(2 * time.Second)
+		assert.Zero(t, b.holder("x"))
+	})
+}
+
 func TestUnlock_ofALeaseThatGoesOnIsTriedPastTheDeadline(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		m := clientOf(t, lasting(b, forHours), locker.WithoutRenewal()).Mutex("x")
