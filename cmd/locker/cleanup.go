@@ -16,8 +16,10 @@ import (
 var prefixEscape = strings.NewReplacer("%", "%25", ":", "%3A")
 
 // cleanUp removes what the locks have left, and returns what stays, or "".
-func (g *ground) cleanUp() string {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second) // also when the check was interrupted
+func (g *ground) cleanUp() string { return g.cleanUpWithin(20 * time.Second) }
+
+func (g *ground) cleanUpWithin(patience time.Duration) string {
+	ctx, cancel := context.WithTimeout(context.Background(), patience) // also when the check was interrupted
 	defer cancel()
 	switch g.deployment.kind() {
 	case "redis", "redigo", "redlock":

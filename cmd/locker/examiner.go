@@ -91,7 +91,7 @@ func newExaminer(ctx context.Context, url string, o *checkOptions) (*examiner, e
 		shares, err = g.hasShares(ctx)
 	}
 	if err != nil {
-		_ = g.cleanUp() // the error says enough
+		_ = g.cleanUpWithin(3 * time.Second) // a server that is silent stays so
 		return nil, err
 	}
 	if shares {
