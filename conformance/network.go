@@ -165,8 +165,8 @@ func waiterCutOff(e *env) {
 	c.release()
 }
 
-// waiterBack has the holder unlock, and another take the lock, while a waiter is cut off that is then
-// told of both at once.
+// waiterBack has the holder unlock, and another take the lock, while a waiter is cut off. Then the
+// waiter hears of both at once.
 func waiterBack(e *env) {
 	name, ttl := e.name(), e.lifetime(time.Second)
 	b, w := e.linked("B", name, ttl)

@@ -114,7 +114,8 @@ func TestNew_onAPoolOfTheApplication(t *testing.T) {
 	conn, err := db.Conn(t.Context())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	_, err = conn.ExecContext(t.Context(), "PRAGMA busy_timeout = 10000") // a commit fails at once if another reads the file
+	// Without it a commit fails at once if another reads the file.
+	_, err = conn.ExecContext(t.Context(), "PRAGMA busy_timeout = 10000")
 	require.NoError(t, err)
 	tx, err := conn.BeginTx(t.Context(), nil)
 	require.NoError(t, err)

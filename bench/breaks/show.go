@@ -213,7 +213,7 @@ func (o ours) show(s *session) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, remove()) }()
-	if err := apply(tree, o.edits); err != nil && o.edits != nil {
+	if err := apply(tree, o.edits); err != nil && !errors.Is(err, errNoEdit) {
 		return err
 	}
 	if got, out := o.try(s, tree); got != "PASS" {

@@ -51,8 +51,9 @@ func newEtcdSessions(cli *clientv3.Client, name string, ttl time.Duration) locke
 		m := concurrency.NewMutex(s, name)
 		err = lockEtcd(ctx, m, try)
 		if err == nil {
-			s.Orphan()                               // no renewal, and from now a whole TTL
-			_, _ = cli.KeepAliveOnce(ctx, s.Lease()) // whether the lock is held is for the Mutex to say
+			// No renewal, and from now a whole TTL. Whether the lock is held is for the Mutex to say.
+			s.Orphan()
+			_, _ = cli.KeepAliveOnce(ctx, s.Lease())
 		}
 		if err == nil && !stop() {
 			err = ctx.Err()

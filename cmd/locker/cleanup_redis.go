@@ -22,7 +22,7 @@ func (d deployment) redisServers(ctx context.Context) ([]goredis.UniversalClient
 		return nil, errors.New("a parameter of the URL cannot be read")
 	}
 	o := goredis.UniversalOptions{
-		ContextTimeoutEnabled: true, DialerRetries: 1, MaxRetries: -1,
+		ContextTimeoutEnabled: true, DialerRetries: 1,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		MasterName:               query.Get("master_name"),
 		SentinelUsername:         query.Get("sentinel_username"), SentinelPassword: query.Get("sentinel_password"),
