@@ -34,6 +34,9 @@ var Random = rand.N[time.Duration]
 
 // Sleep waits for d, or returns ctx.Err() when ctx ends first.
 func Sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
