@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/go-locker/locker"
@@ -142,12 +143,30 @@ func (p *party) lockAtLast(ctx context.Context) error {
 
 // outlasts ends the trial if b gets the lock before ctx ends while p believes that it holds.
 func (p *party) outlasts(ctx context.Context, b *party) {
+	numbered := p.token() != 0
 	if b.lockAtLast(ctx) != nil {
 		return
 	}
-	if why := p.believes(); why != "" { // else it has heard of it first
+	why := p.believes()
+	if why == "" && !numbered {
+		why = p.trusts()
+	}
+	if why != "" { // else it has heard of it first
 		p.env.failf("%s has the lock, with the token %d, and so, by %s, has %s%s", b.who, b.token(), why, p.who, p.env.bothWrite(p, b))
 	}
+}
+
+// trusts is believes for a Locker without tokens, which is not told of a loss by its own.
+func (p *party) trusts() string {
+	select {
+	case <-p.lost():
+		return ""
+	default:
+	}
+	if left := time.Until(p.deadline()); left > 0 {
+		return fmt.Sprintf("its Deadline in %v", left.Round(time.Millisecond))
+	}
+	return ""
 }
 
 // takesAbove takes the lock when another, who held with the token last, has unlocked.

@@ -143,6 +143,19 @@ func (w *wire) delay(d time.Duration) { w.impose(func(p *netfault.Proxy) { p.Del
 // reset breaks all connections: what was on its way is lost, and new ones are made.
 func (w *wire) reset() { w.each((*netfault.Proxy).ResetConns) }
 
+// sever keeps the party from one of the servers.
+func (w *wire) sever(address string) (mend func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := w.proxies[address]
+	p.Sever()
+	return func() {
+		if err := p.Restore(); err != nil {
+			w.env.Fatalf("a proxy to %s: %v", address, err)
+		}
+	}
+}
+
 // mend ends all faults. Connections that have lost something are broken.
 func (w *wire) mend() {
 	w.impose(nil)

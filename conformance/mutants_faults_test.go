@@ -1,6 +1,8 @@
 package conformance_test
 
 import (
+	"context"
+	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -65,6 +67,46 @@ var idleFaults = map[string]func() conformance.Harness{
 			return cmd
 		}
 	}),
+}
+
+// threeServers is a naive lock with two more servers, which only take connections. It gives the lock
+// back, and tells nobody, when an Extend does not reach one of the three.
+type threeServers struct {
+	locker.Locker
+	servers  []string
+	giveBack func()
+}
+
+func (l threeServers) Extend(ctx context.Context) error {
+	err := l.Locker.Extend(ctx)
+	for _, server := range l.servers {
+		conn, refused := new(net.Dialer).DialContext(ctx, "tcp4", server)
+		if refused != nil {
+			l.giveBack()
+			continue
+		}
+		_ = conn.Close()
+	}
+	return err
+}
+
+func withThreeServers() conformance.Harness {
+	s := &server{data: noRows()}
+	h := naiveAt(s)
+	h.Faults.Through = func(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
+		first := via(s.use(t))
+		l := threeServers{naiveLock(t, name, ttl, first, s.flaw), []string{first}, func() { s.forgetLock(name) }}
+		for range 2 {
+			listener, err := net.Listen("tcp4", "127.0.0.1:0")
+			if err != nil {
+				t.Fatalf("%v", err)
+			}
+			t.Cleanup(func() { _ = listener.Close() })
+			l.servers = append(l.servers, via(listener.Addr().String()))
+		}
+		return l
+	}
+	return h
 }
 
 // naiveAside has a process of naive locks start another one, in whose place it is stopped and killed.

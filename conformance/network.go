@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/go-locker/locker"
@@ -22,6 +23,13 @@ var networkRows = []row{{
 	sources: []string{contract},
 	needs:   []need{links},
 	body:    connectionBreaks,
+}, {
+	name:    "an Extend that one of the servers does not answer ends no hold in silence",
+	promise: "A hold lasts until its Deadline or until its holder is told of the loss, though one of the servers cannot be reached while it is extended.",
+	sources: []string{contract, redsyncExtend},
+	needs:   []need{links, extends},
+	shows:   locker.Exclusive,
+	body:    oneServerGone,
 }, {
 	name:    "on a slow link Lock succeeds only with half its TTL left",
 	promise: "Lock succeeds only with at least half a TTL left, and a hold is counted from before the request was sent.",
@@ -90,6 +98,25 @@ func connectionBreaks(e *env) {
 	a.drop()
 	b.promptly("A has unlocked")
 	b.release()
+}
+
+// oneServerGone has A extend its hold while it cannot reach one of the servers, another in each trial.
+func oneServerGone(e *env) {
+	a, w := e.linked("A", e.name(), e.long)
+	b := e.party("B", a.name, e.long)
+	a.take()
+	servers := w.addresses()
+	if len(servers) < 3 {
+		e.skip("the Locker uses fewer than three addresses: it cannot do without one")
+	}
+	mend := w.sever(servers[rand.N(len(servers))])
+	defer mend()
+	retried := min(3*time.Second, e.long*3/4) // by a client that cannot reach a server
+	ctx, cancel := context.WithTimeout(e.Context(), retried)
+	defer cancel()
+	_ = a.extendWith(ctx) // it may need that server
+	a.outlasts(ctx, b)
+	a.drop()
 }
 
 // slowHold looks who holds when B gets the lock, which A asked for over a slow link.

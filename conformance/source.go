@@ -21,6 +21,7 @@ const (
 
 	redsyncCancel   = "redsync 4.18: clean-up uses the caller's ctx, which has just been cancelled, and so leaves the key"
 	redsyncStopped  = "redsync 4.18: a node that hangs makes Lock, Unlock and Extend hang for its client's time-out"
+	redsyncExtend   = "redsync 4.12.0: an Extend that one node does not answer releases the lock on all nodes, and the holder is not told"
 	redsyncReply    = "redsync 4.18: a reply is lost, the client tries again, and finds the lock taken by its own first request"
 	redislockReply  = "redislock 0.10: after a lost reply Release reports that the lock was not held, although it has released it"
 	rueidisOverrun  = "rueidislock 1.0.79: an attempt that overruns its time leaves its key, and Lock waits for ever on a lock that nobody uses"

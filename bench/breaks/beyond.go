@@ -44,6 +44,7 @@ var since = map[string][]string{
 	"redis-unlock-after-a-failover-says-nil":       {secondUnlock, firstUnlock},
 	"redis-first-unlock-after-a-failover-says-nil": {firstUnlock, secondUnlock},
 	"redis-writer-that-never-looks-blocks":         {"a writer that is stopped while it waits does not hold up the readers behind it"},
+	"redsync@v4.12.0":                              {"an Extend that one of the servers does not answer ends no hold in silence"},
 	"concurrency.Mutex@v3.4.3":                     {"a waiter that was cut off for longer than its TTL does not get the lock of another"},
 }
 
