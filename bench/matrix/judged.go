@@ -82,11 +82,11 @@ func (r *Run) figure() string {
 			all++
 		}
 	}
-	text := fmt.Sprintf("The suite finds %d of the %d bugs of this module that were judged, and %d of the %d among them that the contract of a Locker covers: "+
-		"half of those within %.0f seconds, all within %.0f.", n.Found, n.Judged, n.FoundOfCovered, n.Covered, n.Median, n.Longest)
+	text := fmt.Sprintf("The suite finds %d of the %d bugs of this module that were judged. Only %d of the %d break the contract of a Locker, and it finds %d of these: "+
+		"half of what it finds within %.0f seconds, all within %.0f.", n.Found, n.Judged, n.Covered, n.Judged, n.FoundOfCovered, n.Median, n.Longest)
 	others := breaks.TallyOf(r.Judged, func(j breaks.Judgement) bool { return !j.IsOwn() })
-	text += fmt.Sprintf(" Each commit had passed the suite of its day: these are the bugs that got past it, and most need two events at one moment, "+
-		"which a test inside the package brings about. Old versions of other libraries had not been through it: of %d, each with a bug that its authors fixed later, it finds %d.",
+	text += fmt.Sprintf(" Each of these bugs was in a commit that had passed the suite as it was then. Most need two events at the same moment: "+
+		"a test inside the package can cause that, the suite cannot. Old versions of other libraries had never been through the suite: of %d, each with a bug that its authors fixed later, it finds %d.",
 		others.Judged, others.Found)
 	if n.Judged < all {
 		text += fmt.Sprintf(" %d more of this module were not judged yet, or not to the end.", all-n.Judged)
@@ -96,7 +96,7 @@ func (r *Run) figure() string {
 
 // judgedSentence is that of docs/conformance.md.
 func (r *Run) judgedSentence() string {
-	return fmt.Sprintf("Bugs that this module had were put back and [judged blind](known-breaks.md#judged-blind). %s\n", r.figure())
+	return fmt.Sprintf("We put old bugs of this module back, and had the suite look for them as it looks at any lock ([judged blind](known-breaks.md#judged-blind)). %s\n", r.figure())
 }
 
 // releasesTable lists the old versions of other libraries.

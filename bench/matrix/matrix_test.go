@@ -131,7 +131,7 @@ func TestComparison_leavesOutWhatOneLacks(t *testing.T) {
 		first, second := seen(conformance.Kept, "", ""), seen(c.second, "", "")
 		first.Scenario, second.Scenario, second.Seen = scenario, scenario, c.seen
 		r := &Run{Results: map[string][]conformance.Result{"redis": {first}, "etcd": {second}}}
-		before, _, _ := strings.Cut(r.comparisonPage(), "\n## Broken on all")
+		before, _, _ := strings.Cut(r.comparisonPage(), "\n## Broken on all backends")
 		assert.Equal(t, c.differs, strings.Contains(before, "["+scenario+"]"), c.seen)
 	}
 }
