@@ -175,6 +175,19 @@ func TestIdleFaults_areBlamed(t *testing.T) {
 	}
 }
 
+// TestClockThatIsSetBackLate: no hold is left then whose end could be late.
+func TestClockThatIsSetBackLate(t *testing.T) {
+	t.Cleanup(conformance.Trials(2))
+	s := &server{flaw: "expires by the wall clock", data: noRows()}
+	h := naiveAt(s)
+	move := h.Faults.MoveClock
+	h.Faults.MoveClock = func(t conformance.TB, d time.Duration) func() {
+		time.Sleep(2 * h.TTL)
+		return move(t, d)
+	}
+	assert.ErrorContains(t, try(find(t, "a hold expires though the server's clock jumps back"), h), "was over before the clock was set back")
+}
+
 // TestIdleFaults_areNoDeviation of the backend.
 func TestIdleFaults_areNoDeviation(t *testing.T) {
 	h := idleFaults["WipeServer keeps the data"]()

@@ -323,6 +323,9 @@ func expiresOnBackwardClock(e *env) {
 	a, b := e.rivals(e.ttl, e.ttl)
 	a.take()
 	e.moveClock(-time.Hour)
+	if !time.Now().Before(a.until()) {
+		e.doubtf("A's hold, with a TTL of %v, was over before the clock was set back", e.ttl)
+	}
 	b.lockBy(e.ttl+slack(e.ttl), "A, whose TTL is %v, was heard of no more", e.ttl)
 	b.release()
 }
