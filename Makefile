@@ -344,7 +344,7 @@ backend = $(call raced,./$(1),-skip='^TestConformance$$') && cd $(1) && $(TEST) 
 
 nightly-builds: builds ## each module compiles for other systems
 nightly-lockervet: lockervet ## our own analyzer finds nothing in any module
-nightly-models: ## explorations and simulations in full
+nightly-models: ## models of the queues, the tokens and the register, in full
 	LOCKER_EXHAUSTIVE=1 $(TEST) "./redlock ./internal/redisscript" $(TESTFLAGS) -run='$(MODELS)'
 nightly-simulation: ## the core over simulated servers: each of its bugs put back, 30,000 seeds, race detector
 	$(TEST) ./internal/test/simulation $(TESTFLAGS) -args -seeds=30000
@@ -366,7 +366,7 @@ nightly-zookeeper: ## ZooKeeper: race detector; all topologies
 nightly-kubernetes: ## Kubernetes: race detector; the suite on an API server; client-go's leader election
 	cd kubernetes && $(call raced,./...,-skip='^TestConformance$$') && $(TEST) . $(TESTFLAGS) -parallel=2 -run='^TestConformance$$'
 	cd integrations/clientgo && $(TEST) ./... $(TESTFLAGS)
-nightly-mysql: ## MySQL and MariaDB, on MariaDB: race detector; a replica that takes over; the suite
+nightly-mysql: ## the adapter for MySQL and MariaDB, on MariaDB: race detector; a replica that takes over; the suite
 	cd mysql && $(call raced,./...,-skip='^TestConformance$$')
 	cd mysql && $(TEST) . $(TESTFLAGS) -run='^TestConformance$$'
 nightly-postgres: ## PostgreSQL: race detector; PgBouncer, standbys
@@ -382,7 +382,7 @@ nightly-modules: ## command, integrations, examples, databases, race detector
 	$(call modules,2,$(filter-out ./bench ./integrations/clientgo ./kubernetes ./mysql ./postgres ./s3 ./sqlite,$(MODULES)),LOCKER_RACE=on)
 nightly-libraries: ## other libraries and other languages; tests of the benchmarks
 	cd bench && $(TEST) ./... $(TESTFLAGS)
-nightly-breaks: ## each known break is shown again: other libraries, and this module before its mends
+nightly-breaks: ## each known break is shown again: other libraries, and this module before each fix
 	cd bench && $(GO) run ./breaks/show
 nightly-fuzz: fuzz ## each fuzz target for a minute
 nightly-compat-redis-oldest nightly-compat-redis-newest nightly-compat-valkey-newest nightly-compat-etcd-oldest nightly-compat-etcd-newest nightly-compat-zookeeper-newest: nightly-compat-%: servers ## the adapters on another version of the server

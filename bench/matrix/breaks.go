@@ -53,7 +53,7 @@ func (r *Run) breaksPage() string {
 		"## Of other libraries\n\n"+
 		"The command runs the library alone, on a real server. It uses the version in [bench/go.mod](../bench/go.mod), or the one that you name: "+
 		"`make show BREAK=redsync-stopped-node VERSION=v4.13.0`. *Seen in* begins with the oldest version that was tried. The scenarios are those of the [conformance suite](conformance.md). "+
-		"If more than two scenarios and tests look for a break, a number in brackets counts the others. With its usual settings the suite finds %d of these %d without help.\n\n%s\n\n"+
+		"If more than two scenarios and tests look for a break, a number in brackets counts the others. With its usual settings the suite finds %d of these %d. For the others a test has to cause the event.\n\n%s\n\n"+
 		"## Old versions of other libraries\n\n"+
 		"Their authors have fixed these bugs. The suite of today judges the last version that has the bug, beside the first that has the fix. "+
 		"Redisson is not among them: it is a library in Java, and the suite has no adapter for it.\n\n%s\n\n"+

@@ -34,18 +34,20 @@ func (r *Run) guaranteesPage() string {
 		"Each cell is what the [conformance suite](conformance.md) saw on real servers. The links in the header lead to the details of each backend.\n\n")
 	b.WriteString(r.table("guarantees/"))
 	b.WriteString("\n| word | meaning |\n| --- | --- |\n" +
-		"| held | every scenario that could show the promise broken was run, and none did |\n" +
-		"| broken | at least one did |\n" +
-		"| held, by luck | the promise is known to be broken, but that takes luck, and was not seen this time |\n" +
+		"| held | every scenario that could break the promise was run, except those behind *not tried when*, and none broke it |\n" +
+		"| broken | at least one scenario broke the promise |\n" +
+		"| held, by luck | scenarios are known to break the promise now and then, but did not in this run |\n" +
 		"| not promised | the backend declares that it does not promise this |\n" +
-		"| not tried | no scenario of it can be run there |\n")
-	fmt.Fprintf(&b, "\nThe run was on %s, %s, %s, %d processors, on %s: %s.\n\n", r.Setting.Server, r.Setting.Go, r.Setting.OS, r.Setting.Processors,
+		"| not tried | no scenario for this promise can be run on this backend |\n")
+	fmt.Fprintf(&b, "\nThe run was on %s, %s, %s, %d processors, on %s. The results of all scenarios on all these servers: %s. *Lacking* are those of [read-write locks](readers-writers.md) on backends that have none.\n\n", r.Setting.Server, r.Setting.Go, r.Setting.OS, r.Setting.Processors,
 		r.Setting.At.Format("2006-01-02"), r.summary())
 	if r.Remark != "" {
 		b.WriteString(r.Remark + "\n\n")
 	}
 	b.WriteString("See also: [where the backends differ](comparison.md), [other libraries](other-libraries.md), [what each scenario promises](conformance.md#the-scenarios).\n\n" +
-		"## Which scenarios show a promise\n\n")
+		"## Which scenarios show a promise\n\n" +
+		"A *share* is the hold of a reader. *A random history is that of one lock* means: what clients that call at random were answered is what one correct lock could have answered. " +
+		"*The server that knows least* is the one that is furthest behind. The [pages of the scenarios](conformance.md#the-scenarios) have each of them.\n\n")
 	fmt.Fprintf(&b, "%s\n", scenariosOfGuarantees())
 	return b.String()
 }
@@ -90,22 +92,27 @@ func (r *Run) table(dir string) string {
 	return t.RenderMarkdown() + "\n"
 }
 
-// cell is held or broken, and under which condition. Of what is promised for the loss of a server
-// or of its data it says which losses were not tried.
+// cell is held or broken, and under which condition, or which conditions were not tried. Memory has
+// no server to which anything could happen.
 func (r *Run) cell(b backends.Backend, g locker.Guarantee) string {
-	v, exceptions, left := untried, []string(nil), []string(nil)
+	v, declined, exceptions, left := untried, false, []string(nil), []string(nil)
 	for _, f := range r.findings(b.Package, g) {
 		w := worst(f.results)
 		if w == broken && f.condition != "" {
 			exceptions = append(exceptions, f.condition)
 			continue
 		}
-		if w == untried && f.condition != "" && (g == locker.Failover || g == locker.FencingDurable) {
+		if w == untried && f.condition != "" && b.Package != "memory" {
 			left = append(left, f.condition)
 		}
 		v = max(v, w)
+		if slices.ContainsFunc(f.results, func(o conformance.Result) bool { return of(o) == unpromised }) {
+			declined = true
+		}
 	}
 	switch {
+	case v < held && declined && len(exceptions) == 0:
+		return unpromised.String()
 	case len(exceptions) == 0 && v == held && left != nil:
 		return "held; not tried when: " + strings.Join(left, "; ")
 	case len(exceptions) == 0:

@@ -46,7 +46,7 @@ func (r *Run) found(name, dir string) string {
 // judgedText says how many the suite finds.
 func (r *Run) judgedText() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Each of these was put through the whole [conformance suite](conformance.md) as `make test` runs it. The suite is not told what is wrong. "+
+	fmt.Fprintf(&b, "The bugs of this module, and of old versions of other libraries, were put through the whole [conformance suite](conformance.md) as `make test` runs it. The suite is not told what is wrong. "+
 		"A scenario counts if it fails there, fails again by itself, and passes with the fix. `make judge BREAK=redis-late-take-holds-longer` judges one again.\n\n"+
 		"%s\n\n", r.figure())
 	t := newTable("code", "judged", "found", "the contract covers", "found of those", "seconds until found, median", "longest")
@@ -63,7 +63,7 @@ func (r *Run) judgedText() string {
 	}
 	t.AppendRow(tallyRow("old versions of other libraries", breaks.TallyOf(r.Judged, func(j breaks.Judgement) bool { return !j.IsOwn() })))
 	b.WriteString(t.RenderMarkdown())
-	b.WriteString("\n\nIn the tables below *today* is the code and the suite of today, and *then* the commit before the fix, whose suite knew less. " +
+	b.WriteString("\n\nIn the tables below a bold **no** means that the contract of a Locker covers the bug, and the suite did not find it. *It would take X* means that the suite would have to test X; *today* is the code and the suite of today, and *then* the commit before the fix, whose suite knew less. " +
 		"A commit that fixed two bugs is judged for each of them, and the scenario may have found the other one. " +
 		"What the contract of a Locker does not cover, such as `Client.Close`, has tests of its own. " +
 		"A scenario that was made because the suite had missed a bug is named behind *since then*, and does not count.\n")
@@ -71,7 +71,11 @@ func (r *Run) judgedText() string {
 }
 
 func tallyRow(what string, n breaks.Tally) table.Row {
-	return table.Row{what, n.Judged, n.Found, n.Covered, n.FoundOfCovered, fmt.Sprintf("%.0f", n.Median), fmt.Sprintf("%.0f", n.Longest)}
+	median, longest := "–", "–"
+	if n.Found > 0 {
+		median, longest = fmt.Sprintf("%.0f", n.Median), fmt.Sprintf("%.0f", n.Longest)
+	}
+	return table.Row{what, n.Judged, n.Found, n.Covered, n.FoundOfCovered, median, longest}
 }
 
 // figure is the figure of trust: how many bugs the suite finds by itself.

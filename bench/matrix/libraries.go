@@ -38,7 +38,7 @@ func (r *Run) librariesPage() string {
 	}
 	return generated + "# Other libraries\n\n" +
 		"This page has the results of other libraries, in Go and in [other languages](judge-any-language.md), in the suite of this module. Each library has an adapter, as a user of the library would write it " +
-		"([bench/thirdparty](../bench/thirdparty)). The libraries promise other things than the contract of this module: a deviation from this contract is no defect if the library did not promise otherwise. *Lacks* counts " +
+		"([bench/thirdparty](../bench/thirdparty)). A deviation from the contract of this module is a defect of a library only if the library promises the same. *Lacks* counts " +
 		"promises about features that a library does not have, such as fencing tokens; the library breaks no promise there. Each cause of a deviation is also reproduced with the library alone, in a test without code of this " +
 		"module.\n\nNumbers of promises:\n\n" + t.RenderMarkdown() +
 		"\n\n[One page](matrix.html) has every lock and every promise. [Known breaks](known-breaks.md) lists what has broken in these and other libraries, and which scenario looks for it.\n"

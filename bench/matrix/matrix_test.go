@@ -43,7 +43,7 @@ func TestCell(t *testing.T) {
 		"nothing was tried":                    {nil, "not tried"},
 		"all was skipped":                      {[]conformance.Result{seen(conformance.Skipped, x, "")}, "not tried"},
 		"kept":                                 {[]conformance.Result{kept, seen(conformance.Kept, x, "clock")}, "held"},
-		"kept where it was tried":              {[]conformance.Result{kept, seen(conformance.Skipped, x, "clock")}, "held"},
+		"kept where it was tried":              {[]conformance.Result{kept, seen(conformance.Skipped, x, "clock")}, "held; not tried when: clock"},
 		"broken in a condition":                {[]conformance.Result{kept, known}, "held, but **broken** when: clock"},
 		"kept on one topology, broken on more": {[]conformance.Result{kept, seen(conformance.Kept, x, "clock"), known}, "held, but **broken** when: clock"},
 		"broken with nothing amiss":            {[]conformance.Result{kept, seen(conformance.Broken, x, "")}, "**broken**"},

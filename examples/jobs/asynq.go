@@ -40,14 +40,14 @@ func (s *Sync) ProcessTask(ctx context.Context, task *asynq.Task) error {
 // does a lock that was lost. A task needs a MaxRetry of 1 or more, which it is not to use up.
 func SyncConfig() asynq.Config {
 	return asynq.Config{
-		IsFailure: func(err error) bool { return !notItsTurn(err) },
+		IsFailure: func(err error) bool { return !notItsTurn(err) }, // of ErrHeld and ErrLost
 		RetryDelayFunc: func(n int, err error, task *asynq.Task) time.Duration {
 			if notItsTurn(err) {
 				return time.Second
 			}
 			return asynq.DefaultRetryDelayFunc(n, err, task)
 		},
-		DelayedTaskCheckInterval: time.Second, // by default they come back every 5 s
+		DelayedTaskCheckInterval: time.Second, // how often asynq looks for tasks that are due; 5 s by default
 	}
 }
 

@@ -45,7 +45,7 @@ func (w *Bill) Work(ctx context.Context, job *river.Job[BillArgs]) error {
 		return pgx.BeginFunc(ctx, w.DB, func(tx pgx.Tx) error { return w.write(ctx, tx, job, token, cents) })
 	})
 	if errors.Is(err, locker.ErrHeld) || errors.Is(err, locker.ErrLost) {
-		return river.JobSnooze(time.Second) // which is no attempt
+		return river.JobSnooze(time.Second) // does not count as an attempt
 	}
 	return err
 }
