@@ -77,9 +77,9 @@ func (c *Client) checkTTL(ttl time.Duration) error {
 }
 
 // Mutex returns a new Mutex for the lock called name. Each call makes an independent one: after
-// c.Mutex("a").Lock, c.Mutex("a").Unlock returns ErrNotHeld, so keep the Mutex. It makes no
-// request. A name that is empty or not UTF-8, and an option that is not valid, are reported by the
-// Mutex's methods.
+// c.Mutex("a").Lock, c.Mutex("a").Unlock returns ErrNotHeld, so keep the Mutex. Client.Mutex makes
+// no request. A name that is empty or not UTF-8, and an option that is not valid, are reported by
+// the Mutex's methods.
 func (c *Client) Mutex(name string, opts ...MutexOption) *Mutex {
 	m := &Mutex{lockID: lockID{c, name}, settings: c.config.settings}
 	if m.invalid = checkUTF8("name", name); m.invalid == nil {

@@ -25,7 +25,7 @@ import (
 // the first look, before any timer has fired. A context that is derived from this one ends when a
 // timer fires, or at such a look.
 //
-// The cause is [ErrLost] after a loss, ErrNotHeld after Unlock, and that of ctx if that ended
+// The cause is [ErrLost] after a loss, ErrNotHeld after Unlock, and the cause of ctx if ctx ended
 // first. Unlock ends the context before it releases the lock. If Unlock is called with this
 // context, or with one derived from it, it ends the context right before it returns. If the reserve
 // is reached, the cause is an error that matches none of these, because nothing is lost yet. The

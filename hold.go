@@ -83,13 +83,13 @@ func (h *Hold) lostChannel() chan struct{} {
 }
 
 // Deadline returns when the hold expires unless it is extended, on the clock of [time.Now]. It
-// never moves backwards.
+// never moves backwards, with one exception.
 //
-// On Linux the time for which a machine is suspended counts, and shows as an earlier Deadline after
-// the resume. On other systems it does not count, so that the hold may have expired at the backend
-// before its Deadline. The time for which a host pauses a virtual machine counts on no system. If
-// the wall clock is correct after the resume, a renewal is sent within a second, which ends the
-// hold if it has expired.
+// On Linux the time for which a machine is suspended counts, so the Deadline is earlier by that
+// time after the resume. On other systems it does not count, so that the hold may have expired at
+// the backend before its Deadline. The time for which a host pauses a virtual machine counts on no
+// system. If the wall clock is correct after the resume, the hold is renewed within a second. If it
+// had expired at the backend, it ends then.
 func (h *Hold) Deadline() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -69,18 +69,18 @@ func (c *Client) inspect(ctx context.Context, name string) (State, error) {
 }
 
 // HeldError is an ErrHeld that tells who holds the lock. [errors.As] finds it in an error that
-// matches ErrHeld where the backend's answer told, which costs no request. A field of Holder may be
-// empty.
+// matches ErrHeld if the backend's answer named the holder. No further request is made for that. A
+// field of Holder may be empty.
 //
 //	type HeldError struct {
 //		Holder Participant
 //	}
 type HeldError = driver.HeldError
 
-// List returns the names of the locks that are held and begin with prefix, without the Client's own
-// prefix and in no order. If prefix is "", List returns the names of all locks that are held by
-// Clients with the same [WithPrefix]. It does not contend: it changes nothing at the backend, and
-// nobody there notices.
+// List returns the names of the held locks that begin with prefix. They come in no order, and
+// without the prefix of WithPrefix. If prefix is "", List returns the names of all locks that are
+// held by Clients with the same [WithPrefix]. It does not contend: it changes nothing at the
+// backend, and nobody there notices.
 //
 // Names come in pages, and a page is asked for when it is needed, so that a loop that ends early
 // asks for no more. No request keeps a server busy for long, but there may be many: on Redis they
@@ -177,9 +177,9 @@ func (c *Client) forceRelease(ctx context.Context, name string, shown State) err
 }
 
 // Warnings returns a sentence for each setting of the backend's servers that lets a promise be
-// broken, such as one that has Redis evict the keys of held locks. If there is no sentence, no such
-// setting is known: a server may not tell, or may not tell this user, and not every Driver asks. If
-// the backend is unreachable, it returns the client's error.
+// broken, such as one that has Redis evict the keys of held locks. No sentence does not mean that
+// all is well: a server may hide its settings, or hide them from this user, and some Drivers do not
+// ask. If the backend is unreachable, it returns the client library's error.
 //
 // A Client with a logger asks for the warnings by itself, once, after its first grant. No call
 // waits for the answer.

@@ -18,11 +18,11 @@
 //
 // # What a lock is worth
 //
-// A lock has a TTL, and a holder may be paused past it: by the garbage collector, the scheduler,
-// a suspended machine. No lock can stop its holder from acting as if it still held it.
-// Correctness therefore comes from the fencing token, which the resource checks: it refuses 0
-// and any token below the largest it has seen. See Martin Kleppmann, "How to do distributed
-// locking" (2016), and [Locker.FencingToken].
+// A lock has a TTL, and a holder may be paused past it: by the garbage collector, the scheduler, a
+// suspended machine. No lock can stop a holder whose lock has expired from going on as if it had
+// the lock. Correctness therefore comes from the fencing token, which the resource checks: it
+// refuses 0 and any token below the largest it has seen. See Martin Kleppmann, "How to do
+// distributed locking" (2016), and [Locker.FencingToken].
 //
 // How far exclusion and the order of tokens hold depends on the backend. [Client.Guarantees]
 // returns what the backend promises. With [Require], [New] and [Open] fail if the backend promises
@@ -33,12 +33,13 @@
 // Four packages are built on a Client: election (one leader), semaphore (at most n holders), multi
 // (several names at once), and keyed (locks that are named in each call).
 //
-// The adapters are memory, redis, redigo, redlock, etcd and zookeeper, and package all imports
-// every one of them. The adapters postgres, mysql, sqlite, s3 and kubernetes are modules of their
-// own. Package driver is for authors of other adapters. Package fence, and the packages below it,
-// are the resource's side: they refuse a stale token. Package locktest is for tests of code that
-// takes locks. Package conformance puts any Locker through the contract. The module otel makes
-// spans and metrics of what a Client does, and the command cmd/locker takes locks for scripts.
+// The adapters are memory, redis, redigo, redlock, etcd and zookeeper, and
+// github.com/go-locker/locker/all imports all of these. The adapters postgres, mysql, sqlite, s3
+// and kubernetes are modules of their own. Package driver is for authors of other adapters. Package
+// fence, and the packages below it, are the resource's side: they refuse a stale token. Package
+// locktest is for tests of code that takes locks. Package conformance puts any Locker through the
+// contract. The module otel makes spans and metrics of what a Client does, and the command
+// cmd/locker takes locks for scripts.
 package locker
 
 import (
@@ -60,15 +61,15 @@ import (
 // A name is any non-empty UTF-8 string, and two different names never collide.
 type Locker interface {
 	// Lock waits until the lock is held or ctx is done; ctx then has no further effect on the hold.
-	// It succeeds only if at least half a TTL is left. A hold lasts one TTL unless extended,
-	// counted from before the request that granted or extended it was sent, less an allowance for
-	// clock drift of TTL/100 + 2 ms.
+	// It succeeds only if at least half a TTL is left. A hold lasts one TTL unless it is extended.
+	// The TTL counts from just before the request for it, or for its last extension, was sent. For
+	// clock drift, TTL/100 + 2 ms are taken off.
 	//
 	// When ctx ends Lock returns within milliseconds, whatever the server does. The error then
-	// matches ctx.Err() and context.Cause(ctx). It also matches ErrHeld if the last answer was
-	// ErrHeld and no request has failed since, or else the client library's own error. If the
-	// backend is unreachable, Lock waits for TTL/2, or until ctx ends, and then returns the
-	// client's error, never ErrHeld.
+	// matches ctx.Err() and context.Cause(ctx). If the last answer was ErrHeld, and no request has
+	// failed since, it also matches ErrHeld. If a request has failed since, it matches the client
+	// library's error instead. If the backend is unreachable, Lock waits for TTL/2, or until ctx
+	// ends, and then returns the client library's error, never ErrHeld.
 	//
 	// On any error the caller holds nothing. What the attempt left behind at the backend is
 	// removed in the background; what cannot be reached expires within one TTL.
@@ -92,15 +93,15 @@ type Locker interface {
 	FencingToken() uint64
 }
 
-// The errors that callers tell apart with [errors.Is]. Whatever else went wrong is the client
-// library's own error, which [errors.As] reaches through [Error].
+// The errors that callers tell apart with [errors.Is]. A failure of the backend is the error of the
+// backend's client library (go-redis, pgx and so on), which [errors.As] reaches through [Error].
 var (
 	// ErrHeld means that another owner holds the lock.
 	ErrHeld = driver.ErrHeld
 	// ErrNotHeld means that Unlock or Extend was called without a hold.
 	ErrNotHeld = driver.ErrNotHeld
-	// ErrLost means that the hold ended before its Unlock. It expired, was taken, or its session
-	// ended.
+	// ErrLost means that the hold ended before its Unlock. It expired, somebody removed it, its
+	// session at the backend ended (etcd, ZooKeeper), or the Client was closed.
 	ErrLost = driver.ErrLost
 	// ErrClosed means that the Client is closed.
 	ErrClosed = driver.ErrClosed

@@ -21,12 +21,14 @@ import (
 //	WARN  backend may break a promise
 //	                             a setting of its servers does; once, after the first grant
 //
-// The two records of releases have level DEBUG if what is released is what a failed attempt to lock
-// may have left behind.
+// The two records of releases have level DEBUG if they are about what a failed attempt to lock may
+// have left behind.
 //
-// The attributes of a record are some of name (without the prefix), token, cause, held, expires_in,
-// failed, after, ahead, holds, why and err, which is the client library's own error. No record has
-// metadata, a URL or a password.
+// The attributes of a record are some of name (without the prefix), token, cause (of the loss),
+// held (how long the hold lasted), expires_in, failed (how many renewals or releases), after (how
+// long after the first try), ahead (by how much the wall clock is), holds (how many), why (the
+// warning) and err, which is the client library's own error. No record has metadata, a URL or a
+// password.
 //
 // A slow handler delays Close alone, for 5 s at most. Records are handled one after another; the
 // time of a record is that of the event. While 10,000 records wait, new ones are dropped, and

@@ -263,14 +263,14 @@ func (m *Mutex) current() *Hold {
 // call f. The context of f is that of [Hold.Context] without a reserve: it ends with ctx, or when
 // the hold is lost. Then its cause is [ErrLost], and it ends no later than the hold's deadline. If
 // f, or a function that f calls with its context, would wait for the same lock, that call returns
-// [ErrReentrant]: see [Mutex.Join]. For a reserve call [Mutex.Context] in f. FencingToken returns
-// the token there. If f panics, Do unlocks, and the panic goes on.
+// [ErrReentrant]: see [Mutex.Join]. If you need a reserve, call [Mutex.Context] in f. FencingToken
+// returns the token there. If f panics, Do unlocks, and the panic goes on.
 //
 // Do returns f's error joined with that of Unlock, so that nil never hides a loss. If f has
-// returned the loss, too, the text has it only once. The [Error] tells whether f ran: its Op is
-// lock (of TryDo, trylock) if the lock was not taken and f was not called, and unlock if f ran and
-// the Unlock failed. If f takes other locks and returns their errors, look at Name, too, to tell
-// them apart.
+// returned the loss, too, the text of the error has it only once. The [Error] tells whether f ran:
+// its Op is lock (of TryDo, trylock) if the lock was not taken and f was not called, and unlock if
+// f ran and the Unlock failed. If f takes other locks and returns their errors, look at Name, too,
+// to tell them apart.
 func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) error {
 	return m.do(ctx, opLock, f)
 }
@@ -302,13 +302,14 @@ func (m *Mutex) do(ctx context.Context, op string, f func(context.Context) error
 // Client does not count: Join then waits like anybody else.
 //
 // The h that f gets is the hold. This Mutex holds nothing meanwhile, so its FencingToken returns 0.
-// The context of f ends like that of Do. Join returns f's error joined with that of Unlock, or, if
-// it has joined, with [Hold.Err]: ErrLost or ErrNotHeld if the hold ended before f did. Hold.Err
-// goes by the clock alone. The backend is asked when the call that took the hold releases it.
+// The context of f ends like that of Do. If Join took the lock itself, it returns f's error
+// together with that of Unlock. If it used a hold that was there, it returns f's error together
+// with [Hold.Err]: ErrLost or ErrNotHeld if the hold ended before f did. Hold.Err goes by the clock
+// alone. Whether the backend still has the hold is found out when the outer call unlocks.
 //
 // If the hold has ended, Join returns ErrLost or ErrNotHeld, and does not call f. It does not take
-// a new hold, because the work so far and f would not be under one lock. So a goroutine that
-// outlives the Do whose context it has gets ErrNotHeld.
+// a new hold, because the work so far and f would not be under one lock. So if a goroutine uses the
+// context of a Do that has returned, its Join returns ErrNotHeld.
 //
 // Functions that have joined the same hold do not exclude each other. A share, as [RWMutex.RDo]
 // takes it, is not joined: Join returns ErrUpgrade.

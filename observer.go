@@ -14,8 +14,8 @@ import (
 //
 // Start, Done and Held are called by the goroutine that locks, unlocks or extends, and so is Ended
 // at an Unlock: the time that they take delays that caller alone. Renewed, and Ended at a loss or
-// an Abandon, are called one after another by a goroutine that nothing waits for but Close, for its
-// 5 s at most. So no Observer delays a renewal or a loss, and only Start can delay a release.
+// an Abandon, are called one after another by a goroutine of their own. Only Close waits for it,
+// for 5 s at most. So no Observer delays a renewal or a loss, and only Start can delay a release.
 //
 // This package holds no lock of its own while it calls a function of an Observer. So the function
 // may call this package, except for Close. Such calls are observed like any other.

@@ -190,11 +190,11 @@ func WithTokenBase(n uint64) Option {
 	})
 }
 
-// Require makes Open and New fail with an error that matches ErrUnsupported where the backend does
-// not promise each of g without a condition. The error names the guarantee, and the condition under
-// which the backend would promise it. A LevelConditional promise is not enough. If your deployment
-// meets the condition, leave that guarantee out. An unknown Guarantee is an error, too; this error
-// lists the known ones, and does not match ErrUnsupported. Several Requires add up.
+// Require makes Open and New fail, with an error that matches ErrUnsupported, unless the backend
+// promises every guarantee of g without a condition. The error names the guarantee, and the
+// condition under which the backend would promise it. A LevelConditional promise is not enough. If
+// your deployment meets the condition, leave that guarantee out. An unknown Guarantee is an error,
+// too; this error lists the known ones, and does not match ErrUnsupported. Several Requires add up.
 func Require(g ...Guarantee) Option {
 	return clientOption(func(c *config) error {
 		for _, required := range g {

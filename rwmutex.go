@@ -12,14 +12,14 @@ import (
 // own share. Unlock the share first. Another may hold the lock in between, so read again what you
 // have read under the share.
 //
-// It is returned if the share is the RWMutex's own, or if the context carries it (see
-// [Mutex.Join]). Other cases are not noticed: an Acquire beside the RWMutex's own share waits until
-// ctx ends.
+// Lock and TryLock of an RWMutex return it while that RWMutex has a share from RLock. Any call
+// returns it if its context carries a share of the name (see [Mutex.Join]). Nothing else is
+// noticed: an Acquire while the RWMutex has a share from RLock waits until ctx ends.
 var ErrUpgrade = errors.New("a share cannot become the lock: unlock the share first")
 
-// ErrReentrant means that the context of a call carries a hold of the same lock, for which the call
-// would wait: Do within Do, RDo within Do, or RDo within RDo. (The last one would wait if a writer
-// came in between.) Call [Mutex.Join], or use the hold that the context carries.
+// ErrReentrant means that a call would wait for a hold that its own context carries, and so for
+// ever: Do within Do, RDo within Do, or RDo within RDo. (The last one would wait if a writer came
+// in between.) Call [Mutex.Join], or use the hold that the context carries.
 var ErrReentrant = errors.New("the context carries a hold of this lock, and the call would wait for it: use Join, or that hold")
 
 // RWMutex is a read-write lock: any number of readers share it, or one writer has it alone. Make
@@ -30,8 +30,9 @@ var ErrReentrant = errors.New("the context carries a hold of this lock, and the 
 // share is renewed, lost, extended and unlocked by itself, like any hold. Unlock, Extend,
 // FencingToken, Lost and Deadline concern the current hold, of either kind.
 //
-// It is first come, first served: a writer waits for the readers before it, and readers that come
-// after it wait for it. A release lets in one writer, or all readers up to the next writer.
+// Where the backend promises Ordered, it is first come, first served: a writer waits for the
+// readers before it, and readers that come after it wait for it. A release lets in one writer, or
+// all readers up to the next writer.
 //
 // Shares that are held at the same time have one fencing token. It is above that of the writer
 // before them and below that of the next, so that a resource which has seen a reader's token
@@ -42,8 +43,9 @@ var ErrReentrant = errors.New("the context carries a hold of this lock, and the 
 // have an RWMutex each.
 type RWMutex struct{ *Mutex }
 
-// RWMutex returns a new RWMutex for the lock called name, as [Client.Mutex] returns a Mutex. If the
-// backend has no shares, the methods that take one return ErrUnsupported.
+// RWMutex returns a new RWMutex for the lock called name, as [Client.Mutex] returns a Mutex.
+// Memory, Redis, etcd and ZooKeeper have shares. On other backends the methods that take one return
+// ErrUnsupported.
 func (c *Client) RWMutex(name string, opts ...MutexOption) *RWMutex {
 	return &RWMutex{c.Mutex(name, opts...)}
 }
@@ -73,8 +75,8 @@ func (m *RWMutex) TryRAcquire(ctx context.Context) (*Hold, error) {
 
 // RDo takes a share, calls f with it, and unlocks. Several goroutines may call it at once. The
 // context of f, and the error, are those of [Mutex.Do]. If f, or a function that f calls with its
-// context, would take the lock of this name, that call returns ErrUpgrade. A call that would wait
-// for another share returns ErrReentrant.
+// context, would take the lock of this name, that call returns ErrUpgrade. A call that asks for a
+// second share of this name returns ErrReentrant.
 func (m *RWMutex) RDo(ctx context.Context, f func(ctx context.Context, h *Hold) error) error {
 	return m.rdo(ctx, opRLock, f)
 }
@@ -109,7 +111,7 @@ func (m *RWMutex) Downgrade(ctx context.Context) error {
 //
 // If the hold is a share already, it returns nil. It returns ErrNotHeld after Unlock, ErrLost after
 // a loss, and ErrUnsupported if the backend has no shares. After any other error the hold goes on,
-// as a share or not: call it again.
+// but it is not known whether it is a share: call Downgrade again.
 func (h *Hold) Downgrade(ctx context.Context) error {
 	return h.client.observed(ctx, opDowngrade, h.name, func(ctx context.Context) Result {
 		return Result{Token: h.token, Err: h.downgrade(ctx)}

@@ -16,7 +16,7 @@ import (
 // If ctx has ended, or ends meanwhile, Unlock still ends the hold. It returns within milliseconds,
 // with an error that matches ctx.Err() if the release was not answered by then, and goes on with
 // the release in the background: others get the lock soon, but the caller does not learn whether
-// the hold had lasted. To learn that, pass [context.WithoutCancel](ctx).
+// the hold was still valid. To learn that, pass [context.WithoutCancel](ctx).
 func (h *Hold) Unlock(ctx context.Context) error {
 	return h.client.observed(ctx, opUnlock, h.name, func(ctx context.Context) Result {
 		return Result{Token: h.token, Err: h.unlock(ctx)}
@@ -79,8 +79,9 @@ const foregroundTries = 3
 // Abandon ends this hold, and leaves the lock taken until it expires: nobody else gets it before
 // Deadline, and at the backend it is free within one TTL, also after a crash of this process or a
 // Close of the Client. It makes no request and does not wait. Use it to keep a lock for a minimum
-// time, so that a job of a few milliseconds is not run again by a machine whose clock is late. For
-// a whole TTL from now, call Extend first.
+// time: if several machines start the same short job at 3:00, one whose clock is late would
+// otherwise find the lock free again, and run the job a second time. For a whole TTL from now, call
+// Extend first.
 //
 // It returns ErrLost if the hold had ended before, and ErrNotHeld after Unlock or another Abandon.
 // Afterwards Unlock returns ErrNotHeld.

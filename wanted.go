@@ -11,16 +11,17 @@ import (
 const looksPerTTL = 10
 
 // Wanted returns a channel that is closed when somebody waits for this lock. It is for a holder
-// that then gives way: one that keeps a cache warm, say, or that another instance is to relieve. A
-// TryLock is not noticed. The channel stays closed, also if nobody waits any more.
+// that gives the lock up when another wants it: one that keeps a cache warm, or an old instance
+// that a new one replaces. A TryLock is not noticed. The channel stays closed, also if nobody waits
+// any more.
 //
 // A Lock of the same Mutex closes the channel at once. Other waiters are noticed as the backend
 // allows:
 //
 // Memory, Redis, etcd and ZooKeeper tell the holder when somebody begins to wait. The first call of
 // Wanted costs two requests there. One more follows in each TTL, because a message may be lost.
-// Redis tells on the connection on which it also wakes the Client's waiters. On other backends the
-// hold looks every tenth of the TTL, as [Client.Inspect] does. A backend that promises no order of
+// Redis tells on the connection on which it also wakes the Client's waiters. Elsewhere the hold
+// makes, every TTL/10, the request of [Client.Inspect] does. A backend that promises no order of
 // waiters has no queue to look at, so only a Lock of the same Mutex closes the channel.
 //
 // The hold watches for waiters until somebody waits, or until its end. This takes a goroutine. A

@@ -18,22 +18,23 @@
 // Each scenario states one promise of the contract, and a failure says which promise was broken and
 // what was seen. A scenario that needs what the Locker or the Harness lacks (TryLock, Lost,
 // Deadline, a way to silence the server) is printed as skipped. At the end Run logs how many
-// promises were kept, with a list of those that were not kept in each trial and of the known
+// promises were kept, with a list of those that were broken in at least one trial, and of the known
 // deviations; go test -v prints it.
 //
 // A scenario blames a Locker only for what is certain, or for what it saw in every one of several
 // trials: it allows for slow calls, unfair queues, a TTL that is up to half a second late, tokens
 // with gaps, and a hold that is now and then reported lost before its time. Two holders at once
-// count. Without faults nothing excuses a hold that ends early while another begins, not even a
-// Locker that tells of the loss in time.
+// break the promise, even in one trial. Without faults, it breaks the promise, too, if a hold ends
+// early and another begins, even if the Locker tells of the loss in time.
 //
-// After one trial in doubt there are up to five. The promise is kept if one of these trials sees no
-// breach, and the result says how many did: "kept, in 3 of 5 trials". The flag
-// -conformance.doubts=N tolerates N trials in doubt and no more. If you know that your lock is
-// never slow and loses no hold before its time, set it to 0. By default any number is tolerated as
-// long as not all trials are in doubt, because slowness and an early loss are no breach. A trial in
-// which this machine paused or was overloaded does not count against the Locker, unless every trial
-// is in doubt. If every trial was of this kind, more than five are made, for about half a minute.
+// A trial is in doubt if it saw something that slowness or an early loss can explain. Then the
+// scenario is tried up to five times. The promise is kept if one of these trials sees no breach,
+// and the result says how many did: "kept, in 3 of 5 trials". The flag -conformance.doubts=N
+// tolerates N trials in doubt and no more. If you know that your lock is never slow and loses no
+// hold before its time, set it to 0. By default any number is tolerated as long as not all trials
+// are in doubt, because slowness and an early loss are no breach. A trial in which this machine
+// paused or was overloaded does not count against the Locker, unless every trial is in doubt. If
+// every trial was of this kind, more than five are made, for about half a minute.
 //
 // Locks are held for real time: at a backend whose TTL may be 300 ms the suite takes ten seconds
 // without faults and a minute and a half with all of them, and longer in proportion at others.

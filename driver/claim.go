@@ -9,25 +9,26 @@ import (
 // called by one goroutine at a time, and before the methods of Lease.
 //
 // Release gives back whatever there is of the claim: the lease, the place in the queue, and what a
-// request that was not answered may still take. If nothing can be there, because nothing was sent
-// or the only answer to a claim that does not wait was ErrHeld, it returns nil and makes no
-// request. A request that arrives after Release was answered takes nothing, or for no longer than
-// one TTL from when it was sent.
+// request that was not answered may still take. It returns nil, and makes no request, if the claim
+// cannot have left anything: nothing was sent, or the claim does not wait and its only answer was
+// ErrHeld. A request that arrives after Release was answered takes nothing. If that cannot be
+// ensured, what it takes ends within one TTL of when it was sent.
 type Claim interface {
 	Lease
 
-	// Ask makes one request for the lock, or for a share of it. A backend may need several, such as
-	// one that looks and one that takes. All are sent within ctx, and Release removes what the
-	// first of them has left.
+	// Ask makes one attempt to get the lock, or a share of it: in most Drivers one request. A
+	// backend may need several, such as one that looks and one that takes. All are sent within ctx,
+	// and Release removes what the first of them has left.
 	//
-	//  1. It returns nil if the lock is granted. Taking the lease and setting its TTL are one atomic
-	//     step at the backend. The backend ends the lease when the TTL has passed: never earlier, and
-	//     at most half a second later.
+	//  1. It returns nil if the lock is granted. Taking the lease and setting its TTL are one
+	//     atomic step at the backend. The backend ends the lease when the TTL has passed: never
+	//     earlier, and at most half a second later, unless the documentation of the Driver says how
+	//     much later.
 	//  2. Asked twice, a claim is granted once. If the lock was granted and the reply was lost, the
 	//     next Ask has the same grant, for a TTL from the latest request.
-	//  3. The token rises with every grant of the name. It is minted in the step that grants, or later
-	//     under the lease, or with a place in a queue that grants in the order of its tokens; never
-	//     before that.
+	//  3. The token rises with every grant of the name. It is made in one of three moments, and
+	//     never earlier: in the step that grants; later, while the lease is held; or with a place
+	//     in a queue that grants in the order of the tokens.
 	//  4. It does not wait for another owner. It returns an error that matches ErrHeld: a HeldError
 	//     if the backend's answer tells who the owner is. If the Request has a Wake, the claim may
 	//     have a place in the backend's queue from then on, until it is granted or released; the
@@ -44,8 +45,8 @@ type Claim interface {
 	//     after that needs a context of its own, see context.WithoutCancel. If the client library
 	//     ignores contexts, see [Detach].
 	//
-	// If something else ends the wait, such as the end of the session that keeps the claim's place,
-	// that is the Driver's business: the next Ask begins again.
+	// If the claim loses its place in the queue, for example because its session ended, the Driver
+	// copes with that: the next Ask takes a new place.
 	//
 	// Several shares may be held at the same time, but none beside an exclusive lease. Each share
 	// expires by itself, and its end does not end another. Waiters of both kinds stand in one

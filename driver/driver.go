@@ -34,7 +34,7 @@ type Request struct {
 	// Name is prefix:name. It is any non-empty UTF-8 string: it may be long, and contain NUL.
 	Name     string
 	Metadata string        // who asks, for people who look; any string, also an empty one, and one that is not UTF-8
-	TTL      time.Duration // more than 4 ms; one that CheckTTL has accepted
+	TTL      time.Duration // 5 ms or more; one that CheckTTL has accepted
 
 	Shared bool // a share of the name, which others may have beside it
 

@@ -8,9 +8,9 @@
 //
 // The leader is the holder of a lock. A term is one hold of it, and its number is the fencing
 // token: larger than that of every earlier term, in any process. No election can stop a leader that
-// is paused past its term and wakes: until it looks, it acts as if it still led. So whatever the
-// leader writes has to carry the term, and the resource has to refuse a smaller one than it has
-// seen (package fence).
+// is paused past its term and wakes: until it checks, by IsLeader or its context, it acts as if it
+// still led. So whatever the leader writes has to carry the term, and the resource has to refuse a
+// smaller one than it has seen (package fence).
 //
 // When the leader stops, by the end of Lead's context or by [Election.Resign], the next one leads
 // within milliseconds; when it crashes or is cut off, within a TTL ([locker.WithTTL]).

@@ -16,7 +16,7 @@
 // A fence puts holders in order. It does not put the requests of one holder in order, nor make them
 // idempotent: a request that comes late or twice, under a token that is still the newest, is
 // accepted. A fence knows only the tokens that it has seen. So a holder that reads before it writes
-// shows its token before it reads.
+// must first give its token to the resource.
 package fence
 
 import (

@@ -22,7 +22,7 @@ import (
 // Locks is the locks of a Client, by name. A name that is neither held nor awaited costs nothing.
 // Make one with [New]. It may be used by several goroutines, and is not reentrant: after a
 // successful Lock or TryLock, no other caller of this Locks gets that name until its Unlock, even
-// after a loss. So Unlock never ends the hold of another goroutine that came in between.
+// after a loss. So after a loss no other goroutine comes in between, whose hold Unlock would end.
 type Locks struct {
 	client *locker.Client
 	opts   []locker.MutexOption
@@ -45,9 +45,9 @@ func New(c *locker.Client, opts ...locker.MutexOption) *Locks {
 	return &Locks{client: c, opts: opts, inUse: map[string]*lock{}}
 }
 
-// Lock waits until the lock called name is held, or ctx is done, or the Client is closed. If others
-// of this Locks hold or await that name, it first waits for them, in order, without a request. See
-// [locker.Mutex.Acquire].
+// Lock waits until the lock called name is held, or ctx is done, or the Client is closed. If other
+// callers of this Locks hold the name or wait for it, Lock first waits for them, in order, without
+// a request. See [locker.Mutex.Acquire].
 func (l *Locks) Lock(ctx context.Context, name string) error {
 	one := l.enter(name)
 	select {

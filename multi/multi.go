@@ -11,9 +11,9 @@
 // holds for programs that take all their locks in one call. A program that holds a lock already and
 // waits for more can still be part of a deadlock.
 //
-// The locks that are held already are renewed while Acquire waits for the rest, and others wait for
-// them. Each name costs a round trip to take, and one to release. If you always take the same names
-// together, use one name.
+// The locks that are held already are renewed while Acquire waits for the rest, and other programs
+// that want these locks wait. Each name costs a round trip to take, and one to release. If you
+// always take the same names together, use one name.
 package multi
 
 import (

@@ -17,11 +17,12 @@ import (
 type DriverOption func(*runner) error
 
 // WaitReplicas makes every take and extension wait until n replicas of the server, or of the node
-// that the name is on, have acknowledged it, by the WAIT command. If fewer do so within timeout,
-// Lock fails, and what it took is released; Extend fails, and the old deadline stands. WAIT is sent
-// with the request, so it costs no round trip. It costs the time that the replicas need, and all of
-// timeout if there are too few. The timeout, of whole milliseconds, has to be shorter than the
-// client's ReadTimeout.
+// that the name is on, have acknowledged it, by the WAIT command. If fewer do so within timeout, an
+// attempt fails, and what it took is released. Lock makes up to three attempts, and returns an
+// error that says how many replicas have acknowledged. Extend fails, and the old deadline stands.
+// WAIT is sent with the request, so it costs no round trip. It costs the time that the replicas
+// need, and all of timeout if there are too few. The timeout, of whole milliseconds, has to be
+// shorter than the client's ReadTimeout.
 //
 // A failover then loses a lock less often, but still may: see docs/backends/redis.md. WaitReplicas
 // is for a Client or a ClusterClient; any other client is ErrUnsupported.

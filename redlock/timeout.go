@@ -8,8 +8,7 @@ import (
 )
 
 // NodeTimeout sets how long one node may take to answer one request. The default is TTL/10, and at
-// most 500 ms: far below the TTL, because it is also how long a Lock takes to fail when a majority
-// hangs.
+// most 500 ms: far below the TTL, because an attempt takes that long when a majority hangs.
 //
 // An attempt takes up to two rounds of requests, one to take the lock and, where the nodes' tokens
 // differ, one to raise them. What they may take together must leave more than half of the TTL to

@@ -1,4 +1,4 @@
-// Package semaphore lets at most n hold at once, among many processes.
+// Package semaphore lets at most n hold a permit at the same time, among many processes.
 //
 //	s := semaphore.New(client, "exports", 5)
 //	err := s.Do(ctx, func(ctx context.Context, p *semaphore.Permit) error { // ctx is cancelled if the permit is lost

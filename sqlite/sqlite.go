@@ -4,7 +4,8 @@
 //	client, err := locker.Open(ctx, "sqlite:///var/lib/app/locks.db")
 //
 // The file is made when it is first needed; its folder must be there. With the parameter
-// synchronous=normal SQLite does not wait until a grant is on disk: see the Guarantees of a Client.
+// synchronous=normal SQLite does not wait until a grant is on disk: that is faster, but a power
+// failure may lose the latest grants.
 //
 // Waiters stand in a queue in the file. A release wakes the next goroutine of the same Client at
 // once. The first waiter of any other process looks at the file every 5 ms at first, and every 50
@@ -12,8 +13,8 @@
 //
 // On Linux, holds end by a clock that counts from the start of the machine, and that nobody can
 // set. On other systems they end by the wall clock. After a restart of the machine it is not known
-// how much was left of a hold. So the first program that opens the file makes every hold that was
-// not released last one more TTL from then on: no hold ends early.
+// how much was left of a hold. So the first program that opens the file after a restart gives each
+// hold that was not released one more TTL, counted from then: no hold ends early.
 //
 // docs/backends/sqlite.md in the repository says what a deployment needs to know, and package
 // internal/sqllock describes the protocol.

@@ -35,9 +35,12 @@
 // after the last contact, and at most a tick later than that. If the leader changed, it may be up
 // to one TTL later.
 //
-// The tick is taken to be a quarter of the TTL, at most 30 s. Give it, by the parameter tick or by
-// [Tick], if the servers' tickTime is above a minute, or their minSessionTimeout below two ticks. A
-// tick that is shorter than the servers' makes the locks unsafe.
+// The Driver has to know how late the leader may hear of a contact, which depends on the servers'
+// tick. It assumes a tick of a quarter of the TTL, at most 30 s. This is safe although it may be
+// half of the real tick, because the leader asks its followers twice in a tick. Give it, by the
+// parameter tick or by [Tick], if the servers' tickTime is above a minute, or their
+// minSessionTimeout below two ticks. If you give a tick, it must not be shorter than the servers':
+// that makes the locks unsafe.
 //
 // # What it is worth
 //

@@ -22,16 +22,16 @@ var ErrNoRow = errors.New("no row was written, and the token is not the reason")
 //		`UPDATE orders SET state = $1, token = $2 WHERE id = $3 AND token <= $2`, "paid", token, 42)
 //
 // The column is BIGINT NOT NULL DEFAULT 0. One of args has to be the token. Exec checks this, and
-// nothing else of the statement. In PostgreSQL and SQLite the same statement can insert a row that
-// may be missing:
+// that the statement has no ON DUPLICATE KEY UPDATE, and nothing else. In PostgreSQL and SQLite the
+// same statement can insert a row that may be missing:
 //
 //	INSERT INTO orders (id, state, token) VALUES ($1, $2, $3)
 //	ON CONFLICT (id) DO UPDATE SET state = excluded.state, token = excluded.token
 //	WHERE orders.token <= excluded.token
 //
 // In MySQL ON DUPLICATE KEY UPDATE takes no condition, and its count of rows does not show what was
-// written, so Exec refuses it. First insert the row with token 0, by a statement that changes
-// nothing if the row is there, and then update it:
+// written, so Exec refuses it. First insert the row with token 0, without Exec, by a statement that
+// changes nothing if the row is there. Then update it, with Exec:
 //
 //	INSERT INTO orders (id) VALUES (?) ON DUPLICATE KEY UPDATE id = id
 //
@@ -108,7 +108,7 @@ type Column struct {
 //
 // In MySQL a statement with conditions other than key and token needs clientFoundRows=true. Without
 // it, a statement that fails on such a condition looks like one that changes nothing, if its holder
-// has written before.
+// has written before: then Exec returns nil, although nothing was written.
 //
 // If the second statement fails, so does Exec, and it is not known why nothing was written. In a
 // transaction of MySQL the second statement locks the row, because only locking reads see the
