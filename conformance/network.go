@@ -114,7 +114,14 @@ func oneServerGone(e *env) {
 	retried := min(3*time.Second, e.long*3/4) // by a client that cannot reach a server
 	ctx, cancel := context.WithTimeout(e.Context(), retried)
 	defer cancel()
-	_ = a.extendWith(ctx) // it may need that server
+	extended := make(chan error, 1)
+	e.spawn(func() { extended <- a.extendWith(ctx) })
+	select {
+	case <-extended:
+	case <-time.After(e.prompt): // it may need that server
+	}
+	ctx, cancel = context.WithTimeout(e.Context(), retried)
+	defer cancel()
 	a.outlasts(ctx, b)
 	a.drop()
 }
