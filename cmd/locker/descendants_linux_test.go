@@ -80,14 +80,15 @@ func TestRun_cutOff_givesWhatHasLeftTheGroupTimeToTidyUp(t *testing.T) {
 	assert.Equal(t, exitLost, p.wait())
 }
 
-// Each process of it lives for a moment, and is the parent of the next.
+// Each process of it lives for a moment, and is the parent of the next. Without the sleep, it takes luck to
+// kill one before it has started the next: on a busy machine reading /proc takes longer.
 func TestRun_lockTakenAway_killsAChainOfShortLivedProcesses(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
 	dir := t.TempDir()
 	beats, stop := dir+"/beats", dir+"/stop"
 	defer func() { require.NoError(t, os.WriteFile(stop, nil, 0o600)) }()
-	require.NoError(t, os.WriteFile(dir+"/chain.sh", []byte("[ -e "+stop+" ] || { echo >> "+beats+"; sh "+dir+"/chain.sh & }"), 0o600))
+	require.NoError(t, os.WriteFile(dir+"/chain.sh", []byte("[ -e "+stop+" ] || { echo >> "+beats+"; sleep 0.01; sh "+dir+"/chain.sh & }"), 0o600))
 	p := begin(t, "run", s.URL()+"?ttl=3s", "name", "--", "sh", "-c", "setsid sh "+dir+"/chain.sh > /dev/null 2>&1 & while :; do sleep 0.01; done")
 	awaitFile(t, beats)
 	s.Do("FLUSHALL")
