@@ -86,8 +86,8 @@ func (r *Run) figure() string {
 			all++
 		}
 	}
-	text := fmt.Sprintf("The suite finds %d of the %d bugs of this module that were judged. Only %d of the %d break the contract of a Locker, and it finds %d of these: "+
-		"half of what it finds within %.0f seconds, all within %.0f.", n.Found, n.Judged, n.Covered, n.Judged, n.FoundOfCovered, n.Median, n.Longest)
+	text := fmt.Sprintf("The suite finds %d of the %d bugs of this module that were judged. Only %d of the %d break the contract of a Locker, and it finds %d of these. "+
+		"It finds half of them within %.0f seconds, and all within %.0f.", n.Found, n.Judged, n.Covered, n.Judged, n.FoundOfCovered, n.Median, n.Longest)
 	others := breaks.TallyOf(r.Judged, func(j breaks.Judgement) bool { return !j.IsOwn() })
 	text += fmt.Sprintf(" Each of these bugs was in a commit that had passed the suite as it was then. Most need two events at the same moment: "+
 		"a test inside the package can cause that, the suite cannot. Old versions of other libraries had never been through the suite: of %d, each with a bug that its authors fixed later, it finds %d.",
