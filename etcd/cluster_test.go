@@ -20,12 +20,13 @@ func TestCluster_theLeaderIsKilled(t *testing.T) {
 func theLeaderStops(t *testing.T, g *testserver.EtcdGroup) {
 	t.Helper()
 	direct := connect(t, g.Addrs()...)
-	c := openURL(t, g.URL()+"?ttl=6s")
+	c := openURL(t, g.URL()+"?ttl=12s") // of which a call may take half, also where the cluster is slow
 	held, m := c.Mutex("held"), c.Mutex("x")
 	require.NoError(t, held.Lock(t.Context()))
 	token := held.FencingToken()
 	s := g.Leader()
 	s.Stop()
+	t.Cleanup(s.Continue)
 	g.Leader()
 	for range 6 { // by way of each member, the stopped one too
 		require.NoError(t, m.TryLock(t.Context()))
