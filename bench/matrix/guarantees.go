@@ -39,14 +39,14 @@ func (r *Run) guaranteesPage() string {
 		"| held, by luck | scenarios are known to break the promise now and then, but did not in this run |\n" +
 		"| not promised | the backend declares that it does not promise this |\n" +
 		"| not tried | no scenario for this promise can be run on this backend |\n")
-	fmt.Fprintf(&b, "\nThe run was on %s, %s, %s, %d processors, on %s. The results of all scenarios on all these servers: %s. *Lacking* are those of [read-write locks](readers-writers.md) on backends that have none.\n\n", r.Setting.Server, r.Setting.Go, r.Setting.OS, r.Setting.Processors,
+	fmt.Fprintf(&b, "\nThe run was on %s, %s, %s, %d processors, on %s. The results of all scenarios on all backends and topologies: %s. *Lacking* are those of [read-write locks](readers-writers.md) on backends that have none.\n\n", r.Setting.Server, r.Setting.Go, r.Setting.OS, r.Setting.Processors,
 		r.Setting.At.Format("2006-01-02"), r.summary())
 	if r.Remark != "" {
 		b.WriteString(r.Remark + "\n\n")
 	}
 	b.WriteString("See also: [where the backends differ](comparison.md), [other libraries](other-libraries.md), [what each scenario promises](conformance.md#the-scenarios).\n\n" +
 		"## Which scenarios show a promise\n\n" +
-		"A *share* is the hold of a reader. *A random history is that of one lock* means: what clients that call at random were answered is what one correct lock could have answered. " +
+		"A *share* is the hold of a reader. *A random history is that of one lock* means: clients call at random, and one correct lock could have given all the answers that they got. " +
 		"*The server that knows least* is the one that is furthest behind. The [pages of the scenarios](conformance.md#the-scenarios) have each of them.\n\n")
 	fmt.Fprintf(&b, "%s\n", scenariosOfGuarantees())
 	return b.String()

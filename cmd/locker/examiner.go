@@ -21,7 +21,7 @@ import (
 
 func (o *checkOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.run, "run", "", "only scenarios whose name matches this regular expression")
-	f.DurationVar(&o.ttl, "ttl", 0, "shortest TTL (default 500ms; etcd 2s; ZooKeeper 4s)")
+	f.DurationVar(&o.ttl, "ttl", 0, "shortest TTL (default 500ms; MySQL and PostgreSQL 1s; etcd and Kubernetes 2s; S3 3s; ZooKeeper 4s)")
 	f.BoolVar(&o.strict, "strict", false, "also fail for warnings, and for promises kept in some trials only")
 	f.StringVar(&o.prefix, "prefix", "", "prefix of the names (default: a new one)")
 	f.IntVar(&o.clients, "clients", 12, "maximum of clients at once, 11 or more; each has a few connections")
