@@ -114,8 +114,11 @@ func oneServerGone(e *env) {
 	retried := min(3*time.Second, e.long*3/4) // by a client that cannot reach a server
 	ctx, cancel := context.WithTimeout(e.Context(), retried)
 	defer cancel()
-	extended := make(chan error, 1)
-	e.spawn(func() { extended <- a.extendWith(ctx) })
+	extended := make(chan struct{})
+	e.spawn(func() {
+		defer close(extended)
+		_ = a.extendWith(ctx)
+	})
 	select {
 	case <-extended:
 	case <-time.After(e.prompt): // it may need that server
