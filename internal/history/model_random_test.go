@@ -1,6 +1,7 @@
 package history
 
 import (
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -78,7 +79,8 @@ func TestModel_acceptsWhatALockCanDo(t *testing.T) {
 		h := simulated(rng, 2+rng.IntN(60))
 		j := h.Check()
 		require.Equal(t, porcupine.Ok, j.result, "seed %d:\n%s", seed, lines(h, j.witness))
-		for what, spoil := range corruptions {
+		for i, what := range slices.Sorted(maps.Keys(corruptions)) {
+			spoil, rng := corruptions[what], rand.New(rand.NewPCG(seed, uint64(i)+1)) // what is found is the same in each run
 			bad := script(slices.Clone(h.Events)).played(Exclusive)
 			if spoil(bad, rng) {
 				spoilt[what]++
@@ -87,7 +89,7 @@ func TestModel_acceptsWhatALockCanDo(t *testing.T) {
 		}
 	}
 	for what := range corruptions {
-		assert.Greater(t, spoilt[what], 50, what)
+		assert.Greater(t, spoilt[what], 40, what)
 	}
 }
 
@@ -163,11 +165,13 @@ var corruptions = map[string]func(h *History, rng *rand.Rand) bool{
 				}
 			}
 		}
-		for i, until := range unlocks {
-			h.Events[i].Call, h.Events[i].Return = int64(until), int64(until)
-			return noneBetween(h, i)
+		if len(unlocks) == 0 {
+			return false
 		}
-		return false
+		all := slices.Sorted(maps.Keys(unlocks))
+		i := all[rng.IntN(len(all))]
+		h.Events[i].Call, h.Events[i].Return = int64(unlocks[i]), int64(unlocks[i])
+		return noneBetween(h, i)
 	},
 	"a loss taken back by Unlock": func(h *History, rng *rand.Rand) bool {
 		for i, e := range h.Events {
