@@ -56,7 +56,7 @@ done <"$tmp/rows"
 		# What was last run in full
 
 		\`make nightly\` runs, in parts, the tests that take too long for each commit, and writes this page. \`make nightly PART=redlock\`
-		runs one part and updates its row.
+		runs one part and updates its row. A test that fails runs once more: the column *needed a second run* names the tests that passed only then.
 
 		Last run on $(nproc) processors, $(go version | cut -d' ' -f3,4), with Redis $(version redis-server --version), Valkey $(version valkey-server --version), etcd $(version etcd --version),
 		ZooKeeper $(version zookeeper-server --version), Kubernetes $(version kube-apiserver --version), PostgreSQL $(version postgres --version), MariaDB $(version mariadbd --version).
