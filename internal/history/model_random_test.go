@@ -80,7 +80,7 @@ func TestModel_acceptsWhatALockCanDo(t *testing.T) {
 		j := h.Check()
 		require.Equal(t, porcupine.Ok, j.result, "seed %d:\n%s", seed, lines(h, j.witness))
 		for i, what := range slices.Sorted(maps.Keys(corruptions)) {
-			spoil, rng := corruptions[what], rand.New(rand.NewPCG(seed, uint64(i)+1)) // what is found is the same in each run
+			spoil, rng := corruptions[what], rand.New(rand.NewPCG(seed, uint64(i)+1)) // not by the order of a map
 			bad := script(slices.Clone(h.Events)).played(Exclusive)
 			if spoil(bad, rng) {
 				spoilt[what]++
@@ -89,7 +89,7 @@ func TestModel_acceptsWhatALockCanDo(t *testing.T) {
 		}
 	}
 	for what := range corruptions {
-		assert.Greater(t, spoilt[what], 40, what)
+		assert.Greater(t, spoilt[what], 50, what)
 	}
 }
 
