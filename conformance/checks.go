@@ -156,7 +156,7 @@ func (p *party) outlasts(ctx context.Context, b *party) {
 	}
 }
 
-// trusts is believes for a Locker without tokens, which is not told of a loss by its own.
+// trusts returns by what p holds, as far as it knows, or "", if p has no tokens.
 func (p *party) trusts() string {
 	select {
 	case <-p.lost():

@@ -69,16 +69,16 @@ var idleFaults = map[string]func() conformance.Harness{
 	}),
 }
 
-// threeServers is a naive lock with two more servers, which only take connections. It gives the lock
-// back, and tells nobody, when an Extend does not reach one of the three.
+// threeServers is a naive lock with two more servers, which only take connections. When an Extend
+// does not reach one of the three, it gives the lock back, and tells nobody.
 type threeServers struct {
-	locker.Locker
+	*naive
 	servers  []string
 	giveBack func()
 }
 
 func (l threeServers) Extend(ctx context.Context) error {
-	err := l.Locker.Extend(ctx)
+	err := l.naive.Extend(ctx)
 	for _, server := range l.servers {
 		conn, refused := new(net.Dialer).DialContext(ctx, "tcp4", server)
 		if refused != nil {
@@ -90,7 +90,20 @@ func (l threeServers) Extend(ctx context.Context) error {
 	return err
 }
 
+// tokenless tells what it believes by its Deadline alone.
+type tokenless struct{ threeServers }
+
+func (tokenless) FencingToken() uint64 { return 0 }
+
 func withThreeServers() conformance.Harness {
+	return overThree(func(l threeServers) locker.Locker { return l })
+}
+
+func withThreeServersAndNoTokens() conformance.Harness {
+	return overThree(func(l threeServers) locker.Locker { return tokenless{l} })
+}
+
+func overThree(as func(threeServers) locker.Locker) conformance.Harness {
 	s := &server{data: noRows()}
 	h := naiveAt(s)
 	h.Faults.Through = func(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
@@ -104,7 +117,7 @@ func withThreeServers() conformance.Harness {
 			t.Cleanup(func() { _ = listener.Close() })
 			l.servers = append(l.servers, via(listener.Addr().String()))
 		}
-		return l
+		return as(l)
 	}
 	return h
 }

@@ -155,6 +155,7 @@ func networkMutants() []mutant {
 		flawed("owner is the Locker", "an Unlock that arrives late leaves the next hold of the same Locker alone"),
 		flawed("a hold ends with its connection", "a hold outlives the connection that it was taken on"),
 		{"an Extend that does not reach one server gives the lock back", "an Extend that one of the servers does not answer ends no hold in silence", withThreeServers},
+		{"an Extend that does not reach one server gives the lock back, without tokens", "an Extend that one of the servers does not answer ends no hold in silence", withThreeServersAndNoTokens},
 		flawed("any validity will do", "on a slow link Lock succeeds only with half its TTL left"),
 		flawed("a queue that the dead stay in", "a waiter that is cut off does not hold up those behind it"),
 		flawed("who is back has its turn", "a waiter that was cut off for longer than its TTL does not get the lock of another"),

@@ -100,7 +100,8 @@ func connectionBreaks(e *env) {
 	b.release()
 }
 
-// oneServerGone has A extend its hold while it cannot reach one of the servers, another in each trial.
+// oneServerGone has A extend its hold while A cannot reach one of the servers, which is drawn anew in
+// each trial.
 func oneServerGone(e *env) {
 	a, w := e.linked("A", e.name(), e.long)
 	b := e.party("B", a.name, e.long)
@@ -110,7 +111,6 @@ func oneServerGone(e *env) {
 		e.skip("the Locker uses fewer than three addresses: it cannot do without one")
 	}
 	mend := w.sever(servers[rand.N(len(servers))])
-	defer mend()
 	retried := min(3*time.Second, e.long*3/4) // by a client that cannot reach a server
 	ctx, cancel := context.WithTimeout(e.Context(), retried)
 	defer cancel()
@@ -126,6 +126,7 @@ func oneServerGone(e *env) {
 	ctx, cancel = context.WithTimeout(e.Context(), retried)
 	defer cancel()
 	a.outlasts(ctx, b)
+	mend()
 	a.drop()
 }
 
