@@ -20,7 +20,7 @@ func TestCluster_theLeaderIsKilled(t *testing.T) {
 func theLeaderStops(t *testing.T, g *testserver.EtcdGroup) {
 	t.Helper()
 	direct := connect(t, g.Addrs()...)
-	c := openURL(t, g.URL()+"?ttl=12s") // of which a call may take half, also where the cluster is slow
+	c := openURL(t, g.URL()+"?ttl=12s") // a call may take half of it
 	held, m := c.Mutex("held"), c.Mutex("x")
 	require.NoError(t, held.Lock(t.Context()))
 	token := held.FencingToken()

@@ -80,8 +80,8 @@ func TestRun_cutOff_givesWhatHasLeftTheGroupTimeToTidyUp(t *testing.T) {
 	assert.Equal(t, exitLost, p.wait())
 }
 
-// Each process of it lives for a moment, and is the parent of the next. Without the sleep, it takes luck to
-// kill one before it has started the next: on a busy machine reading /proc takes longer.
+// Each process of it lives for a moment, and is the parent of the next. Without the sleep, it takes
+// luck to kill one before it has started the next: on a busy machine reading /proc takes longer.
 func TestRun_lockTakenAway_killsAChainOfShortLivedProcesses(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
