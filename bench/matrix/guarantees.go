@@ -95,7 +95,7 @@ func (r *Run) table(dir string) string {
 // cell is held or broken, and under which condition, or which conditions were not tried. Memory has
 // no server to which anything could happen.
 func (r *Run) cell(b backends.Backend, g locker.Guarantee) string {
-	v, declined, exceptions, left := untried, false, []string(nil), []string(nil)
+	v, exceptions, left := untried, []string(nil), []string(nil)
 	for _, f := range r.findings(b.Package, g) {
 		w := worst(f.results)
 		if w == broken && f.condition != "" {
@@ -106,13 +106,8 @@ func (r *Run) cell(b backends.Backend, g locker.Guarantee) string {
 			left = append(left, f.condition)
 		}
 		v = max(v, w)
-		if slices.ContainsFunc(f.results, func(o conformance.Result) bool { return of(o) == unpromised }) {
-			declined = true
-		}
 	}
 	switch {
-	case v < held && declined && len(exceptions) == 0:
-		return unpromised.String()
 	case len(exceptions) == 0 && v == held && left != nil:
 		return "held; not tried when: " + strings.Join(left, "; ")
 	case len(exceptions) == 0:

@@ -184,15 +184,15 @@ type verdict int
 
 const (
 	untried verdict = iota
-	unpromised
 	lacks // it does not have what is asked for
+	unpromised
 	held
 	lucky // held, where it takes luck to see what is known to be broken
 	broken
 )
 
 func (v verdict) String() string {
-	return [...]string{"not tried", "not promised", "lacks", "held", "held, by luck", "**broken**"}[v]
+	return [...]string{"not tried", "lacks", "not promised", "held", "held, by luck", "**broken**"}[v]
 }
 
 func of(o conformance.Result) verdict {
