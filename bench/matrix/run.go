@@ -184,7 +184,7 @@ type verdict int
 
 const (
 	untried verdict = iota
-	lacks // it does not have what is asked for
+	lacks           // it does not have what is asked for
 	unpromised
 	held
 	lucky // held, where it takes luck to see what is known to be broken
