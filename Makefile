@@ -374,7 +374,7 @@ nightly-postgres: ## PostgreSQL: race detector; PgBouncer, standbys
 nightly-s3: ## S3: race detector; versitygw and MinIO, all rules of the model
 	cd s3 && $(call raced,./...,-skip='^TestConformance$$|^TestModel')
 	cd s3 && LOCKER_EXHAUSTIVE=1 $(TEST) . $(TESTFLAGS) -run='^TestConformance$$|^TestModel'
-nightly-sqlite: ## SQLite: race detector; the suite, with processes that are stopped and killed and a file that goes
+nightly-sqlite: ## SQLite: race detector; the suite, with processes that are stopped and killed, and a file that is deleted
 	cd sqlite && $(call raced,./...)
 nightly-others: ## fences, pages and the other packages of the root module, race detector
 	$(call raced,$(filter-out $(CORE) $(LONGEST) ./conformance/recipes ./internal/test/simulation,$(ROOT)))
@@ -382,10 +382,10 @@ nightly-modules: ## command, integrations, examples, databases, race detector
 	$(call modules,2,$(filter-out ./bench ./integrations/clientgo ./kubernetes ./mysql ./postgres ./s3 ./sqlite,$(MODULES)),LOCKER_RACE=on)
 nightly-libraries: ## other libraries and other languages; tests of the benchmarks
 	cd bench && $(TEST) ./... $(TESTFLAGS)
-nightly-breaks: ## each known break is shown again: other libraries, and this module before each fix
+nightly-breaks: ## each known bug is shown again: those of other libraries, and those of this module before each fix
 	cd bench && $(GO) run ./breaks/show
 nightly-fuzz: fuzz ## each fuzz target for a minute
 nightly-compat-redis-oldest nightly-compat-redis-newest nightly-compat-valkey-newest nightly-compat-etcd-oldest nightly-compat-etcd-newest nightly-compat-zookeeper-newest: nightly-compat-%: servers ## the adapters on another version of the server
 	./tools/compat.sh "$(BIN)/servers" $*
-nightly-soak-memory nightly-soak-redis nightly-soak-redigo nightly-soak-redlock nightly-soak-etcd nightly-soak-zookeeper nightly-soak-kubernetes nightly-soak-mysql nightly-soak-postgres nightly-soak-s3 nightly-soak-sqlite: nightly-soak-%: ## random histories with faults for ten minutes
+nightly-soak-memory nightly-soak-redis nightly-soak-redigo nightly-soak-redlock nightly-soak-etcd nightly-soak-zookeeper nightly-soak-kubernetes nightly-soak-mysql nightly-soak-postgres nightly-soak-s3 nightly-soak-sqlite: nightly-soak-%: ## random histories with faults
 	@$(MAKE) --no-print-directory soak BACKEND=$* SOAKTIME=10m

@@ -91,7 +91,8 @@ func (h *Hold) awaitWork(ctx context.Context) error {
 
 // Context returns a context that ends with the current hold, or a reserve before its deadline, as
 // [Hold.Context] does. Before Lock and after Unlock the context has ended, with cause [ErrNotHeld].
-// In the function of [Mutex.Do], it adds a reserve to that function's context.
+// In the function of [Mutex.Do], pass it that function's context, to get one that ends earlier, by
+// a reserve.
 func (m *Mutex) Context(ctx context.Context, reserve time.Duration) (context.Context, context.CancelFunc) {
 	if h := m.current(); h != nil {
 		return h.Context(ctx, reserve)

@@ -24,7 +24,7 @@
 // refuses 0 and any token below the largest it has seen. See Martin Kleppmann, "How to do
 // distributed locking" (2016), and [Locker.FencingToken].
 //
-// How far exclusion and the order of tokens hold depends on the backend. [Client.Guarantees]
+// How reliable exclusion and the order of tokens are depends on the backend. [Client.Guarantees]
 // returns what the backend promises. With [Require], [New] and [Open] fail if the backend promises
 // less. Everything else in the contract of [Locker] holds on every backend.
 //
@@ -62,10 +62,10 @@ import (
 type Locker interface {
 	// Lock waits until the lock is held or ctx is done; ctx then has no further effect on the hold.
 	// It succeeds only if at least half a TTL is left. A hold lasts one TTL unless it is extended.
-	// The TTL counts from just before the request for it, or for its last extension, was sent. For
-	// clock drift, TTL/100 + 2 ms are taken off.
+	// The TTL counts from just before the request was sent that took the hold, or that extended it
+	// last. For clock drift, TTL/100 + 2 ms are taken off.
 	//
-	// When ctx ends Lock returns within milliseconds, whatever the server does. The error then
+	// When ctx ends, Lock returns within milliseconds, whatever the server does. The error then
 	// matches ctx.Err() and context.Cause(ctx). If the last answer was ErrHeld, and no request has
 	// failed since, it also matches ErrHeld. If a request has failed since, it matches the client
 	// library's error instead. If the backend is unreachable, Lock waits for TTL/2, or until ctx
@@ -78,13 +78,14 @@ type Locker interface {
 	// Unlock ends the caller's hold, never another owner's, and returns by the hold's deadline
 	// whatever ctx allows. It returns ErrNotHeld without a hold, and ErrLost if the hold ended
 	// first. After any other error the hold has still ended here, and ends at the backend within
-	// one TTL. In doubt it returns ErrLost, never nil. When ctx ends Unlock returns within
+	// one TTL. In doubt it returns ErrLost, never nil. When ctx ends, Unlock returns within
 	// milliseconds, and what is left is done in the background.
 	Unlock(ctx context.Context) error
 
-	// Extend makes the hold last one TTL from now. Deadlines never move backwards. It returns
-	// ErrNotHeld without a hold, and ErrLost for one that ended, which it never revives. After
-	// any other error the old deadline stands. When ctx ends Extend returns within milliseconds.
+	// Extend makes the hold last one TTL from now. Extend never moves a deadline backwards. It
+	// returns ErrNotHeld without a hold, and ErrLost for one that ended, which it never revives.
+	// After any other error the old deadline stands. When ctx ends, Extend returns within
+	// milliseconds.
 	Extend(ctx context.Context) error
 
 	// FencingToken returns the token of the current hold. It is larger than that of every earlier

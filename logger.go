@@ -10,16 +10,18 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// WithLogger sets where the Client reports what no caller hears of, by default nowhere:
+// WithLogger sets the logger for events that no call reports to its caller. By default they are not
+// logged. The records are:
 //
-//	WARN  lock lost              it expired, or the backend said that it had ended; by Close: INFO
+//	WARN  lock lost              it expired, or the backend said that it had ended. If Close ended
+//	                             it, the level is INFO
 //	WARN  lock not renewed       a renewal failed; the next ones to fail in a row are not logged
 //	INFO  lock renewed again     a renewal succeeded after that
 //	INFO  lock released late     a release failed at first: others could not take the lock until now
 //	WARN  lock not released      no release succeeded; the lock lasts until it expires
 //	INFO  wall clock ahead       the machine may have been frozen: holds are renewed at once
 //	WARN  backend may break a promise
-//	                             a setting of its servers does; once, after the first grant
+//	                             a setting of its servers allows this; once, after the first grant
 //
 // The two records of releases have level DEBUG if they are about what a failed attempt to lock may
 // have left behind.

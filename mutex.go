@@ -12,7 +12,7 @@ import (
 )
 
 // Mutex is the lock of one name. It implements [Locker] with one [Hold] at a time. Make one with
-// [Client.Mutex]; its zero value is of no use. It is not reentrant, but for [Mutex.Join].
+// [Client.Mutex]; its zero value is of no use. It is not reentrant, except through [Mutex.Join].
 //
 // Several goroutines may use it, as they would a [sync.Mutex]: one of them holds it, or contends
 // for it at the backend, and the others wait for that one, in the order in which they came.
@@ -260,14 +260,15 @@ func (m *Mutex) current() *Hold {
 }
 
 // Do locks, calls f, waits for it, and unlocks. If Lock fails, Do returns its error and does not
-// call f. The context of f is that of [Hold.Context] without a reserve: it ends with ctx, or when
-// the hold is lost. Then its cause is [ErrLost], and it ends no later than the hold's deadline. If
-// f, or a function that f calls with its context, would wait for the same lock, that call returns
-// [ErrReentrant]: see [Mutex.Join]. If you need a reserve, call [Mutex.Context] in f. FencingToken
-// returns the token there. If f panics, Do unlocks, and the panic goes on.
+// call f. The context of f is that of [Hold.Context] without a reserve: it ends with ctx, or, at
+// the hold's deadline at the latest, when the hold is lost. After a loss the context's cause is
+// [ErrLost]. If f, or a function that f calls with its context, would wait for
+// the same lock, that call returns [ErrReentrant]: see [Mutex.Join]. If you need a reserve, call
+// [Mutex.Context] in f. FencingToken returns the token there. If f panics, Do unlocks, and the
+// panic goes on.
 //
-// Do returns f's error joined with that of Unlock, so that nil never hides a loss. If f has
-// returned the loss, too, the text of the error has it only once. The [Error] tells whether f ran:
+// Do returns f's error joined with that of Unlock, so that nil never hides a loss. If f returned
+// ErrLost, too, the text of the error names the loss only once. The [Error] tells whether f ran:
 // its Op is lock (of TryDo, trylock) if the lock was not taken and f was not called, and unlock if
 // f ran and the Unlock failed. If f takes other locks and returns their errors, look at Name, too,
 // to tell them apart.
@@ -297,15 +298,16 @@ func (m *Mutex) do(ctx context.Context, op string, f func(context.Context) error
 // token. The call that took the hold ends it: the end of Join releases nothing. If ctx carries
 // none, Join takes the lock, as Acquire does, and releases it after f.
 //
-// A context carries a hold if it is the one that Do, TryDo or Join has given its function, or one
-// that [Hold.Context] has returned, or derived from these. A hold of another name or of another
-// Client does not count: Join then waits like anybody else.
+// A context carries a hold if Do, TryDo, RDo, TryRDo or Join gave it to its function, if
+// [Hold.Context] returned it, or if it is derived from such a context. A hold of another name or of
+// another Client does not count: Join then waits like anybody else.
 //
 // The h that f gets is the hold. This Mutex holds nothing meanwhile, so its FencingToken returns 0.
 // The context of f ends like that of Do. If Join took the lock itself, it returns f's error
 // together with that of Unlock. If it used a hold that was there, it returns f's error together
-// with [Hold.Err]: ErrLost or ErrNotHeld if the hold ended before f did. Hold.Err goes by the clock
-// alone. Whether the backend still has the hold is found out when the outer call unlocks.
+// with [Hold.Err]: ErrLost or ErrNotHeld if the hold ended before f did. Hold.Err makes no request:
+// it knows the clock, and what this process has heard. Whether the backend still has the hold is
+// found out when the outer call unlocks.
 //
 // If the hold has ended, Join returns ErrLost or ErrNotHeld, and does not call f. It does not take
 // a new hold, because the work so far and f would not be under one lock. So if a goroutine uses the

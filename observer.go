@@ -20,9 +20,9 @@ import (
 // This package holds no lock of its own while it calls a function of an Observer. So the function
 // may call this package, except for Close. Such calls are observed like any other.
 type Observer struct {
-	// Start is called when a call begins. The call goes on with the context that Start returns,
-	// which has to be derived from ctx, so the Driver and its client library see the values of that
-	// context. Renewals, and the clean-up after a call that failed, have contexts without values.
+	// Start is called when a call begins. The call goes on with the context that Start returns, so
+	// the Driver and its client library see the values of that context. It has to be derived from
+	// ctx. Renewals, and the clean-up after a call that failed, have contexts without values.
 	Start func(ctx context.Context, call Call) context.Context
 
 	// Done is called once for each call, right before it returns, with the context that Start
@@ -32,9 +32,9 @@ type Observer struct {
 	// Held is called when a hold has begun, with the context of the call that took it.
 	Held func(ctx context.Context, hold HoldID)
 
-	// Ended is called once for each hold for which Held is called. After an Unlock, which has
-	// released the hold or given up, its context is that of the Unlock. After a loss or an Abandon
-	// it is a context without values. If a hold is lost as it begins, Ended may come before Held.
+	// Ended is called once for each hold for which Held is called. If an Unlock has released the
+	// hold, or has given up, Ended gets the context of that Unlock. After a loss or an Abandon it
+	// is a context without values. If a hold is lost as it begins, Ended may come before Held.
 	Ended func(ctx context.Context, hold HoldID, ending HoldEnd)
 
 	// Renewed is called after each automatic renewal that was answered or failed, unless 10,000

@@ -12,8 +12,8 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// Schemes returns, in order, the schemes that Open opens: those of the backends that this program
-// imports.
+// Schemes returns the schemes that Open opens, in alphabetical order: those of the backends that
+// this program imports.
 func Schemes() []string { return driver.Schemes() }
 
 // Open makes a Client for the backend that rawURL describes:

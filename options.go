@@ -135,8 +135,9 @@ func WithBackoff(minimum, maximum time.Duration) MutexOption {
 	})
 }
 
-// WithMetadata sets a text that tells people who look at the backend who holds the lock: a host, a
-// process, a job. It is stored as it is, so do not put secrets into it. The default is none.
+// WithMetadata sets a text that names the holder of the lock, such as a host, a process or a job.
+// People who inspect the backend can read it. It is stored as it is, so do not put secrets into it.
+// The default is none.
 func WithMetadata(metadata string) MutexOption {
 	return mutexOption(func(s *settings) error {
 		s.metadata = metadata

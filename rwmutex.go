@@ -12,23 +12,25 @@ import (
 // own share. Unlock the share first. Another may hold the lock in between, so read again what you
 // have read under the share.
 //
-// Lock and TryLock of an RWMutex return it while that RWMutex has a share from RLock. Any call
-// returns it if its context carries a share of the name (see [Mutex.Join]). Nothing else is
-// noticed: an Acquire while the RWMutex has a share from RLock waits until ctx ends.
+// Lock and TryLock of an RWMutex return it while that RWMutex has a share from RLock. Every call
+// that asks for the lock itself returns it if its context carries a share of the name (see
+// [Mutex.Join]). Nothing else is noticed: an Acquire while the RWMutex has a share from RLock waits
+// until ctx ends.
 var ErrUpgrade = errors.New("a share cannot become the lock: unlock the share first")
 
-// ErrReentrant means that a call would wait for a hold that its own context carries, and so for
-// ever: Do within Do, RDo within Do, or RDo within RDo. (The last one would wait if a writer came
-// in between.) Call [Mutex.Join], or use the hold that the context carries.
+// ErrReentrant means that a call would wait for a hold that its own context carries (see
+// [Mutex.Join]), and so would wait for ever. The cases are Do within Do, RDo within Do, and RDo
+// within RDo. (The last one would wait if a writer came in between.) Call [Mutex.Join], or use the
+// hold that the context carries.
 var ErrReentrant = errors.New("the context carries a hold of this lock, and the call would wait for it: use Join, or that hold")
 
 // RWMutex is a read-write lock: any number of readers share it, or one writer has it alone. Make
 // one with [Client.RWMutex].
 //
-// The writer's side is the plain lock of the name: it has all methods of [Mutex], and a Mutex of
-// the same name excludes readers and writers like another writer. A reader's hold is a share. Each
-// share is renewed, lost, extended and unlocked by itself, like any hold. Unlock, Extend,
-// FencingToken, Lost and Deadline concern the current hold, of either kind.
+// A writer takes the plain lock of the name, with the methods of [Mutex]. A Mutex of the same name
+// excludes readers and writers, as another writer does. A reader's hold is a share. Each share is
+// renewed, lost, extended and unlocked by itself, like any hold. Unlock, Extend, FencingToken, Lost
+// and Deadline concern the current hold, of either kind.
 //
 // Where the backend promises Ordered, it is first come, first served: a writer waits for the
 // readers before it, and readers that come after it wait for it. A release lets in one writer, or
@@ -105,9 +107,9 @@ func (m *RWMutex) Downgrade(ctx context.Context) error {
 	return h.Downgrade(ctx)
 }
 
-// Downgrade makes this hold of the lock a share, without an end in between: nobody else has had the
-// lock alone, and the readers that wait in front of all writers come in. The token and the deadline
-// stay. It takes TTL/2 at most.
+// Downgrade turns this hold into a share in one step. Nobody else has the lock alone in between.
+// The readers that wait ahead of the first waiting writer get their shares. The token and the
+// deadline stay. It takes TTL/2 at most.
 //
 // If the hold is a share already, it returns nil. It returns ErrNotHeld after Unlock, ErrLost after
 // a loss, and ErrUnsupported if the backend has no shares. After any other error the hold goes on,

@@ -13,10 +13,10 @@ import (
 // Unlock ends this hold and no other, and returns by the hold's deadline whatever ctx allows. It
 // returns ErrLost if the hold had ended before. A second call returns ErrNotHeld. See [Locker].
 //
-// If ctx has ended, or ends meanwhile, Unlock still ends the hold. It returns within milliseconds,
-// with an error that matches ctx.Err() if the release was not answered by then, and goes on with
-// the release in the background: others get the lock soon, but the caller does not learn whether
-// the hold was still valid. To learn that, pass [context.WithoutCancel](ctx).
+// If ctx has ended, or ends meanwhile, Unlock still ends the hold. It returns within milliseconds.
+// If the release was not answered by then, the error matches ctx.Err(), and the release goes on in
+// the background: others get the lock soon, but the caller does not learn whether the hold was
+// still valid. To learn that, pass [context.WithoutCancel](ctx).
 func (h *Hold) Unlock(ctx context.Context) error {
 	return h.client.observed(ctx, opUnlock, h.name, func(ctx context.Context) Result {
 		return Result{Token: h.token, Err: h.unlock(ctx)}

@@ -1,10 +1,11 @@
-// Package all registers the schemes of every backend of this module, for programs whose operators
-// choose. Kubernetes, PostgreSQL, MySQL, SQLite and object storage are modules of their own.
+// Package all registers the schemes of every backend of this module. It is for programs whose
+// operators choose the backend, by its URL. Kubernetes, PostgreSQL, MySQL, SQLite and object
+// storage are modules of their own.
 //
 //	import _ "github.com/go-locker/locker/all"
 //
-// Such a program compiles the client libraries of all of them. One that knows its backend imports
-// that package alone.
+// Such a program compiles the client libraries of all of them. A program that always uses one
+// backend imports only the package of that backend.
 package all
 
 import (

@@ -152,7 +152,7 @@ func (p *party) outlasts(ctx context.Context, b *party) {
 		why = p.trusts()
 	}
 	if why != "" { // else it has heard of it first
-		p.env.failf("%s has the lock, with the token %d, and so, by %s, has %s%s", b.who, b.token(), why, p.who, p.env.bothWrite(p, b))
+		p.env.failf("%s has the lock, with the token %d, while %s still holds it, by %s%s", b.who, b.token(), p.who, why, p.env.bothWrite(p, b))
 	}
 }
 

@@ -42,8 +42,8 @@ type Harness struct {
 	// Faults are what the suite may do to the backend.
 	Faults Faults
 
-	// Grace says that after a fault that loses the servers' data, the backend grants no name that
-	// was free until the longest TTL in use has passed, so that holders can claim their names
+	// Grace says that the backend waits after a fault that loses the servers' data: it grants no
+	// free name until the longest TTL in use has passed, so that holders can claim their names
 	// again. The suite then waits for that long. It expects any other backend to grant a free name
 	// at once.
 	Grace bool
@@ -59,8 +59,9 @@ type Harness struct {
 	// that the list stays true.
 	Deviations map[string]string
 
-	// Sometimes lists, like Deviations, the promises that the backend breaks now and then, although
-	// the scenario is Deterministic for others. It is no failure if such a promise is kept.
+	// Sometimes lists, like Deviations, the promises that this backend breaks only now and then,
+	// although other backends that break them do so each time (the scenario is Deterministic). It
+	// is no failure if such a promise is kept.
 	Sometimes map[string]string
 
 	operations *atomic.Int64 // counts calls of Lockers

@@ -16,12 +16,12 @@ var contextRows = []row{{
 	body:    endedContext,
 }, {
 	name:    "Lock returns soon after ctx is cancelled while it waits",
-	promise: "When ctx ends Lock returns within milliseconds.",
+	promise: "When ctx ends, Lock returns within milliseconds.",
 	sources: []string{goContext, zkContext},
 	body:    cancelledWait,
 }, {
 	name:    "Lock returns soon after the deadline of ctx while it waits",
-	promise: "When ctx ends Lock returns within milliseconds.",
+	promise: "When ctx ends, Lock returns within milliseconds.",
 	sources: []string{goContext},
 	body:    expiredWait,
 }, {
@@ -31,7 +31,7 @@ var contextRows = []row{{
 	body:    interruptedMatchesCause,
 }, {
 	name:    "the error of an interrupted wait matches ErrHeld",
-	promise: "When ctx ends the error of Lock matches ErrHeld if the last answer said that the lock is another's.",
+	promise: "If ctx ends during a wait, and the last answer was that another has the lock, the error of Lock matches ErrHeld.",
 	sources: []string{mostErrors},
 	body:    interruptedMatchesHeld,
 }, {

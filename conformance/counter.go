@@ -11,7 +11,7 @@ import (
 
 var counterRows = []row{{
 	name:    "a late write with the token of a lost hold is refused",
-	promise: "A resource that refuses 0 and any token below the largest it has seen loses no update of a holder, however late another writes.",
+	promise: "A resource refuses 0, and every token below the largest that it has seen. Then no holder's update is lost, even if an earlier holder writes late.",
 	sources: []string{kleppmann, redissonToken},
 	shows:   locker.Fencing,
 	needs:   []need{tokens, expire},

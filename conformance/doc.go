@@ -24,17 +24,18 @@
 // A scenario blames a Locker only for what is certain, or for what it saw in every one of several
 // trials: it allows for slow calls, unfair queues, a TTL that is up to half a second late, tokens
 // with gaps, and a hold that is now and then reported lost before its time. Two holders at once
-// break the promise, even in one trial. Without faults, it breaks the promise, too, if a hold ends
-// early and another begins, even if the Locker tells of the loss in time.
+// break the promise, even in one trial. In a scenario without faults, an early loss alone may be
+// excused. But if another hold begins before the first should have ended, the promise is broken,
+// even if the Locker tells of the loss in time.
 //
 // A trial is in doubt if it saw something that slowness or an early loss can explain. Then the
-// scenario is tried up to five times. The promise is kept if one of these trials sees no breach,
-// and the result says how many did: "kept, in 3 of 5 trials". The flag -conformance.doubts=N
-// tolerates N trials in doubt and no more. If you know that your lock is never slow and loses no
-// hold before its time, set it to 0. By default any number is tolerated as long as not all trials
-// are in doubt, because slowness and an early loss are no breach. A trial in which this machine
-// paused or was overloaded does not count against the Locker, unless every trial is in doubt. If
-// every trial was of this kind, more than five are made, for about half a minute.
+// scenario is tried up to five times. The promise is kept if at least one of these trials sees no
+// breach. The result says in how many trials it was kept: "kept, in 3 of 5 trials". The flag
+// -conformance.doubts=N tolerates N trials in doubt and no more. If you know that your lock is
+// never slow and loses no hold before its time, set it to 0. By default any number is tolerated as
+// long as not all trials are in doubt, because slowness and an early loss are no breach. A trial in
+// which this machine paused or was overloaded does not count against the Locker, unless every trial
+// is in doubt. If every trial was of this kind, more than five are made, for about half a minute.
 //
 // Locks are held for real time: at a backend whose TTL may be 300 ms the suite takes ten seconds
 // without faults and a minute and a half with all of them, and longer in proportion at others.
@@ -46,8 +47,9 @@
 // # Locks in other languages
 //
 // [Exec] makes the Harness of a lock that is a program of its own, in any language, which reads
-// requests and writes answers as lines of JSON: docs/judge-any-language.md is the specification.
-// [ServeLocks] is such a program of a lock in Go. Tests of Go programs use [Serve].
+// requests and writes answers as lines of JSON: docs/judge-any-language.md is the specification. A
+// Go program becomes such a program when it calls [ServeLocks]. A Go test that needs its Lockers in
+// another process calls [Serve].
 //
 // # Faults
 //
@@ -59,12 +61,12 @@
 // # Histories
 //
 // In some scenarios clients make random calls while faults come and go. The answers must be the
-// history of one lock: the checker, porcupine, looks for an order of all calls, each at some moment
-// between its call and its return, in which a hold begins only when there is none, has a larger
-// token than all before, and is confirmed only while it lasts. A call with an unknown outcome
-// demands nothing. The flags -conformance.seed, -conformance.for and -conformance.faults set the
-// random choices, the duration and the faults. A history that fails is saved in -conformance.dir,
-// as a page and as JSON.
+// history of one lock. The checker, porcupine, looks for an order of all calls, each at some moment
+// between its call and its return. In this order a hold begins only when there is none, its token
+// is larger than all before, and calls such as Extend confirm it only while it lasts. A call with
+// an unknown outcome demands nothing. The flags -conformance.seed, -conformance.for and
+// -conformance.faults set the random choices, the duration and the faults. A history that fails is
+// saved in -conformance.dir, as a page and as JSON.
 //
 // # Results
 //

@@ -15,7 +15,7 @@ var expiryRows = []row{{
 	body:    expires,
 }, {
 	name:    "a hold does not expire before its TTL",
-	promise: "A hold lasts one TTL, counted from before the request that granted it, less drift (TTL/100 + 2 ms).",
+	promise: "A hold lasts one TTL minus drift (TTL/100 + 2 ms), from just before the request that took it was sent.",
 	sources: []string{antirez},
 	needs:   []need{expire},
 	body:    expiresNotEarly,

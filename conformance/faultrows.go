@@ -34,7 +34,7 @@ var faultRows = []row{{
 	body:    revokeActs,
 }, {
 	name:    "the fault Through acts",
-	promise: "A Locker of Faults.Through connects to the addresses that via returns.",
+	promise: "Faults.Through is given a function, via, that returns the proxy&#39;s address for a server&#39;s. Its Locker connects only to such addresses.",
 	sources: []string{contractOfFaults},
 	needs:   []need{links},
 	body:    throughActs,

@@ -29,11 +29,11 @@ type Faults struct {
 	// WipeServer is KillServer, but the data are lost.
 	WipeServer func(t TB) (restart func())
 
-	// FailOver prepares a failover to the server that knows least. From now on, this server learns
-	// only what the backend waits for before it answers a request. fail then crashes the server
-	// that decides now, lets the other server take its place in the way of the backend's own
-	// failover, and returns when the backend answers again. The Cleanup functions of t mend what is
-	// left.
+	// FailOver prepares a failover to the server that lags most, which has received the fewest
+	// writes. From now on, this server receives only what the backend replicates before it answers
+	// a request. fail then crashes the server that decides now, lets the other server take its
+	// place in the way of the backend's own failover, and returns when the backend answers again.
+	// The Cleanup functions of t mend what is left.
 	//
 	// For a quorum of servers that know nothing of each other it is the crash of one that has
 	// granted the lock, which comes back without its data.

@@ -12,13 +12,13 @@ import (
 
 var lateRows = []row{{
 	name:    "a take that arrives late leaves nothing behind",
-	promise: "What a request takes that arrives after clean-up expires within one TTL.",
+	promise: "If a request arrives after clean-up, and takes the lock, this hold expires within one TTL.",
 	sources: []string{redsyncStopped, kleppmann},
 	needs:   []need{links},
 	body:    takeArrivesLate,
 }, {
 	name:    "a take that arrives more than a TTL late takes nothing",
-	promise: "A request that arrives after clean-up takes nothing beyond one TTL from when it was sent.",
+	promise: "If a request arrives after clean-up, its hold ends at the latest one TTL after the request was sent.",
 	sources: []string{kleppmann},
 	needs:   []need{links},
 	body:    takeArrivesTooLate,

@@ -18,7 +18,7 @@ var lossRows = []row{{
 	sources: []string{mostNews},
 	body:    lostNotWhileHeld,
 }, {
-	name:    "Lost is of the current hold",
+	name:    "Lost tells of the current hold",
 	promise: "Lost is about the current hold: the channel of an earlier hold says nothing about this one.",
 	sources: []string{contract},
 	needs:   []need{expire},

@@ -47,7 +47,7 @@ func endMutants() []mutant {
 		}),
 		locks("good for one hold", "a Locker can be locked again after Unlock", once(func(bool) bool { return true })),
 		locks("of no use after a loss", "a Locker can be locked again after a loss and its Unlock", once(func(lost bool) bool { return lost })),
-		locks("Lock drops a lost hold", "while a lost hold awaits its Unlock Lock says ErrLost", func(p *patched, _ *world) {
+		locks("Lock drops a lost hold", "Lock says ErrLost until a lost hold is unlocked", func(p *patched, _ *world) {
 			after(&p.lock, func(ctx context.Context, err error) error {
 				if errors.Is(err, locker.ErrLost) {
 					_ = p.Mutex.Unlock(ctx)
@@ -96,7 +96,7 @@ func lossMutants() []mutant {
 			})
 			p.lost = func() <-chan struct{} { return lost }
 		}),
-		locks("Lost is that of the first hold", "Lost is of the current hold", func(p *patched, _ *world) {
+		locks("Lost is that of the first hold", "Lost tells of the current hold", func(p *patched, _ *world) {
 			lost := p.lost
 			var first <-chan struct{}
 			p.lost = func() <-chan struct{} {

@@ -31,7 +31,7 @@ func exclusionMutants() []mutant {
 		locks("Lock panics", "the lock passes from holder to holder", func(p *patched, _ *world) {
 			p.lock = func(context.Context) error { panic("nil map") }
 		}),
-		locks("one Unlock too many says nil", "after many goroutines have locked and unlocked nothing is held", func(p *patched, w *world) {
+		locks("one Unlock too many says nil", "nothing is held after many goroutines have locked and unlocked", func(p *patched, w *world) {
 			after(&p.unlock, func(_ context.Context, err error) error {
 				if errors.Is(err, locker.ErrNotHeld) && w.next() == 1 {
 					return nil
@@ -95,7 +95,7 @@ func waitingMutants() []mutant {
 		}),
 		locks("waiters look once a TTL", "a waiter wakes when the holder unlocks", looksEachTTL),
 		locks("Lock does not wait", "a waiter wakes when the holder unlocks", func(p *patched, _ *world) { p.lock = p.tryLock }),
-		locks("one wake-up in fifty is missed", "no unlock in many is missed", func(p *patched, _ *world) {
+		locks("one wake-up in fifty is missed", "waiters miss none of many unlocks", func(p *patched, _ *world) {
 			lock := p.lock
 			p.lock = func(ctx context.Context) error {
 				if rand.N(50) == 0 && p.Mutex.TryLock(ctx) != nil {

@@ -156,11 +156,11 @@ func idleMutants() (all []mutant) {
 		{"WipeServer keeps the data", "the fault WipeServer acts"},
 		{"WipeServer keeps the data", "tokens rise though the server loses its data"},
 		{"FailOver ends nothing", "the fault FailOver acts"},
-		{"FailOver ends nothing", "a hold lasts though the server that knows least takes over"},
+		{"FailOver ends nothing", "a hold lasts though the server that lags most takes over"},
 		{"Revoke deletes another name", "the fault Revoke acts"},
 		{"Revoke deletes another name", "a hold that was ended behind its holder's back is lost"},
 		{"Revoke deletes another name", "a waiter gets a lock that was taken from its holder"},
-		{"Revoke deletes another name", "a release that is sent again of a hold that had ended never says nil"},
+		{"Revoke deletes another name", "a release that is sent again never says nil if the hold had ended"},
 		{"Revoke deletes another name", "tokens of a random history rise though holds are revoked"},
 		{"Through ignores via", "the fault Through acts"},
 		{"Through ignores via", "a holder that is cut off knows in time, and harms nobody when it is back"},
@@ -241,7 +241,7 @@ func TestFaults_thatActLateAreWaitedFor(t *testing.T) {
 		"a renewed hold that expired at a silent server stays lost",
 		"a hold that was ended behind its holder's back is lost",
 		"a waiter gets a lock that was taken from its holder",
-		"a release that is sent again of a hold that had ended never says nil",
+		"a release that is sent again never says nil if the hold had ended",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

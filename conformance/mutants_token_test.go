@@ -173,7 +173,7 @@ func nameMutants() []mutant {
 	}
 	nothing := func(conformance.TB, *patched, *world) {}
 	return append(all,
-		mutant{"names locked at once are locked where nobody looks", "names that one client locks at once are each held", func() conformance.Harness {
+		mutant{"names locked at once are locked where nobody looks", "a client that locks several names at the same time holds each of them", func() conformance.Harness {
 			return altered(elsewhere)
 		}},
 		locks("names with a brace refused", "any name of UTF-8 can be locked", func(p *patched, _ *world) {

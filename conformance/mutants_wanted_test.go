@@ -9,7 +9,7 @@ import (
 )
 
 func wantedMutants() []mutant {
-	const hears = "a holder that asks hears that somebody waits"
+	const hears = "a holder that asks is told that somebody waits"
 	wants := func(flaw string, wanted func(p *patched) <-chan struct{}) mutant {
 		return mutant{flaw, hears, func() conformance.Harness {
 			return promising(locker.Ordered, altered(func(_ conformance.TB, p *patched, _ *world) {

@@ -24,7 +24,7 @@ var nameRows = []row{{
 	needs:   []need{shares},
 	body:    namesDoNotCollide,
 }, {
-	name:    "names that one client locks at once are each held",
+	name:    "a client that locks several names at the same time holds each of them",
 	promise: "A lock is held by at most one holder, whatever else its client locks at the same time.",
 	sources: []string{sharedScripts},
 	shows:   locker.Exclusive,

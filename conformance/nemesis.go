@@ -47,7 +47,7 @@ func mixture(h Harness) ([]nemesis, error) {
 }
 
 // mixes is met where there is more to mix than one fault.
-var mixes = need{"two of Faults.StopServer, Through and Process", true, func(h Harness) bool {
+var mixes = need{"pair of Faults.StopServer, Through and Process", true, func(h Harness) bool {
 	all, err := mixture(h)
 	return err != nil || len(all) > 1
 }, ""}

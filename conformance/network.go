@@ -24,7 +24,7 @@ var networkRows = []row{{
 	needs:   []need{links},
 	body:    connectionBreaks,
 }, {
-	name:    "an Extend that one of the servers does not answer ends no hold in silence",
+	name:    "a hold goes on, or its loss is told, when one server does not answer an Extend",
 	promise: "A hold lasts until its Deadline or until its holder is told of the loss, though one of the servers cannot be reached while it is extended.",
 	sources: []string{contract, redsyncExtend},
 	needs:   []need{links, extends},
@@ -50,7 +50,7 @@ var networkRows = []row{{
 	body:    waiterCutOff,
 }, {
 	name:    "a waiter that was cut off for longer than its TTL does not get the lock of another",
-	promise: "Lock succeeds only when nobody else has the lock, though the backend has long taken the waiter for dead.",
+	promise: "Lock succeeds only when nobody else has the lock, even if the backend has removed the waiter from its queue long ago.",
 	sources: []string{jepsenEtcd},
 	needs:   []need{links},
 	shows:   locker.Exclusive,
@@ -108,7 +108,7 @@ func oneServerGone(e *env) {
 	a.take()
 	servers := w.addresses()
 	if len(servers) < 3 {
-		e.skip("the Locker uses fewer than three addresses: it cannot do without one")
+		e.skip("the Locker uses fewer than three servers, so it cannot work without one of them")
 	}
 	mend := w.sever(servers[rand.N(len(servers))])
 	retried := min(3*time.Second, e.long*3/4) // by a client that cannot reach a server
@@ -145,12 +145,12 @@ func slowHold(e *env) {
 			break
 		}
 		if delay < ttl/40 {
-			e.skip(fmt.Sprintf("no Lock succeeds on a slow link, not even when a request takes %v, there and back: %v", 2*delay, err))
+			e.skip(fmt.Sprintf("Lock fails on a slow link, even if a request takes only %v, there and back: %v", 2*delay, err))
 		}
 	}
 	b.lockBy(ttl+e.patience, "A's TTL of %v is over", ttl)
 	if why := a.believes(); why != "" {
-		e.failf("B has the lock, and so, by %s, has A, whose request took %v to arrive", why, delay)
+		e.failf("B has the lock, while A, whose request took %v to arrive, still holds it, by %s", delay, why)
 	}
 	w.mend()
 	_ = a.unlock()
@@ -250,7 +250,7 @@ func waiterReset(e *env) {
 			b.release()
 		}
 	case <-time.After(e.prompt + e.patience):
-		e.doubtf("%v after A's Unlock B, whose connections broke, has neither the lock nor an error", e.prompt+e.patience)
+		e.doubtf("%v after A's Unlock, B, whose connections broke, has neither the lock nor an error", e.prompt+e.patience)
 	}
 	c.afterOutage("nobody has the lock")
 	c.release()

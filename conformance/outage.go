@@ -10,7 +10,7 @@ import (
 
 var outageRows = []row{{
 	name:    "an outage is an error or a wait, never ErrHeld",
-	promise: "An outage is an error or a wait within ctx, never ErrHeld, never endless.",
+	promise: "During an outage a call returns an error, or waits until ctx ends. It never returns ErrHeld, and never waits for ever.",
 	sources: []string{mostErrors, rueidisErrors},
 	needs:   []need{kills, limits},
 	body:    outage,
@@ -58,7 +58,7 @@ var outageRows = []row{{
 	condition: "the server loses its data",
 	body:      func(e *env) { e.risesThrough(func() { e.wipe()() }) },
 }, {
-	name:      "a hold lasts though the server that knows least takes over",
+	name:      "a hold lasts though the server that lags most takes over",
 	promise:   "A lock stays exclusive when a server is lost: the server that takes over knows of every hold.",
 	sources:   []string{callMe, redlock},
 	needs:     []need{failsOver},
@@ -71,7 +71,7 @@ var outageRows = []row{{
 		e.survives(e.failOver())
 	},
 }, {
-	name:      "tokens rise though the server that knows least takes over",
+	name:      "tokens rise though the server that lags most takes over",
 	promise:   "Tokens rise even if data are lost.",
 	sources:   []string{callMe, kleppmann},
 	needs:     []need{failsOver, tokens},
@@ -79,14 +79,14 @@ var outageRows = []row{{
 	condition: "failover",
 	body:      func(e *env) { e.risesThrough(e.failOver()) },
 }, {
-	name:    "Unlock of a hold that a failover forgot never says nil",
-	promise: "In doubt Unlock says ErrLost, never nil: also if a server took over that had not heard of the hold, and another has the lock.",
+	name:    "Unlock never says nil if a failover forgot the hold",
+	promise: "In doubt Unlock returns ErrLost, never nil: for example, if a server that did not know the hold took over, and another owner has the lock.",
 	sources: []string{contract, callMe},
 	needs:   []need{failsOver},
 	body:    func(e *env) { e.unlocksForgotten(false) },
 }, {
-	name:    "an Unlock that is sent again of a hold that a failover forgot never says nil",
-	promise: "A release that is sent again is a success if it was applied: if a server took over that had not heard of the hold, Unlock says ErrLost, never nil.",
+	name:    "an Unlock that is sent again never says nil if a failover forgot the hold",
+	promise: "A release that is sent again succeeds if the first one was applied. But if a server that did not know the hold took over, Unlock returns ErrLost, never nil.",
 	sources: []string{contract, callMe},
 	needs:   []need{failsOver, links},
 	body:    func(e *env) { e.unlocksForgotten(true) },
@@ -129,7 +129,7 @@ var outageRows = []row{{
 	body:    revoked,
 }, {
 	name:    "a waiter gets a lock that was taken from its holder",
-	promise: "Lock waits until the lock is held, and no longer.",
+	promise: "Lock waits until the caller has the lock, and no longer.",
 	sources: []string{jepsenEtcd},
 	needs:   []need{revokes, tokens},
 	body:    revokedUnderWaiter,
@@ -204,7 +204,7 @@ func lockAfterRestart(e *env) {
 	select {
 	case err = <-waiting:
 	case <-time.After(e.patience + e.grace):
-		e.doubtf("%v after a restart B, who waits, has neither the lock nor an error", e.patience+e.grace)
+		e.doubtf("%v after a restart, B, who waits, has neither the lock nor an error", e.patience+e.grace)
 	}
 	if err == nil {
 		_ = b.unlock() // nil, or lost
@@ -239,7 +239,7 @@ func (e *env) survives(befalls func()) {
 	_ = b.unlock()
 }
 
-// unlocksForgotten has A unlock when the server that knows least has taken over, and has granted B
+// unlocksForgotten has A unlock when the server that lags most has taken over, and has granted B
 // the lock, if it does. That server knows of an earlier hold of the name. With again A's release is
 // sent twice, because the first reply is lost.
 func (e *env) unlocksForgotten(again bool) {

@@ -31,7 +31,7 @@ type Program struct {
 	// disturb the network, that is the address of a proxy.
 	Address string
 
-	// Trace, optional, is written what was sent and answered, in order of time.
+	// Trace, optional, is where the suite writes what was sent and answered, in order of time.
 	Trace io.Writer
 }
 

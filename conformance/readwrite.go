@@ -37,7 +37,7 @@ var readWriteRows = []row{{
 	needs:   []need{readsWrites},
 	body:    phasesShareToken,
 }, {
-	name:    "a share that is released twice ends no other's",
+	name:    "a share that is released twice does not end another's",
 	promise: "Unlock ends the caller's share, never another's, however often it is called.",
 	sources: []string{redissonShares, curator},
 	needs:   []need{readsWrites},
@@ -98,13 +98,13 @@ var readWriteRows = []row{{
 	body:    downgradeOfLost,
 }, {
 	name:    "a downgrade whose reply was lost can be sent again",
-	promise: "After an error of Downgrade other than ErrLost the hold goes on, as a share or alone, and a second Downgrade succeeds.",
+	promise: "After an error of Downgrade other than ErrLost, the hold goes on, shared or exclusive, and a second Downgrade succeeds.",
 	sources: []string{contractOfShares, redislockReply},
 	needs:   []need{readsWrites, links},
 	body:    downgradeAgain,
 }, {
-	name:      "tokens rise from a writer to a share though the server that knows least takes over",
-	promise:   "Tokens rise through lost data, too: that of a share is larger than those of all writers before it.",
+	name:      "tokens rise from a writer to a share though the server that lags most takes over",
+	promise:   "Tokens rise even if data are lost: the token of a share is larger than the tokens of all writers before it.",
 	sources:   []string{contractOfShares, callMe, kleppmann},
 	needs:     []need{readsWrites, failsOver, tokens},
 	shows:     locker.FencingDurable,

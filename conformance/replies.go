@@ -18,7 +18,7 @@ var replyRows = []row{{
 	body:    takeUnanswered,
 }, {
 	name:    "a Lock whose replies are lost for a while is not held up by itself",
-	promise: "A request that was applied, lost its reply and is sent again succeeds, or is cleaned up: it is never taken for another's hold.",
+	promise: "If the reply to a request was lost, and the request is sent again, it succeeds, or is cleaned up. The caller's own hold is never taken for another's.",
 	sources: []string{redsyncReply},
 	needs:   []need{links},
 	body:    takeAnsweredLate,
@@ -41,7 +41,7 @@ var replyRows = []row{{
 	needs:   []need{links},
 	body:    unlockAgain,
 }, {
-	name:    "a release that is sent again of a hold that had ended never says nil",
+	name:    "a release that is sent again never says nil if the hold had ended",
 	promise: "A release that was applied and is sent again succeeds. But if the hold had ended before, Unlock says ErrLost, never nil.",
 	sources: []string{contract},
 	needs:   []need{links, revokes},

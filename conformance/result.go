@@ -103,7 +103,7 @@ func (r Result) String() string {
 		if r.Doubts == 0 {
 			return ""
 		}
-		return fmt.Sprintf("kept, in %d of %d trials%s: %s", r.Trials-r.Doubts, r.Trials, r.pauses(), r.Seen)
+		return fmt.Sprintf("kept, in %d of %d trials%s. Seen in another: %s", r.Trials-r.Doubts, r.Trials, r.pauses(), r.Seen)
 	case Broken:
 		return fmt.Sprintf("\npromise: %s\nseen: %s", r.Promise, r.Seen)
 	case Undecided:
@@ -124,7 +124,7 @@ func (r Result) pauses() string {
 	if r.Paused == 0 {
 		return ""
 	}
-	return fmt.Sprintf(", and the machine was overloaded in %d of the others", r.Paused)
+	return fmt.Sprintf("; in %d of the others the machine was overloaded", r.Paused)
 }
 
 // save appends r to the file of results, if there is to be one.

@@ -14,8 +14,8 @@ import (
 // that was broken, and what was seen. Scenarios that wait run side by side, on names of their own,
 // whatever -parallel says. Those that disturb the servers run one after the other, at the end.
 // Several Runs may go on at once. One scenario counts goroutines. It waits until no other Run is at
-// work, and other tests should not be parallel to a Run. If a test calls Parallel, it does so after
-// it has started its servers.
+// work, and other tests should not be parallel to a Run. A test that calls Run and Parallel starts
+// its servers before it calls Parallel.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	run(t, h, Scenarios())

@@ -8,7 +8,7 @@ var readerRows = []readerRow{
 	{"an RLock whose replies are lost for a while is not held up by itself", "A", "a Lock whose replies are lost for a while is not held up by itself"},
 	{"an Unlock of a share whose reply was lost has freed the lock", "A", "an Unlock whose reply was lost has freed the lock"},
 	{"a release of a share that is sent again frees the lock", "A", "a release that is sent again says nil or ErrLost, and frees the lock"},
-	{"a release of a share that is sent again when the share had ended never says nil", "A", "a release that is sent again of a hold that had ended never says nil"},
+	{"a release that is sent again never says nil if the share had ended", "A", "a release that is sent again never says nil if the hold had ended"},
 	{"an Extend of a share whose reply was lost leaves it as it was", "A", "an Extend whose reply was lost leaves the hold as it was"},
 	{"a request for a share that arrives late leaves nothing behind", "A", "a take that arrives late leaves nothing behind"},
 	{"a request for a share that arrives more than a TTL late takes nothing", "A", "a take that arrives more than a TTL late takes nothing"},
@@ -36,7 +36,7 @@ func readers(told ...row) []row {
 		row := told[slices.IndexFunc(told, func(row row) bool { return row.name == r.of })]
 		body := row.body
 		row.name = r.name
-		row.promise = "The same for a share: " + row.promise
+		row.promise = "For a share, too: " + row.promise
 		row.sources = append([]string{contractOfShares}, row.sources...)
 		row.needs = append([]need{readsWrites}, row.needs...)
 		row.body = func(e *env) {

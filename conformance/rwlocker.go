@@ -27,10 +27,10 @@ type RWLocker interface {
 	TryRLock(ctx context.Context) error
 }
 
-// Downgrader is an RWLocker that makes its hold a share, without an end in between: the token and
-// the time that is left stay. It is optional. Downgrade returns an error that matches
-// locker.ErrLost if the hold was lost, and locker.ErrNotHeld without a hold. After any other error
-// Downgrade can be called again, also if the hold is a share by then.
+// Downgrader is an [RWLocker] that can turn its hold into a share in one step: the token and the
+// time that is left stay. It is optional. Downgrade returns an error that matches locker.ErrLost if
+// the hold was lost, and locker.ErrNotHeld without a hold. After any other error Downgrade can be
+// called again, also if the hold is a share by then.
 type Downgrader interface {
 	Downgrade(ctx context.Context) error
 }

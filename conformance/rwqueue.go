@@ -44,7 +44,7 @@ var readWriteQueueRows = []row{{
 	chance:   true,
 	body:     writersStarveNobody,
 }, {
-	name:     "a writer that gives up lets no reader past the next writer",
+	name:     "when a writer gives up, readers behind the next writer still wait",
 	promise:  "A share is not granted while a writer that asked earlier waits, even if another writer before it gives up.",
 	sources:  []string{goRWMutex, zkShared},
 	needs:    []need{readsWrites},

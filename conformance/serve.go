@@ -46,7 +46,7 @@ func Serve(newLocker func(t TB, name string, ttl time.Duration) locker.Locker) {
 // ServeLocks serves the Lockers of h.New, and of h.Client if there is one, over in and out, until
 // in ends. A program that calls it can be judged by the suite as a program in any language can: see
 // docs/judge-any-language.md. The suite is told name, and which methods a Locker of h.New has
-// beside the four. Nothing else may be written to out.
+// beside those of [locker.Locker]. Nothing else may be written to out.
 func ServeLocks(in io.Reader, out io.Writer, name string, h Harness) error {
 	s := newServer(out, h)
 	hello := stdio.Hello{Name: name, Capabilities: []string{stdio.CanLock, stdio.CanUnlock, stdio.CanExtend, stdio.CanToken, stdio.CanCancel, stdio.CanExpire}}

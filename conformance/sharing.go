@@ -20,14 +20,14 @@ var sharingRows = []row{{
 	chance:  true,
 	body:    counter,
 }, {
-	name:    "after many goroutines have locked and unlocked nothing is held",
+	name:    "nothing is held after many goroutines have locked and unlocked",
 	promise: "Each success of Lock needs one Unlock, and no more.",
 	sources: []string{goLocker},
 	chance:  true,
 	body:    nothingHeldAfterMany,
 }, {
 	name:    "a Locker can be asked while others use it",
-	promise: "A Locker may be used by several goroutines: FencingToken and Extend by one while others lock and unlock.",
+	promise: "A Locker may be used by several goroutines: one may call FencingToken and Extend while others lock and unlock.",
 	sources: []string{goLocker},
 	chance:  true,
 	body:    askedMeanwhile,

@@ -10,25 +10,25 @@ import (
 
 var silenceRows = []row{{
 	name:    "Lock returns soon after ctx ends though the server is silent",
-	promise: "When ctx ends Lock returns within milliseconds, whatever the server does; the error matches ctx.Err() and context.Cause(ctx), and is not ErrHeld.",
+	promise: "When ctx ends, Lock returns within milliseconds, whatever the server does; the error matches ctx.Err() and context.Cause(ctx), and is not ErrHeld.",
 	sources: []string{goContext, redsyncStopped, mostErrors},
 	needs:   []need{stops, limits},
 	body:    silentLock,
 }, {
 	name:    "TryLock returns soon after ctx ends though the server is silent",
-	promise: "When ctx ends TryLock returns within milliseconds, whatever the server does; the error is not ErrHeld.",
+	promise: "When ctx ends, TryLock returns within milliseconds, whatever the server does; the error is not ErrHeld.",
 	sources: []string{goContext, redsyncStopped},
 	needs:   []need{stops, cancels},
 	body:    silentTryLock,
 }, {
 	name:    "Extend returns soon after ctx ends though the server is silent",
-	promise: "When ctx ends Extend returns within milliseconds, whatever the server does; the old deadline stands.",
+	promise: "When ctx ends, Extend returns within milliseconds, whatever the server does; the old deadline stands.",
 	sources: []string{goContext, redsyncStopped},
 	needs:   []need{stops, extends, cancels},
 	body:    silentExtend,
 }, {
 	name:    "Unlock returns soon after ctx ends though the server is silent",
-	promise: "When ctx ends Unlock returns within milliseconds, whatever the server does; the hold has ended here.",
+	promise: "When ctx ends, Unlock returns within milliseconds, whatever the server does; the hold has ended here.",
 	sources: []string{goContext, redsyncStopped},
 	needs:   []need{stops, cancels},
 	body:    silentUnlockWithContext,
@@ -46,7 +46,7 @@ var silenceRows = []row{{
 	body:    silentLost,
 }, {
 	name:    "Unlock returns by the deadline though the server is silent",
-	promise: "Unlock returns by the hold's deadline whatever ctx allows.",
+	promise: "Unlock returns by the hold's deadline, even if ctx ends later.",
 	sources: []string{redsyncStopped, valkeyrieUnlock},
 	needs:   []need{stops},
 	body:    silentUnlock,

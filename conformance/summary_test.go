@@ -27,7 +27,7 @@ func TestSummary(t *testing.T) {
 	}
 	assert.Equal(t, "2 promises kept, 1 of them not in each trial; 2 broken; 1 undecided; known deviations: 1; "+
 		`known deviations that were not seen this time: 1; 1 skipped
-  b: kept, in 3 of 5 trials, and the machine was overloaded in 1 of the others: it hangs
+  b: kept, in 3 of 5 trials; in 1 of the others the machine was overloaded. Seen in another: it hangs
   c: known deviation: by design
   d: known deviation: by luck (not seen this time)`, r.summary(order))
 	assert.Equal(t, "0 promises kept", new(results).summary(order))

@@ -42,7 +42,7 @@ func keepsLongTTL(e *env) {
 func (e *env) offered(who, name string, ttl time.Duration) *party {
 	a, refusal := e.offer(who, name, ttl)
 	if a == nil {
-		e.skip("the Harness makes no Locker with a TTL of " + ttl.String() + ": " + refusal)
+		e.skip("the Harness makes no Locker with a TTL of " + ttl.String() + ". The error: " + refusal)
 	}
 	switch err := a.lockWithin(e.patience); {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, locker.ErrHeld):

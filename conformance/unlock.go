@@ -53,7 +53,7 @@ var unlockRows = []row{{
 	body:    foreignUnlock,
 }, {
 	name:    "Unlock ends the hold though its ctx has ended",
-	promise: "Whatever error Unlock returns, the hold has ended here, and ends at the backend within one TTL.",
+	promise: "Even if Unlock returns an error, the caller no longer has the hold, and the backend ends it within one TTL.",
 	sources: []string{redsyncCancel},
 	body:    unlockEndedContext,
 }}
@@ -152,7 +152,7 @@ var reuseRows = []row{{
 	needs:   []need{expire},
 	body:    reuseAfterLoss,
 }, {
-	name:    "while a lost hold awaits its Unlock Lock says ErrLost",
+	name:    "Lock says ErrLost until a lost hold is unlocked",
 	promise: "While a lost hold awaits its Unlock, Lock returns ErrLost at once.",
 	sources: []string{contract},
 	needs:   []need{expire},

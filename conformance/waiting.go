@@ -22,7 +22,7 @@ var waitingRows = []row{{
 	sources: []string{goLocker},
 	body:    wakesOnUnlock,
 }, {
-	name:    "no unlock in many is missed",
+	name:    "waiters miss none of many unlocks",
 	promise: "A waiter gets the lock when the holder unlocks, not only when the TTL of that hold has passed.",
 	sources: []string{goLocker},
 	chance:  true,

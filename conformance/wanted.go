@@ -3,7 +3,7 @@ package conformance
 import "time"
 
 var wantedRows = []row{{
-	name:    "a holder that asks hears that somebody waits",
+	name:    "a holder that asks is told that somebody waits",
 	promise: "Wanted fires when somebody waits for the lock, and before the waiter has it. It does not fire while nobody waits.",
 	sources: []string{contract},
 	queued:  true,

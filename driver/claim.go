@@ -26,17 +26,17 @@ type Claim interface {
 	//     much later.
 	//  2. Asked twice, a claim is granted once. If the lock was granted and the reply was lost, the
 	//     next Ask has the same grant, for a TTL from the latest request.
-	//  3. The token rises with every grant of the name. It is made in one of three moments, and
-	//     never earlier: in the step that grants; later, while the lease is held; or with a place
-	//     in a queue that grants in the order of the tokens.
+	//  3. The token rises with every grant of the name. It is made at one of three moments: in the
+	//     step that grants; later, while the lease is held; or when the claim gets its place in a
+	//     queue that grants in the order of the tokens.
 	//  4. It does not wait for another owner. It returns an error that matches ErrHeld: a HeldError
 	//     if the backend's answer tells who the owner is. If the Request has a Wake, the claim may
 	//     have a place in the backend's queue from then on, until it is granted or released; the
 	//     next Ask keeps that place. Without a Wake the claim leaves nothing at the backend, and if
 	//     the Driver promises Ordered, it is not granted while others wait.
-	//  5. next says how long the core may wait after ErrHeld until it asks again without being woken:
-	//     messages may be lost. 0 is for a backend that wakes nobody: the core asks again 10 ms to 250
-	//     ms apart by default.
+	//  5. The result next is the longest time that the core waits after ErrHeld before it asks
+	//     again, even if nobody has woken it, because messages may be lost. 0 is for a backend that
+	//     wakes nobody: the core asks again 10 ms to 250 ms apart by default.
 	//  6. Any other error means that the outcome is unknown: the core asks again, or calls Release.
 	//     If the backend is unreachable, Ask returns the client library's error, never ErrHeld or
 	//     ErrLost. For a TTL that the backend cannot honour exactly, and for a share if the backend
@@ -77,9 +77,10 @@ type Lease interface {
 	// lease that has expired. If two calls overlap, the later end counts.
 	Extend(ctx context.Context, ttl time.Duration) error
 
-	// Release gives the lease back. Called again after a lost reply it succeeds; if that
-	// cannot be told from a lease that had expired, it returns ErrLost. The core also calls it
-	// for a hold that has expired here while its lease goes on, as that of a shared session does.
+	// Release gives the lease back. If it is called again because its reply was lost, it succeeds.
+	// If the backend cannot tell this case from a lease that had expired, it returns ErrLost. The
+	// core also calls it for a hold that has expired in this process while its lease still exists,
+	// for example on a session that several leases share.
 	Release(ctx context.Context) error
 }
 
@@ -87,9 +88,9 @@ type Lease interface {
 type Downgrader interface {
 	// Downgrade makes the lease a share in one atomic step at the backend: nobody else has an
 	// exclusive lease in between, and shares that wait at the head of the queue are granted. The
-	// token, the TTL and the other methods stay what they are; shares granted beside it have its
-	// token. Called again after a lost reply it succeeds. It returns an error that matches ErrLost
-	// if the lease has ended.
+	// token and the TTL do not change, and the other methods work as before. Shares that are
+	// granted beside this lease have its token. Called again after a lost reply it succeeds. It
+	// returns an error that matches ErrLost if the lease has ended.
 	Downgrade(ctx context.Context) error
 }
 

@@ -17,28 +17,28 @@
 //
 //	Claim      for each Lock and TryLock, and once more for a Lock whose grant came too late to be
 //	           used.
-//	Ask        by TryLock, until it is answered. By Lock, until it returns nil: again when Wake was
-//	           called, and after the time that the last answer named, or if that was 0, 10 ms to
-//	           250 ms by default.
+//	Ask        by TryLock, until it is answered. By Lock, until it returns nil. Lock asks again when
+//	           Wake was called, and after the time next of the last answer. If next was 0, it asks
+//	           again after 10 ms to 250 ms, by default.
 //	Extend     by renewal, TTL/3 after the request that granted or extended the lease was sent, and
 //	           by an application.
 //	ExtendAll  in place of Extend, if the leases of several holds are due at once.
-//	Release    at an Unlock, and for each hold when the Client is closed; for a claim that was given
-//	           up, or granted too late to be used; and for a hold that was lost while its lease may
-//	           go on, even after ErrLost.
+//	Release    at an Unlock. For each hold when the Client is closed. For a claim that was given up,
+//	           or was granted too late. For a lost hold whose lease may go on, even if an Extend has
+//	           returned ErrLost.
 //
 // Each call returns within a few milliseconds of the end of its context. What bounds a call, and
 // what follows a failure:
 //
-//	Ask        TTL/2. Lock asks again until TTL/2 after the first request was sent that has failed
-//	           since the last answer. If nothing was answered yet, TryLock asks at most three
-//	           times within 30 ms, and returns the failure. Lock does the same, unless the failure
-//	           looks like an outage: a connection failed, a request had no answer, or the error
-//	           has a method Temporary that returns true, as for a server that starts. A Driver of
-//	           several servers does not spend the whole TTL/2 on one that hangs.
-//	Extend     by an application, TTL/2, tried once. By a renewal, two thirds of the TTL, tried
-//	           until the hold's deadline: an Extend that is not answered is sent again after
-//	           TTL/6, while the first may still be under way; one that fails, after TTL/24.
+//	Ask        TTL/2. After a failure Lock asks again, until TTL/2 after it has sent the first of
+//	           the requests that have failed in a row. If the backend has not answered yet, TryLock
+//	           asks at most three times within 30 ms, and returns the failure. Lock does the same,
+//	           unless the failure looks like an outage: a connection failed, a request had no
+//	           answer, or the error has a method Temporary that returns true, as for a server that
+//	           starts. A Driver of several servers does not spend the whole TTL/2 on one that hangs.
+//	Extend     by an application: TTL/2, tried once. By a renewal: two thirds of the TTL, tried until
+//	           the hold's deadline. If an Extend is not answered, it is sent again after TTL/6,
+//	           while the first may still be under way. If it fails, it is sent again after TTL/24.
 //	Release    TTL/4. It is called again, 1 ms to 1 s apart, until it returns nil or ErrLost, or the
 //	           TTL has passed.
 //	Inspect    half the TTL of the Client, tried once. The same holds for ForceRelease, and for

@@ -33,7 +33,7 @@ type Driver interface {
 type Request struct {
 	// Name is prefix:name. It is any non-empty UTF-8 string: it may be long, and contain NUL.
 	Name     string
-	Metadata string        // who asks, for people who look; any string, also an empty one, and one that is not UTF-8
+	Metadata string        // tells people who inspect the backend who asks; any string, also an empty one, and one that is not UTF-8
 	TTL      time.Duration // 5 ms or more; one that CheckTTL has accepted
 
 	Shared bool // a share of the name, which others may have beside it
@@ -47,17 +47,18 @@ type Request struct {
 // BatchExtender is a Driver that extends many leases in one round trip, or a few.
 type BatchExtender interface {
 	// ExtendAll extends each of the leases as Lease.Extend does, and returns an error, or nil, for
-	// each, in their order. Each is a claim of this Driver that was granted, with this TTL, and
-	// none is wrapped.
+	// each, in their order. Each is a claim of this Driver that was granted, with this TTL. It is
+	// the value that Claim returned, not a wrapper around it.
 	ExtendAll(ctx context.Context, leases []Lease, ttl time.Duration) []error
 }
 
 // Warner is a Driver that notices settings of its servers which let a promise be broken.
 type Warner interface {
-	// Warnings returns a sentence for each such setting: what is set, what that may break, and what
-	// to set instead. It changes nothing at the backend. If a server does not tell a setting, or
-	// not to this user, that is neither a warning nor an error. If the backend is unreachable it
-	// returns the client library's error. ctx bounds the call.
+	// Warnings returns a sentence for each setting of the servers with which a promise may be
+	// broken: what is set, what that may break, and what to set instead. It changes nothing at the
+	// backend. If a server does not tell a setting, or not to this user, that is neither a warning
+	// nor an error. If the backend is unreachable it returns the client library's error. ctx bounds
+	// the call.
 	Warnings(ctx context.Context) ([]string, error)
 }
 

@@ -6,8 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// The errors that callers tell apart. A Driver returns ErrHeld, ErrLost and ErrUnsupported; the
-// core returns the others. Package locker has the same values.
+// The errors that callers tell apart. A Driver returns ErrHeld, ErrLost and ErrUnsupported, and
+// from ForceRelease also ErrNotHeld. The core returns the others. Package locker has the same
+// values.
 var (
 	// ErrHeld means that another owner holds the lock.
 	ErrHeld = errors.New("the lock is held by another owner")

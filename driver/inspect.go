@@ -7,7 +7,7 @@ import (
 
 // Inspector is a Driver that can tell who holds a lock, without contending for it.
 type Inspector interface {
-	// Inspect looks at the lock called name, which is the Name of its Requests.
+	// Inspect looks at the lock called name, which includes the prefix, as Request.Name does.
 	//
 	//  1. It changes nothing at the backend, makes nothing there, and wakes nobody.
 	//  2. What it returns was the case at one moment, as far as the backend can tell: a hold that

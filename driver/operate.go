@@ -4,8 +4,8 @@ import "context"
 
 // Lister is a Driver that can tell which locks are held, without contending for them.
 type Lister interface {
-	// List returns a Pager for the locks that are held and whose names, which are those of their
-	// Requests, begin with prefix. It makes no request.
+	// List returns a Pager for the held locks whose names begin with prefix. A name is that of
+	// Request.Name, with the Client's prefix. It makes no request.
 	List(prefix string) Pager
 }
 
@@ -17,7 +17,7 @@ type Lister interface {
 //     there are. So a page may be empty.
 //  3. A lock that is held from the first call to the last is on a page. One that is taken or
 //     released meanwhile may be on one, and any may be on two. A hold that had expired when its
-//     page was made is none.
+//     page was made does not count as held.
 //  4. ctx bounds the call, and has a deadline. If the backend is unreachable, it returns the client
 //     library's error before the deadline.
 type Pager func(ctx context.Context) (Page, error)
@@ -35,13 +35,14 @@ type Page struct {
 
 // ForceReleaser is a Driver that can end the hold of another process.
 type ForceReleaser interface {
-	// ForceRelease ends the hold of the lock called name that shown describes. shown was returned
-	// by Inspect, of any Driver of this backend and perhaps long ago, and is Held; its Token and
-	// the ID of its Holder are not both zero.
+	// ForceRelease ends a hold of the lock called name: the hold that the State in shown describes.
+	// An Inspect has returned shown, perhaps long ago, and perhaps of another Driver of this
+	// backend. Its field Held is true. Its Token and the ID of its Holder are not both zero.
 	//
 	//  1. In the step that ends a hold it compares the Token and the ID with those of the hold that
-	//     is there, and ends no other. It does not compare what is zero. If the lock is shared, it
-	//     ends the Shares that are shown, or the share that has the ID of the Holder.
+	//     is there, and ends no other. It does not compare what is zero. If the lock is shared by
+	//     now, ForceRelease ends the Shares in shown. If shown has a Holder instead, because it is
+	//     from before a Downgrade, ForceRelease ends the share that has the ID of this Holder.
 	//  2. The lock is then free as after a Release: a waiter is woken, or has it, and the next token
 	//     is larger.
 	//  3. Extend and Release of the former holder return ErrLost, also a Release that is sent again

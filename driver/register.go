@@ -11,7 +11,7 @@ import (
 	"github.com/go-locker/locker/internal/backends"
 )
 
-// OpenFunc makes the Driver that a URL describes. It takes off u.Query, with [URL.Take] or Del,
+// OpenFunc makes the Driver that a URL describes. It removes from u.Query, with [URL.Take] or Del,
 // each parameter that it knows; locker.Open refuses what is left. The parameters that every backend
 // has, such as ttl and prefix, have been taken off before. The OpenFunc refuses parts of the URL
 // that it has no use for, such as a user, a path, or several hosts. ctx bounds the OpenFunc alone,
@@ -53,8 +53,8 @@ func Schemes() []string {
 }
 
 // Open makes the Driver that u describes. It is for a Driver that consists of other Drivers, such
-// as that of redlock. The OpenFunc of u.Scheme takes the parameters that it knows off u.Query, and
-// the caller refuses those that are left. Open fails if no package has registered u.Scheme, or if
+// as that of redlock. The OpenFunc of u.Scheme removes from u.Query the parameters that it knows.
+// The caller refuses those that are left. Open fails if no package has registered u.Scheme, or if
 // the OpenFunc fails.
 func Open(ctx context.Context, u *URL) (Driver, error) {
 	open, err := opener(u.Scheme)

@@ -58,12 +58,13 @@ var (
 // calls lead with the number of the term, and waits until lead returns. The context of lead ends
 // with ctx, with Resign, with the loss of the term, or when only reserve is left until another
 // process can lead. So lead has that time to return. Renewals begin when two thirds of the TTL are
-// left: with a reserve of a quarter of the TTL, the context ends only after renewals have failed.
-// When lead has returned, the term ends, and another process leads.
+// left. So choose a reserve of a quarter of the TTL, for example: then the context ends only after
+// renewals have failed for some time. When lead has returned, the term ends, and another process
+// leads.
 //
 // After a term, this process waits for a second before it is a candidate again, so that another has
-// its turn. If the backend has ended the term early, it need not wait, but it never becomes a
-// candidate twice within a second.
+// its turn. If the backend has ended the term early, this process need not wait, except that a
+// second lies between the times at which it becomes a candidate.
 //
 // Lead returns nil when ctx has ended and another can lead. If the latter is not certain, it
 // returns the error of [locker.Hold.Unlock]. It returns ErrClosed if the Client is closed, and
@@ -168,9 +169,9 @@ func (e *Election) current() *term {
 	return e.term
 }
 
-// IsLeader reports whether this process leads. It makes no request, and looks at the clock: it
-// returns false as soon as no more than the reserve is left of the term, even if no timer has fired
-// yet because the process was stopped, or the machine was suspended.
+// IsLeader reports whether this process leads. It makes no request, and looks at the clock. It
+// returns false as soon as no more than the reserve of [Election.Lead] is left of the term, even if
+// the process was stopped, or the machine was suspended, and no timer has fired yet.
 func (e *Election) IsLeader() bool { return e.Term() != 0 }
 
 // Term returns the number of the term that this process leads, and 0 when it does not lead. See
@@ -185,7 +186,7 @@ func (e *Election) Term() uint64 {
 
 // Resign ends the term that this process leads, if any, and does not wait for it. IsLeader returns
 // false at once, the context of lead ends, and when lead has returned, another process leads. This
-// one stays a candidate.
+// one becomes a candidate again, as [Election.Lead] says.
 func (e *Election) Resign() {
 	if t := e.current(); t != nil {
 		t.end(errResigned)

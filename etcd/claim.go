@@ -188,9 +188,9 @@ func asLost(err error) error {
 // keysPerLook is how many keys are looked at in one request; a server allows 128 by default.
 const keysPerLook = 100
 
-// ExtendAll renews the session of the leases, and then looks whether the keys are still there. The
-// order counts: a look before the renewal does not show that a key is there after it. The leases
-// may be on two sessions: if one accepts no more holds, new ones go to a second.
+// ExtendAll renews the session that the holds share, and then looks whether their keys are still
+// there. The order counts: a look before the renewal does not show that a key is there after it.
+// The leases may be on two sessions: if one accepts no more holds, new ones go to a second.
 func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, _ time.Duration) []error {
 	errs, renewed := make([]error, len(leases)), map[*session]error{}
 	for i, l := range leases {

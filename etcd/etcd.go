@@ -26,8 +26,9 @@
 // TTL after the last contact, and at most half a second or so later than that. If the leader
 // changed, it may be up to one TTL later.
 //
-// All holds of a Client that have the same TTL share one lease, and are lost together if it ends.
-// The Client revokes it when it closes.
+// All holds of a Client that have the same TTL share one lease of etcd (a session), or a second one
+// when the first accepts no more. The holds of a session are lost together if it ends. The Client
+// revokes it when it closes.
 //
 // # What it is worth
 //
@@ -144,12 +145,12 @@ func (d *Driver) Guarantees() driver.Guarantees {
 		driver.Exclusive: {Level: driver.LevelYes},
 		driver.Failover: {
 			Level:     driver.LevelYes,
-			Condition: "but a leader that stood still for a TTL and was replaced may, as it wakes, end a session that goes on",
+			Condition: "with one exception: a leader that was stopped for a TTL, and was replaced, may end a session that its client still renews",
 		},
 		driver.Fencing: {Level: driver.LevelYes},
 		driver.FencingDurable: {
 			Level:     driver.LevelConditional,
-			Condition: "while a majority of the members keeps its data; after a restore, or a new beginning, it takes WithTokenBase",
+			Condition: "while a majority of the members keeps its data. After a restore, or with an empty cluster, set WithTokenBase",
 		},
 		driver.Ordered: {Level: driver.LevelYes},
 		driver.Woken:   {Level: driver.LevelYes},

@@ -16,9 +16,10 @@ const forcedMark = "forced"
 
 // ForceRelease implements driver.ForceReleaser: a request that reads the queue, and one that
 // removes the holder's key and puts a mark on the holder's session. The mark keeps a request of the
-// holder that is under way from making the key again. It also tells the holder that its own Unlock,
-// which may be sent twice, has not removed the key. If the lock is shared, ForceRelease ends the
-// shares that are shown, one after the other, or the share that has the ID of the Holder.
+// holder that is under way from making the key again. The holder's Unlock may be sent twice, and
+// then finds no key. The mark shows that ForceRelease, not this Unlock, has removed the key. If the
+// lock is shared, ForceRelease ends the Shares in shown, one after the other. If shown has a Holder
+// instead, it ends the share with the ID of this Holder.
 func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.State) error {
 	folder := folderOf(name)
 	for ended := false; !ended; {

@@ -14,8 +14,9 @@ import (
 // on the page.
 const keysPerPage = 1000
 
-// List implements driver.Lister: a page is one request, which reads some keys in their order. Names
-// of more than 512 characters, escaped, are hashes, and it counts them.
+// List implements driver.Lister: a page is one request, which reads some keys in their order. A
+// name of more than 512 characters, after escaping, is stored as a hash. List counts these names,
+// but cannot tell them.
 func (d *Driver) List(prefix string) driver.Pager {
 	prefix, begins := split(prefix)
 	w := &walk{driver: d, prefix: prefix + ":"}

@@ -77,8 +77,9 @@ type Guard interface {
 	// resource, and not 0; otherwise it returns an error that matches ErrStale and calls nothing.
 	//
 	// From the check to the return of write no other Write for the resource is let through: one
-	// with a larger token waits, for as long as its ctx allows. So does a Write of the same
-	// resource within write. If write fails, Write returns its error as it is, and token counts as
-	// seen all the same. To read the resource and then write it, do both within one Write.
+	// with a larger token waits, for as long as its ctx allows. A Write of the same resource within
+	// write waits, too, until its ctx ends. If write fails, Write returns its error as it is, and
+	// token counts as seen all the same. To read the resource and then write it, do both within one
+	// Write.
 	Write(ctx context.Context, resource string, token uint64, write func(context.Context) error) error
 }

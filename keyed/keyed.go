@@ -22,7 +22,8 @@ import (
 // Locks is the locks of a Client, by name. A name that is neither held nor awaited costs nothing.
 // Make one with [New]. It may be used by several goroutines, and is not reentrant: after a
 // successful Lock or TryLock, no other caller of this Locks gets that name until its Unlock, even
-// after a loss. So after a loss no other goroutine comes in between, whose hold Unlock would end.
+// after a loss. So no other goroutine can take the name between a loss and the Unlock. Otherwise
+// this Unlock would end the other goroutine's hold.
 type Locks struct {
 	client *locker.Client
 	opts   []locker.MutexOption

@@ -47,8 +47,9 @@
 // owner is still ours.
 //
 // The token is one more than the last token, or one more than the resourceVersion that was read, if
-// that is larger. So it is never above the revision of the store at which it was granted. A Lease
-// that is deleted and made again has a later revision: tokens go on rising.
+// that is larger. Each grant raises the revision of the cluster's store (etcd) by at least one, so
+// a token is never above the revision at which it was granted. A Lease that is deleted and made
+// again has a later revision: tokens go on rising.
 //
 // # Expiry
 //
@@ -76,9 +77,10 @@
 //
 // # When something fails
 //
-//	a reply is lost         the next Ask reads the Lease, finds its own owner, and renews it. The
-//	                        release changes the Lease, so that a take that is still under way finds
-//	                        another resourceVersion. A release that is sent again finds released-by
+//	a reply is lost         the next attempt reads the Lease, finds that the owner is its own, and
+//	                        renews the hold. The release changes the Lease, so that a take that is
+//	                        still under way finds another resourceVersion. A release that is sent
+//	                        again finds released-by
 //	a request arrives late  it is refused, because the Lease has changed. An extend whose holder has
 //	                        died may prolong a hold that had expired, for one TTL, if nobody has taken
 //	                        it

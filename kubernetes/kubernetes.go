@@ -114,7 +114,7 @@ func (d *Driver) CheckTTL(ttl time.Duration) error {
 
 // Guarantees implements driver.Driver.
 func (d *Driver) Guarantees() driver.Guarantees {
-	const clocks = "while the clocks of the API servers agree within 10 s, or within one TTL if that is less, and none jumps forward by more"
+	const clocks = "while the clocks of the API servers differ by less than 10 s (or one TTL if that is less), and no clock jumps forward by more than that"
 	return driver.Guarantees{
 		driver.Exclusive: {Level: driver.LevelConditional, Condition: clocks},
 		driver.Failover:  {Level: driver.LevelConditional, Condition: clocks + ", and the store of the cluster loses nothing, as etcd does with a majority"},
@@ -124,6 +124,6 @@ func (d *Driver) Guarantees() driver.Guarantees {
 			Condition: "while the store of the cluster keeps its data; a restore of etcd takes --bump-revision, or else WithTokenBase",
 		},
 		driver.Ordered: {Level: driver.LevelNo, Condition: "a release wakes the waiters of all processes, and the first to ask has the lock"},
-		driver.Woken:   {Level: driver.LevelConditional, Condition: "if the user may watch Leases; else somebody looks every two seconds"},
+		driver.Woken:   {Level: driver.LevelConditional, Condition: "if the user may watch Leases. Otherwise one waiter looks every two seconds"},
 	}
 }

@@ -154,8 +154,8 @@ func (c *Client) Slow(d time.Duration) { c.driver.faults.set(func(f *faults) { f
 // FailNext makes the next request fail with err and change nothing at the backend. Called n times,
 // it concerns the next n requests, in this order. A request is one of those that Lock, Extend,
 // Unlock, Inspect or List makes, or a renewal. The Client sends some requests again by itself, such
-// as that of an Unlock. The first request of a Lock or a TryLock fails each time that it is sent,
-// also when the Lock repeats it: the call returns err. If err looks like an outage, as io.EOF does,
+// as that of an Unlock. If the next request is the first one of a Lock or a TryLock, its
+// repetitions fail, too, so that the call returns err. If err looks like an outage, as io.EOF does,
 // a Lock returns it after half a TTL. [ErrUnreachable] is an exception: it fails one request only,
 // and the Lock goes on.
 func (c *Client) FailNext(err error) {

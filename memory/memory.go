@@ -3,9 +3,9 @@
 //
 //	client, err := locker.Open(ctx, "mem://orders")
 //
-// Names are shared by all Clients of the process that have the same host in their URL, or if none
-// of their URLs has a host, and by nobody else. The URL takes no user, port, path or parameter
-// beyond those that every backend has.
+// Clients of a process share their locks if their URLs have the same host, or if none of their URLs
+// has a host. Nobody else shares them. The URL takes no user, port, path or parameter beyond those
+// that every backend has.
 //
 // It promises all that the contract asks: waiters are woken in the order they came, and tokens
 // rise, from one run of the program to the next too, as long as the machine's clock does not go

@@ -33,7 +33,8 @@ type Mutex struct {
 }
 
 // New returns the locks called names, each with opts. It makes no request. Duplicates count once.
-// No names at all, a name or an option that is not valid are reported by the Mutex's methods.
+// The Mutex's methods return an error if there are no names, or if a name or an option is not
+// valid.
 //
 // Do not pass [locker.WithoutRenewal]: if a lock expires while Acquire waits for the rest, all are
 // taken anew.
@@ -82,8 +83,8 @@ func (m *Mutex) acquire(ctx context.Context, one take) (*Hold, error) {
 // returns its error and does not call f. The context of f ends with ctx, and when one of the locks
 // is lost: then with cause ErrLost, no later than the earliest deadline. Do returns f's error
 // joined with those of Unlock, as [locker.Mutex.Do] does, so that nil never hides a loss. If f
-// panics, Do releases, and the panic goes on. In f, a [locker.Mutex.Join] of one of the names joins
-// this hold of it.
+// panics, Do releases, and the panic goes on. If f calls [locker.Mutex.Join] for one of the names,
+// it joins the hold that Do has of this name.
 func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, h *Hold) error) error {
 	h, err := m.Acquire(ctx)
 	if err != nil {

@@ -187,8 +187,8 @@ func dialect(table string) sqllock.Dialect {
 			driver.Exclusive:      {Level: driver.LevelConditional, Condition: "while the server's clock is sane"},
 			driver.Failover:       {Level: driver.LevelConditional, Condition: "if the server that takes over has every commit that was answered, as with Galera, Group Replication, or semi-synchronous replication that does not fall back; by default replication is asynchronous, and a failover can lose the lock"},
 			driver.Fencing:        {Level: driver.LevelYes},
-			driver.FencingDurable: {Level: driver.LevelConditional, Condition: "while the server's clock is not set back, and that of a server that takes over without the last commits is not behind"},
-			driver.Ordered:        {Level: driver.LevelConditional, Condition: "while the server's clock is sane, and every waiter reaches it within 5 s, or its TTL if that is shorter"},
+			driver.FencingDurable: {Level: driver.LevelConditional, Condition: "while nobody sets the server's clock back. If a server takes over that lacks the last commits, its clock must not be behind"},
+			driver.Ordered:        {Level: driver.LevelConditional, Condition: "while the server's clock is sane, and no waiter is cut off for more than 5 s (or its TTL if that is shorter)"},
 			driver.Woken:          {Level: driver.LevelNo, Condition: "waiters of other processes look every 50 to 500 ms"},
 		},
 	}

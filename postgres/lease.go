@@ -51,7 +51,7 @@ func lostWithTable(err error) error {
 
 var errLocked = errors.New("another transaction has locked the row of the lock")
 
-// ExtendAll extends what is due at once in one statement.
+// ExtendAll extends all leases that are due at the same time in one statement.
 func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.Duration) []error {
 	errs := make([]error, len(leases))
 	all := func(err error) []error {

@@ -90,14 +90,14 @@ func (d *Driver) Close() error {
 // Guarantees returns what one PostgreSQL promises.
 func (d *Driver) Guarantees() driver.Guarantees {
 	const clock = "while the server's clock is sane"
-	const failover = clock + ", nobody reaches a primary that was replaced, the one that takes over knows the TTLs in use and the holds ended by force, of which it hears within milliseconds, and it is no copy of a server that was shut down"
+	const failover = clock + ", and nobody reaches a primary that was replaced. A server that takes over must know the TTLs in use and the holds that were ended by force (it normally has them within milliseconds), and must be no copy of a server that was shut down"
 	return driver.Guarantees{
 		driver.Exclusive:      {Level: driver.LevelConditional, Condition: clock},
 		driver.Failover:       {Level: driver.LevelConditional, Condition: failover},
 		driver.Fencing:        {Level: driver.LevelYes},
 		driver.FencingDurable: {Level: driver.LevelConditional, Condition: "while the clock of the server, or of the one that takes over, is not behind by more than the longest TTL in use"},
-		driver.Ordered:        {Level: driver.LevelConditional, Condition: "while no server crashes, and every process that waits reaches it within 5 s, or the TTL if that is shorter"},
-		driver.Woken:          {Level: driver.LevelConditional, Condition: "if clients can LISTEN: through a pooler waiters look"},
+		driver.Ordered:        {Level: driver.LevelConditional, Condition: "while no server crashes, and no waiter is cut off for more than 5 s (or its TTL if that is shorter)"},
+		driver.Woken:          {Level: driver.LevelConditional, Condition: "if clients can LISTEN. Through a pooler they cannot, and waiters poll"},
 	}
 }
 

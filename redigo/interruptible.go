@@ -24,8 +24,8 @@ import (
 // request itself, unless the request is sent together with others. Without Interruptible another
 // goroutine has to make the request, and redigo makes a third one wait for the reply. With it, the
 // end of the context ends the wait. The connection is then closed when the reply has come, or at
-// the pool's read timeout. [locker.Open] uses Interruptible. If DialContext does not heed its
-// context, Lock and Unlock do not return before DialContext.
+// the pool's read timeout. [locker.Open] uses Interruptible. With Interruptible, DialContext has to
+// heed its context: otherwise Lock and Unlock do not return before DialContext does.
 //
 // Interruptible has no effect if the pool has a Dial in place of DialContext, or a TestOnBorrow,
 // which may not heed the context; nor with the TLS of redigo itself (DialUseTLS, or DialURL with

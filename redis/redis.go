@@ -29,12 +29,13 @@
 // must not evict keys: set maxmemory-policy to noeviction. Replication is asynchronous. A failover
 // may lose the lock, and then two hold it. The later holder has the larger token if no clock was
 // set back and the replica's clock is not behind the old primary's. The first holder is told at its
-// next renewal. [WaitReplicas] makes such a loss less likely, and does not exclude it. The same
-// holds for a server that restarts without its data.
+// next renewal. [WaitReplicas] makes such a loss less likely, and does not exclude it. A server
+// that restarts without its data has forgotten its locks, too.
 //
 // While the server keeps its data, tokens rise also if its clock jumps; docs/failures.md has the
 // one exception. A name is stored for its TTL and one minute from the latest take or renewal. One
-// small key stays for each prefix, the mark; in a Cluster, one for each slot in use.
+// small key stays for each prefix, the mark, which keeps tokens rising; in a Cluster, one for each
+// slot in use.
 //
 // # A client of your own
 //

@@ -37,17 +37,17 @@
 //
 // # What it is worth
 //
-// One holder, and tokens that rise, also while a minority of the nodes is down, hangs or is slow,
-// as long as clocks run at about the same speed and nodes remember. If a node restarts empty, there
-// may be two holders. To prevent that, let Redis write its append-only file with fsync at every
-// write, or keep such a node out of service for one TTL, the longest in use. To be sure of the
-// order of tokens, keep it out of service for 12 hours and a TTL: that far ahead of its clock may a
-// forgotten token be. A node that keeps its data forgets a name a minute after its TTL, and tokens
-// rise all the same, also if clocks jump; the one exception is in docs/redlock-tokens.md. A node
-// must not evict keys. Waiters queue on every node, in the same order, and a release wakes the
-// first; after a fault the order may change. TryLock may return ErrHeld although nobody holds the
-// lock: if several callers got some nodes each and none a majority, or if a node has not heard of a
-// release yet.
+// Redlock promises one holder and rising tokens, also while a minority of the nodes is down, hangs
+// or is slow. The conditions: clocks run at about the same speed, and nodes keep their data. If a
+// node restarts empty, there may be two holders. To prevent that, let Redis write its append-only
+// file with fsync at every write, or keep such a node out of service for one TTL, the longest in
+// use. To keep the order of tokens, keep the node out of service for 12 hours and a TTL: a token
+// that the node has forgotten may be up to 12 hours ahead of its clock. A node that has lost no
+// data also deletes a name, a minute after its TTL. Tokens still rise, even if clocks jump;
+// docs/redlock-tokens.md has the one exception. A node must not evict keys. Waiters queue on every
+// node, in the same order, and a release wakes the first; after a fault the order may change.
+// TryLock may return ErrHeld although nobody holds the lock: if several callers got some nodes each
+// and none a majority, or if a node has not heard of a release yet.
 //
 // Without a majority, Lock returns an error that wraps an [Error] with the [Vote] of each node.
 package redlock

@@ -69,8 +69,8 @@ func (v Vote) String() string {
 }
 
 // Unwrap returns [driver.ErrHeld] if the Error matches it, and otherwise the errors of the nodes
-// that failed. Then it leaves out what single nodes answered about the lock, because that would
-// pass for the answer of all.
+// that failed. In the second case it leaves out what single nodes answered about the lock, such as
+// ErrHeld. Otherwise errors.Is would take it for the answer of all nodes.
 func (e *Error) Unwrap() []error {
 	if e.held {
 		return []error{driver.ErrHeld}

@@ -74,9 +74,9 @@ const minNodes = 3
 
 // NewDriver makes a Driver over nodes, each a Driver of package redis or redigo; others are
 // [driver.ErrUnsupported]. There must be at least three, all of different addresses. Fewer, two of
-// one address, a nil among them, and an option that is not valid are errors. The nodes are then the
-// Driver's: its Close closes them, and each of them the connections that it made itself. If
-// NewDriver fails they are still the caller's.
+// one address, a nil among them, and an option that is not valid are errors. From then on the nodes
+// belong to the Driver: its Close closes them. A node closes only the connections that it has made
+// itself. If NewDriver fails they are still the caller's.
 func NewDriver(nodes []driver.Driver, opts ...DriverOption) (*Driver, error) {
 	d := &Driver{clock: time.Now, random: rand.Int64N}
 	d.open, d.shut = context.WithCancel(context.Background())
@@ -125,14 +125,14 @@ func (d *Driver) Guarantees() driver.Guarantees {
 		driver.Failover:       remember,
 		driver.Fencing:        remember,
 		driver.FencingDurable: {Level: driver.LevelConditional, Condition: "while clocks are sane"},
-		driver.Ordered:        {Level: driver.LevelConditional, Condition: "while subscriptions hold, and nodes answer and remember"},
+		driver.Ordered:        {Level: driver.LevelConditional, Condition: "while subscriptions last, and nodes answer and keep their data"},
 		driver.Woken:          {Level: driver.LevelYes},
 	}
 }
 
-// Close ends what is under way, and closes the nodes. Before that it gives requests that nobody
-// waits for any more, such as the releases at the nodes beyond a majority, a moment to be answered:
-// a node's time-out, and at most 500 ms.
+// Close ends what is under way, and closes the nodes. Some requests are still open although nobody
+// waits for them, such as releases at the nodes beyond a majority. Before Close closes the nodes,
+// it waits for these answers: for one node time-out, and at most 500 ms.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	d.closed = true

@@ -25,11 +25,11 @@
 //
 // # What an answer means
 //
-// 200 means that the write was made. 412 means that the object is not the one that was asked for,
-// and no more: if a proxy or a client repeats a request that was done, the repetition gets 412,
-// too. So the object is read after a 412 and after a lost reply, and its owner tells who holds the
-// lock. The SDK's own retries are off. 409, 429, 500 and 503 are no answer: the object is read
-// again, four times in all, 20 to 200 ms apart.
+// 200 means that the write was made. 412 means only that the object's ETag is not that of the
+// request. The write may still be done: if a proxy or a client repeats a request that was done, the
+// repetition gets 412, too. So the object is read after a 412 and after a lost reply, and its owner
+// tells who holds the lock. The SDK's own retries are off. 409, 429, 500 and 503 are no answer: the
+// object is read again, four times in all, 20 to 200 ms apart.
 //
 // # Expiry
 //
@@ -45,12 +45,12 @@
 //
 // # Late requests
 //
-// A request that arrives late is refused if the object has another ETag. Release after a take that
-// was not answered reads the object. If the take may still succeed, because the object has not
-// changed since, Release writes the object anew, so that the take fails. An Extend that arrives
-// after Release is refused. An Extend that arrives after its hold has expired may be accepted, if
-// nobody has taken the lock since: the holder has lost the hold by its own clock, and releases the
-// lock.
+// A request that arrives late is refused if the object has another ETag. If a take was not
+// answered, its Release first reads the object. If the take may still succeed, because the object
+// has not changed since, Release writes the object anew, so that the take fails. An Extend that
+// arrives after Release is refused. An Extend that arrives after its hold has expired may be
+// accepted, if nobody has taken the lock since: the holder has lost the hold by its own clock, and
+// releases the lock.
 //
 // # Sweeping
 //
@@ -130,14 +130,14 @@ func (d *Driver) Close() error {
 func (d *Driver) Guarantees() driver.Guarantees {
 	return driver.Guarantees{
 		driver.Exclusive: {Level: driver.LevelConditional, Condition: "while the store's clocks are sane and agree within TTL/100, " +
-			"and it compares and writes in one step; one that ignores conditions is refused"},
+			"and the store compares and writes in one step. A store that ignores conditional requests is refused"},
 		driver.Failover: {Level: driver.LevelConditional, Condition: "as far as the store keeps what it has confirmed, and reads show it at once, " +
 			"as in one region of Amazon S3; a switch to a replicated bucket can lose the lock"},
-		driver.Fencing: {Level: driver.LevelConditional, Condition: "if nobody deletes an object in the second in which its lock was granted"},
+		driver.Fencing: {Level: driver.LevelConditional, Condition: "if nobody deletes an object within a second after its lock was granted"},
 		driver.FencingDurable: {Level: driver.LevelConditional, Condition: "while the store's clock is not set back, " +
-			"and no object is lost in the second in which its lock was granted"},
+			"and no object is lost within a second after its lock was granted"},
 		driver.Ordered: {Level: driver.LevelNo, Condition: "waiters look at random times"},
-		driver.Woken:   {Level: driver.LevelNo, Condition: "waiters look every 2 s at most, or each quarter of a TTL"},
+		driver.Woken:   {Level: driver.LevelNo, Condition: "waiters poll every 1 to 2 s, or four times in a TTL if that is more often"},
 	}
 }
 

@@ -90,10 +90,10 @@ func New(db *sql.DB, opts ...locker.Option) (*locker.Client, error) {
 }
 
 // NewDriver makes a Driver over db, which stays the caller's: a pool whose main database is a file.
-// The settings are those of the pool. It should have a busy_timeout, and the file should be in WAL
-// mode. While the application has a transaction open that writes, no lock can be taken, renewed or
-// released. So if transactions take longer than a fraction of the TTL, keep the locks in a file of
-// their own.
+// NewDriver changes no setting of SQLite: those of the pool count. It should have a busy_timeout,
+// and the file should be in WAL mode. While the application has a transaction open that writes, no
+// lock can be taken, renewed or released. So if transactions take longer than a fraction of the
+// TTL, keep the locks in a file of their own.
 func NewDriver(db *sql.DB) (driver.Driver, error) {
 	if db == nil {
 		return nil, adapter.Refuse(errors.New("nil *sql.DB"))
@@ -163,7 +163,7 @@ func newDialect() (*dialect, error) {
 	}}, err
 }
 
-const where = "while " + sane + "all processes run on one kernel, with one clock of the start of the machine, and nobody deletes or replaces the file"
+const where = "while " + sane + "all processes run on one kernel, without time namespaces, and nobody deletes or replaces the file"
 
 // schema makes the tables. Tables of this name are for all versions of this package: whatever
 // changes them gives them another.

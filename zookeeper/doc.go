@@ -17,9 +17,9 @@
 //
 //	zookeeper[s]://[user:password@][host[:port]][,host[:port]…][/path][?parameter=value&…]
 //
-// names servers of one ensemble, at port 2181, and with TLS at 2281, their secureClientPort; the
-// default is localhost. All nodes are made below the path, which is made if it is missing. The user
-// is one of the scheme digest.
+// The hosts are servers of one ensemble; the default is localhost. The default port is 2181, and
+// with TLS 2281, the servers' secureClientPort. All nodes are made below the path, which is made if
+// it is missing. The user is one of the scheme digest.
 //
 // # The TTL
 //
@@ -36,19 +36,19 @@
 // to one TTL later.
 //
 // The Driver has to know how late the leader may hear of a contact, which depends on the servers'
-// tick. It assumes a tick of a quarter of the TTL, at most 30 s. This is safe although it may be
-// half of the real tick, because the leader asks its followers twice in a tick. Give it, by the
-// parameter tick or by [Tick], if the servers' tickTime is above a minute, or their
-// minSessionTimeout below two ticks. If you give a tick, it must not be shorter than the servers':
-// that makes the locks unsafe.
+// tick. It assumes a tick of a quarter of the TTL, at most 30 s. The assumed tick may be as short
+// as half of the real tick. That is still safe, because the leader asks its followers twice in a
+// tick. Give the real tick, by the parameter tick or by [Tick], if the servers' tickTime is above a
+// minute, or their minSessionTimeout is below two ticks. If you give a tick, it must not be shorter
+// than the servers': that makes the locks unsafe.
 //
 // # What it is worth
 //
-// One holder, tokens that rise, and waiters in order, also through the loss of a minority of the
-// servers. While there is no majority nothing can be taken, extended or released: waiters get an
-// error after half a TTL, and holds expire. After a restore from a backup, or a new beginning, use
-// [locker.WithTokenBase]. After two billion Locks of one name, Lock fails until its queue is empty
-// and the servers have removed its node.
+// ZooKeeper promises one holder, rising tokens and waiters in order, also if a minority of the
+// servers is lost. While there is no majority nothing can be taken, extended or released: waiters
+// get an error after half a TTL, and holds expire. After a restore from a backup, or if you begin
+// with empty servers, use [locker.WithTokenBase]. After two billion Locks of one name, Lock fails
+// until its queue is empty and the servers have removed its node.
 //
 // [locker.Client.Inspect] cannot tell how long the holder's session lasts, nor, once others have
 // come or gone, the holder's token.

@@ -14,8 +14,8 @@ import (
 )
 
 // ExtendAll asks a quorum whether the nodes of the leases exist. If they do, their session exists.
-// This proves the session's last contact that is a tick or more ago; the holds last one TTL from
-// that contact.
+// The answer proves that the leader knows every contact of the session that is a tick old or older.
+// The holds last one TTL from the latest of these contacts.
 func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, _ time.Duration) []error {
 	errs := make([]error, len(leases))
 	var lasting []int // they have one TTL, and so one session

@@ -23,9 +23,10 @@ const (
 	forcedKnown = 8 // names that are kept
 )
 
-// ForceRelease implements driver.ForceReleaser: it reads the queue, and removes the first node in
-// one step with a note for its owner. It compares the ID alone, which no other hold ever has. The
-// user needs the rights to delete children of the lock's node, and to write to the lock's node.
+// ForceRelease implements [driver.ForceReleaser]. It reads the queue. Then, in one step, it removes
+// the first node and writes a note for the owner of this node. It compares the ID alone, which no
+// other hold ever has. The user needs the rights to delete children of the lock's node, and to
+// write to the lock's node.
 func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.State) error {
 	shares := shown.Shares
 	if shown.Holder.ID != "" {

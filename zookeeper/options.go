@@ -79,9 +79,10 @@ func ACL(acl []zk.ACL) DriverOption {
 
 // Tick says what tickTime the servers are configured with. Then a TTL of less than four ticks is
 // [driver.ErrUnsupported]. The default is a quarter of the TTL, and at most 30s, which is safe for
-// servers with any tickTime up to a minute: see the documentation of the package. With the true
-// tick, if that is shorter, an Extend soon after the first Lock is faster. If you give a tick that
-// is shorter than the servers' tickTime, the locks are unsafe. A d of 0 or less is an error.
+// servers with any tickTime up to a minute: see the documentation of the package. If the real tick
+// is shorter than the default, give it: then an Extend soon after the first Lock is faster. If you
+// give a tick that is shorter than the servers' tickTime, the locks are unsafe. A d of 0 or less is
+// an error.
 func Tick(d time.Duration) DriverOption {
 	return func(driver *Driver) error { return setPositive(&driver.tick, "tick", d) }
 }

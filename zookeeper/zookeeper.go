@@ -22,10 +22,9 @@ import (
 	"github.com/go-locker/locker/internal/workers"
 )
 
-// New makes a Client over the servers of one ensemble, each named as host:port. It connects when a
-// session is needed: at the first lock, or at once to learn the TTL that the servers grant, unless
-// [locker.WithTTL] gives one. For a user, TLS, and what else concerns ZooKeeper there is
-// [NewDriver].
+// New makes a Client over the servers of one ensemble, each named as host:port. With
+// [locker.WithTTL] it connects at the first lock. Without it, it connects at once, to learn the TTL
+// that the servers grant. For a user, TLS, and what else concerns ZooKeeper there is [NewDriver].
 func New(servers []string, opts ...locker.Option) (*locker.Client, error) {
 	d, err := NewDriver(servers)
 	if err != nil {
@@ -155,7 +154,7 @@ func (d *Driver) Guarantees() driver.Guarantees {
 		driver.Fencing:   {Level: driver.LevelYes},
 		driver.FencingDurable: {
 			Level:     driver.LevelConditional,
-			Condition: "while a majority of the servers keeps its data; after a restore, or a new beginning, it takes WithTokenBase",
+			Condition: "while a majority of the servers keeps its data. After a restore, or with empty servers, set WithTokenBase",
 		},
 		driver.Ordered: {Level: driver.LevelYes},
 		driver.Woken:   {Level: driver.LevelYes},

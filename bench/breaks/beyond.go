@@ -32,19 +32,19 @@ var beyond = map[string]string{
 func Beyond(name string) string { return beyond[name] }
 
 const (
-	firstUnlock  = "Unlock of a hold that a failover forgot never says nil"
-	secondUnlock = "an Unlock that is sent again of a hold that a failover forgot never says nil"
+	firstUnlock  = "Unlock never says nil if a failover forgot the hold"
+	secondUnlock = "an Unlock that is sent again never says nil if a failover forgot the hold"
 )
 
 // since names scenarios that were made because the suite had not found a break, and what is made
 // of them for readers. They find it, but not blind.
 var since = map[string][]string{
-	"redis-tokens-of-shares-fall":                  {"tokens rise from a writer to a share though the server that knows least takes over"},
+	"redis-tokens-of-shares-fall":                  {"tokens rise from a writer to a share though the server that lags most takes over"},
 	"redis-late-take-holds-longer":                 {"a take that arrives more than a TTL late takes nothing", "a request for a share that arrives more than a TTL late takes nothing"},
 	"redis-unlock-after-a-failover-says-nil":       {secondUnlock, firstUnlock},
 	"redis-first-unlock-after-a-failover-says-nil": {firstUnlock, secondUnlock},
 	"redis-writer-that-never-looks-blocks":         {"a writer that is stopped while it waits does not hold up the readers behind it"},
-	"redsync@v4.12.0":                              {"an Extend that one of the servers does not answer ends no hold in silence"},
+	"redsync@v4.12.0":                              {"a hold goes on, or its loss is told, when one server does not answer an Extend"},
 	"concurrency.Mutex@v3.4.3":                     {"a waiter that was cut off for longer than its TTL does not get the lock of another"},
 }
 

@@ -7,12 +7,12 @@ const core = "internal/test/core"
 var own = []ours{
 	{
 		name: "core-session-heard-of-in-the-last-moment-keeps-the-lock", lock: "core", by: "the simulation",
-		what: "a hold that was over was not released if its session was heard of again just before it would have ended, and its lock stayed taken for as long as the session lasted",
+		what: "a session was heard of again just before its end; its hold, which was over, was not released, and the lock stayed taken for as long as the session lasted",
 		fix:  "526b29f8", dir: core, test: "TestLoss_releasesALeaseWhoseSessionIsHeardOfAtTheLastMoment",
 	},
 	{
 		name: "core-context-outlives-a-loss-that-is-noticed", lock: "core",
-		what: "after a loss the context of the hold had not ended yet when it was first checked, if another goroutine had just noticed the loss",
+		what: "if another goroutine had just noticed a loss, the context of the hold had not ended at its first check",
 		by:   "a test that failed under load",
 		fix:  "058702b", dir: core, test: "TestHoldContext_hasEndedThoughWhoNoticedIsStillTellingOthers",
 	},
@@ -58,7 +58,7 @@ var own = []ours{
 	},
 	{
 		name: "redis-silent-connections-keep-requests", lock: "Redis",
-		what: "if two connections went silent, a short Lock could send no request at all",
+		what: "if two connections went silent, a Lock whose ctx ended soon could not send any request",
 		fix:  "95b63d6", dir: "redis", test: "TestSilentConnections_keepNoShortLockFromBeingSent",
 	},
 	{
@@ -76,7 +76,7 @@ var own = []ours{
 		name: "redis-tokens-of-shares-fall", lock: "Redis",
 		what: "the tokens of shares did not rise when the server forgot a writer",
 		fix:  "3dde61f", dir: "internal/redisscript", test: "TestShare_tokensRiseThoughTheServerForgetsAWriter",
-		looks: []string{"tokens rise from a writer to a share though the server that knows least takes over", "redisscript.TestShare_tokensRiseThoughTheServerForgetsAWriter"},
+		looks: []string{"tokens rise from a writer to a share though the server that lags most takes over", "redisscript.TestShare_tokensRiseThoughTheServerForgetsAWriter"},
 	},
 	{
 		name: "redis-writer-that-never-looks-blocks", lock: "Redis",
@@ -97,7 +97,7 @@ var own = []ours{
 	},
 	{
 		name: "etcd-tokens-of-shares-fall", lock: "etcd",
-		what: "the token of a share was smaller than that of a writer before it, if the oldest shares were slow",
+		what: "if the requests of the oldest shares took long, the token of a share was smaller than that of an earlier writer",
 		fix:  "f846168", dir: "etcd", test: "TestSettle_tokensDoNotFallWhenTheOldestAreSlow",
 	},
 	{
@@ -117,7 +117,7 @@ var own = []ours{
 	},
 	{
 		name: "redis-new-name-stops-a-slot-move", lock: "Redis",
-		what: "in a Cluster, a new name made a second mark on the node to which its slot was moving, and this stopped the move",
+		what: "in a Cluster, a new name made a second mark (the key that keeps tokens rising) on the node to which its slot was moving, and this stopped the move",
 		fix:  "43cd1fb", dir: "redis", test: "TestCluster_aNewNameWhoseSlotMoves",
 	},
 	{
@@ -134,7 +134,7 @@ var own = []ours{
 	},
 	{
 		name: "core-renewal-without-a-pause", lock: "core", by: "counting requests",
-		what: "a hold was renewed again and again, without a pause, if its time counted from earlier than its request",
+		what: "if the TTL of a hold counted from a time before its request, the hold was renewed again and again, without a pause",
 		fix:  "cc292d7", dir: ".", test: "TestRenewal_ofALeaseThatCountsFromEarlier",
 		looks: []string{"core.TestRenewal_ofALeaseThatCountsFromEarlier"},
 	},
@@ -145,7 +145,7 @@ var own = []ours{
 	},
 	{
 		name: "redlock-ballot-does-not-end", lock: "Redlock",
-		what: "the count of the nodes' answers did not end if a refusal came after fewer answers were required",
+		what: "when fewer answers were required than at first, and a refusal came after that, the count of the nodes' answers did not end",
 		fix:  "be48ba4", dir: "redlock", test: "TestBallot_isDecidedThoughARefusalComesAfterTheGoalWasLowered",
 	},
 	{
@@ -195,7 +195,7 @@ var own = []ours{
 	},
 	{
 		name: "etcd-two-holders-on-3.7", lock: "etcd", by: "the suite",
-		what: "two clients held a lock on etcd 3.7: its answers with keys alone have no leases, so a client did not see the holder",
+		what: "two clients held a lock on etcd 3.7; if a request asks for keys alone, etcd 3.7 leaves out their leases, so a client did not see the holder",
 		fix:  "7d01149", dir: "etcd", test: "TestQueue_isSeenWhereKeysComeWithoutTheirLeases",
 		looks: []string{"a held lock is not granted to another process"},
 	},
@@ -203,7 +203,7 @@ var own = []ours{
 		name: "redis-unlock-after-a-failover-says-nil", lock: "Redis",
 		what: "an Unlock that was sent again returned nil for a hold that a failover had lost",
 		fix:  "c1bc287", dir: "redis", test: "TestUnlock_ofAHoldThatAFailoverForgot_isErrLost",
-		looks: []string{"an Unlock that is sent again of a hold that a failover forgot never says nil", "redis.TestUnlock_ofAHoldThatAFailoverForgot_isErrLost"},
+		looks: []string{"an Unlock that is sent again never says nil if a failover forgot the hold", "redis.TestUnlock_ofAHoldThatAFailoverForgot_isErrLost"},
 	},
 	{
 		name: "core-unlock-with-an-ended-context-waits", lock: "core",
@@ -215,11 +215,11 @@ var own = []ours{
 		name: "redis-first-unlock-after-a-failover-says-nil", lock: "Redis",
 		what: "an Unlock returned nil for a hold that a failover had lost, if another had taken the lock since",
 		fix:  "01d29d6", dir: "redis", test: "TestRelease_afterAFailoverThatForgotIsErrLost",
-		looks: []string{"Unlock of a hold that a failover forgot never says nil", "redis.TestUnlock_ofAHoldThatAFailoverForgot_isErrLost"},
+		looks: []string{"Unlock never says nil if a failover forgot the hold", "redis.TestUnlock_ofAHoldThatAFailoverForgot_isErrLost"},
 	},
 	{
 		name: "core-lock-ends-the-next-hold", lock: "core", by: "a review",
-		what: "a Lock whose goroutine was paused past the end of its hold ended the next hold of the same Mutex",
+		what: "if the goroutine of a Lock was paused until after the end of its hold, this Lock then ended the next hold of the same Mutex",
 		fix:  "b51866f", dir: ".", test: "TestLock_whoseGoroutineStoppedPastItsHoldLeavesTheNextAlone",
 		looks: []string{"core.TestHold_neverSpeaksForItsSuccessor"},
 	},
@@ -230,7 +230,7 @@ var own = []ours{
 	},
 	{
 		name: "core-loss-beside-a-grant-panics", lock: "core",
-		what: "a loss that was handled just as another goroutine was granted the lock closed a nil channel: a panic",
+		what: "if a loss was handled in the moment in which another goroutine was granted the lock, the code closed a nil channel and panicked",
 		fix:  "c26c495", dir: ".", test: "TestLock_aLossThatIsDealtWithInTheMomentOfTheGrant",
 		looks: []string{"core.TestLoss_inTheMomentOfTheGrantEndsTheWaitingOfOthers"},
 	},

@@ -53,12 +53,12 @@ var Releases = []Release{
 	},
 	{
 		Lock: "rueidislock", Version: "v1.0.69", Fixed: "v1.0.70", test: "TestRueidislock",
-		What:   "a renewal makes the key expire at the moment of the next renewal plus the rest of the old time, instead of a KeyValidity from now",
+		What:   "a renewal sets a wrong expiry (the time of the next renewal plus what was left of the old time), not a KeyValidity from now",
 		Source: "https://github.com/redis/rueidis/issues/923",
 	},
 	{
 		Lock: "rueidislock", Version: "v1.0.49", Fixed: "v1.0.50", test: "TestRueidislock",
-		What:   "a waiter may not be registered for the release that it waits for, and waits on",
+		What:   "sometimes a waiter is not registered for the release that it waits for, and goes on waiting",
 		Source: "https://github.com/redis/rueidis/pull/669",
 	},
 	{
@@ -83,7 +83,7 @@ var Releases = []Release{
 	},
 	{
 		Lock: "concurrency.Mutex", Version: "v3.4.3", Fixed: "v3.5.0", test: "TestConcurrencyMutex",
-		What:   "a Lock whose session ends while it waits is granted the lock all the same, beside the next in the queue",
+		What:   "if the session of a Lock ends while it waits, this Lock is granted all the same; so is the next in the queue, and two hold",
 		Source: "https://jepsen.io/analyses/etcd-3.4.3",
 		changes: []edit{{
 			"concurrency/mutex.go",

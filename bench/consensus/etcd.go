@@ -23,11 +23,11 @@ var etcdLibraries = contend.Libraries{
 	{Name: "etcd locker", Module: "github.com/go-locker/locker", Settings: "TTL 1m", TTL: usualTTL, Open: openEtcd},
 	{
 		Name: "etcd concurrency.Mutex", Module: etcdModule, TTL: usualTTL, Open: openConcurrency,
-		Settings: "a session of 1m for each waiter: two Mutexes of one session both hold",
+		Settings: "a session of 1m for each waiter, because two Mutexes of one session would both hold",
 	},
 	{
 		Name: "etcd bare", Module: etcdModule, TTL: usualTTL, Open: openBareEtcd,
-		Settings: "no lock: a Txn that puts a key on a lease if there is none, and one that deletes it if it is that",
+		Settings: "no lock: a Txn that puts a key with a lease if the key does not exist, and a Txn that deletes the key if it is still the same",
 	},
 }
 

@@ -76,11 +76,12 @@ func (r *Results) printPairs(b *strings.Builder) {
 	fmt.Fprintf(b, `
 ## Nobody else
 
-Lock and Unlock of one goroutine, each cluster of %d, in µs. Ratio: of the p50 of both to that of the same system's
-"bare" in the same round. All that follows is for a pair. Requests: messages that the client sent, but for what
-keeps sessions alive; round trips: how often one was sent while no answer was due; bytes: sent and received, with
-all that HTTP/2 adds; then what this process allocated, the goroutines that it started, and its processor time.
-Median (lowest–highest) of the rounds.
+The time of a Lock, of an Unlock, and of both (a pair), of one goroutine, in µs. Servers in each cluster: %d.
+Ratio: the p50 of a pair, divided by that of the same system's "bare" in the same round. The other columns are for a
+pair. Requests: messages that the client sent, without those that keep sessions alive. Round trips: how often it sent
+a message while it waited for no answer. Bytes: sent and received, with what HTTP/2 adds. Allocations, goroutines and
+client µs: what this process allocated, the goroutines that it started, and its processor time. Each figure is the
+median (lowest–highest) of the rounds.
 
 %s
 `, r.Servers, pairs.Table(r.Pairs, func(library string) string { return systemOf(library).floor },
@@ -98,11 +99,12 @@ func (r *Results) printContended(b *strings.Builder) {
 	fmt.Fprintf(b, `
 ## One name
 
-Over at most %d clients, hold %g ms, each cluster of %d, %g s a cell; who has held waits again at once. Ratio: of
-acquisitions to those of the same system's recipe in the same round. Requests, bytes, allocations and client µs as
-above, for an acquisition. The longest wait includes those that went on at the end. Fairness is Jain's index of the
-waiters' acquisitions. Out of turn: acquisitions while another waited that had begun 10 ms earlier, or more. Those,
-errors, and overlaps (two holders at once) are sums. Median (lowest–highest) of the rounds.
+The waiters share clients, at most %d. A hold lasts %g ms; then the waiter asks again at once. Servers in each
+cluster: %d. Each row ran for %g s. Ratio: the acquisitions, divided by those of the system's own lock
+(concurrency.Mutex or zk.Lock) in the same round. Requests, bytes, allocations and client µs are as above, for an
+acquisition. The longest wait also counts waits that had not ended at the end of the run. Fairness is Jain's index of
+the waiters' acquisitions. Out of turn: acquisitions while another had waited for at least 10 ms longer. These, errors,
+and overlaps (two holders at once) are sums. The other figures are the median (lowest–highest) of the rounds.
 
 `, r.Contended[len(r.Contended)-1].Clients, r.HoldMs, r.Servers, r.Seconds)
 	t := report.NewTable("waiters", "library", "acquisitions/s", "ratio", "wait p50 ms", "p99 ms", "longest ms",

@@ -19,7 +19,7 @@ var zooKeeperLibraries = contend.Libraries{
 	{Name: "zookeeper zk.Lock", Module: zooKeeperModule, Settings: "NewLock, session 1m", TTL: usualTTL, Open: openZKLock},
 	{
 		Name: "zookeeper bare", Module: zooKeeperModule, TTL: usualTTL, Open: openBareZooKeeper(true),
-		Settings: "no lock: an ephemeral sequential node is created while children are listed, and deleted",
+		Settings: "no lock: an ephemeral sequential node is created, while the children are listed; then it is deleted",
 	},
 	{
 		Name: "zookeeper bare serial", Module: zooKeeperModule, TTL: usualTTL, Open: openBareZooKeeper(false),

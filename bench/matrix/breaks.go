@@ -42,7 +42,7 @@ func (r *Run) breaksPage() string {
 		reported.AppendRow(table.Row{b.Lock, cellText(plain(b.What)), looks(b)})
 	}
 	return fmt.Sprintf("%s# Known breaks\n\n"+
-		"This page lists bugs of locks: of this module's own, and of other libraries. One command shows each of them again, for example:\n\n"+
+		"This page lists bugs of locks: of this module's own, and of other libraries. For most of them there is a command that shows the bug again, for example:\n\n"+
 		"    make show BREAK=redsync-stopped-node\n\n"+
 		"The beginning of a name is enough. `make nightly PART=breaks` shows all of them, and fails if one can no longer be shown.\n\n"+
 		"Each lock is measured by the contract of this module. If a library promises something else, its deviation is no defect.\n\n"+
@@ -56,7 +56,7 @@ func (r *Run) breaksPage() string {
 		"If more than two scenarios and tests look for a break, a number in brackets counts the others. With its usual settings the suite finds %d of these %d. For the others a test has to cause the event.\n\n%s\n\n"+
 		"## Old versions of other libraries\n\n"+
 		"Their authors have fixed these bugs. The suite of today judges the last version that has the bug, beside the first that has the fix. "+
-		"Redisson is not among them: it is a library in Java, and the suite has no adapter for it.\n\n%s\n\n"+
+		"Redisson is not among them: it is a library in Java, and nobody has run the suite&#39;s adapter for it.\n\n%s\n\n"+
 		"## Known from issues\n\n"+
 		"These bugs were reported in the issues of other libraries. No command shows them, but scenarios and tests look for them.\n\n%s\n",
 		generated, r.judgedText(), ours.RenderMarkdown(), alone, all, others.RenderMarkdown(), r.releasesTable(), reported.RenderMarkdown())

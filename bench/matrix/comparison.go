@@ -44,7 +44,7 @@ func (r *Run) comparisonPage() string {
 	}
 	fmt.Fprintf(&b, "## Where they differ\n\n%s\n", differ.render())
 	fmt.Fprintf(&b, "\n## Broken on all backends, or held in some trials only\n\n%s\n", others.render())
-	fmt.Fprintf(&b, "\n## How many scenarios every backend holds that tried them\n\n%s\n", heldTable(same))
+	fmt.Fprintf(&b, "\n## How many scenarios held on every backend where they were tried\n\n%s\n", heldTable(same))
 	return b.String()
 }
 

@@ -38,8 +38,9 @@ func (r *Run) guaranteesPage() string {
 		"| broken | at least one scenario broke the promise |\n" +
 		"| held, by luck | scenarios are known to break the promise now and then, but did not in this run |\n" +
 		"| not promised | the backend declares that it does not promise this |\n" +
+		"| lacks | the backend does not have what the scenario needs, such as [read-write locks](readers-writers.md) |\n" +
 		"| not tried | no scenario for this promise can be run on this backend |\n")
-	fmt.Fprintf(&b, "\nThe run was on %s, %s, %s, %d processors, on %s. The results of all scenarios on all backends and topologies: %s. *Lacking* are those of [read-write locks](readers-writers.md) on backends that have none.\n\n", r.Setting.Server, r.Setting.Go, r.Setting.OS, r.Setting.Processors,
+	fmt.Fprintf(&b, "\nThe run was on %s, %s, %s, %d processors, on %s. Each scenario counts once for each backend and topology. The results: %s.\n\n", r.Setting.Server, r.Setting.Go, r.Setting.OS, r.Setting.Processors,
 		r.Setting.At.Format("2006-01-02"), r.summary())
 	if r.Remark != "" {
 		b.WriteString(r.Remark + "\n\n")
@@ -47,7 +48,7 @@ func (r *Run) guaranteesPage() string {
 	b.WriteString("See also: [where the backends differ](comparison.md), [other libraries](other-libraries.md), [what each scenario promises](conformance.md#the-scenarios).\n\n" +
 		"## Which scenarios show a promise\n\n" +
 		"A *share* is the hold of a reader. *A random history is that of one lock* means: clients call at random, and one correct lock could have given all the answers that they got. " +
-		"*The server that knows least* is the one that is furthest behind. The [pages of the scenarios](conformance.md#the-scenarios) have each of them.\n\n")
+		"*The server that lags most* is the one that has received the fewest writes. The [pages of the scenarios](conformance.md#the-scenarios) have each of them.\n\n")
 	fmt.Fprintf(&b, "%s\n", scenariosOfGuarantees())
 	return b.String()
 }
@@ -102,21 +103,23 @@ func (r *Run) cell(b backends.Backend, g locker.Guarantee) string {
 			exceptions = append(exceptions, f.condition)
 			continue
 		}
-		if w == untried && f.condition != "" && b.Package != "memory" {
+		if (w == untried || w == lacks) && f.condition != "" && b.Package != "memory" {
 			left = append(left, f.condition)
 		}
 		v = max(v, w)
 	}
+	text := v.String()
 	switch {
-	case len(exceptions) == 0 && v == held && left != nil:
-		return "held; not tried when: " + strings.Join(left, "; ")
 	case len(exceptions) == 0:
-		return v.String()
 	case v == held, v == lucky:
-		return "held, but **broken** when: " + strings.Join(exceptions, "; ")
+		text = "held, but **broken** when: " + strings.Join(exceptions, "; ")
 	default:
-		return "**broken** when: " + strings.Join(exceptions, "; ")
+		text = "**broken** when: " + strings.Join(exceptions, "; ")
 	}
+	if left != nil && (v == held || len(exceptions) > 0) {
+		text += "; not tried when: " + strings.Join(left, "; ")
+	}
+	return text
 }
 
 // backendPage has everything that the run saw of a backend.
@@ -273,7 +276,8 @@ func (r *Run) notTried(b *strings.Builder, backend backends.Backend) {
 		slices.Sort(places[one])
 		t.AppendRow(table.Row{cellText(plain(one.reason)), strings.Join(places[one], ", "), one.scenarios})
 	}
-	fmt.Fprintf(b, "\n## Not tried: %d\n\nThe [lists](../conformance.md#the-scenarios) say under *needs* which scenarios need which fault.\n\n%s\n", count, t.RenderMarkdown())
+	fmt.Fprintf(b, "\n## Not run: %d\n\nThese scenarios were not tried, or need what the backend lacks. The *Harness* is what the backend's tests give the suite: Lockers, servers and [faults](../conformance.md#next-steps), such as "+
+		"Faults.FailOver. *RW* stands for read-write locks. The [lists](../conformance.md#the-scenarios) have under *needs* what each scenario needs.\n\n%s\n", count, t.RenderMarkdown())
 }
 
 func sentence(s string) string {

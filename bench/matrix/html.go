@@ -34,7 +34,7 @@ var questions = []struct {
 	{"Does a holder that was stopped know that it has lost the lock?", []string{"a process that was stopped past its TTL knows when it wakes"}},
 	{"Does a holder that is cut off know in time?", []string{"a holder that is cut off knows in time, and harms nobody when it is back"}},
 	{"Are there fencing tokens that rise?", []string{"tokens rise from process to process", "tokens rise after an expiry"}},
-	{"Does one hold at a time through a failover?", []string{"a hold lasts though the server that knows least takes over"}},
+	{"Does one hold at a time through a failover?", []string{"a hold lasts though the server that lags most takes over"}},
 	{"Does a lost reply leave nothing behind?", []string{"a take whose reply was lost leaves nothing behind"}},
 	{"Can a waiter give up, and leaves nothing?", []string{"Lock returns soon after ctx is cancelled while it waits", "a cancelled wait leaves nothing behind"}},
 	{"Are waiters served in the order in which they came?", []string{"waiters are served in the order in which they came"}},

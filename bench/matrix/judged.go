@@ -47,7 +47,7 @@ func (r *Run) found(name, dir string) string {
 func (r *Run) judgedText() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "The bugs of this module, and of old versions of other libraries, were put through the whole [conformance suite](conformance.md) as `make test` runs it. The suite is not told what is wrong. "+
-		"A scenario counts if it fails there, fails again by itself, and passes with the fix. `make judge BREAK=redis-late-take-holds-longer` judges one again.\n\n"+
+		"A scenario counts if it fails in the whole suite, fails again when it is run alone, and passes with the fix. `make judge BREAK=redis-late-take-holds-longer` judges one again.\n\n"+
 		"%s\n\n", r.figure())
 	t := newTable("code", "judged", "found", "the contract covers", "found of those", "seconds until found, median", "longest")
 	for _, row := range []struct {
@@ -64,8 +64,8 @@ func (r *Run) judgedText() string {
 	t.AppendRow(tallyRow("old versions of other libraries", breaks.TallyOf(r.Judged, func(j breaks.Judgement) bool { return !j.IsOwn() })))
 	b.WriteString(t.RenderMarkdown())
 	b.WriteString("\n\nIn the tables below a bold **no** means that the contract of a Locker covers the bug, and the suite did not find it. *It would take X* means that the suite would have to test X; *today* is the code and the suite of today, and *then* the commit before the fix, whose suite knew less. " +
-		"A commit that fixed two bugs is judged for each of them, and the scenario may have found the other one. " +
-		"What the contract of a Locker does not cover, such as `Client.Close`, has tests of its own. " +
+		"If one commit fixed two bugs, it is judged once for each of them. The scenario that failed may have found either. " +
+		"What the contract of a Locker does not cover, such as URLs, has tests of its own. " +
 		"A scenario that was made because the suite had missed a bug is named behind *since then*, and does not count.\n")
 	return b.String()
 }
@@ -87,9 +87,9 @@ func (r *Run) figure() string {
 		}
 	}
 	text := fmt.Sprintf("The suite finds %d of the %d bugs of this module that were judged. Only %d of the %d break the contract of a Locker, and it finds %d of these. "+
-		"It finds half of them within %.0f seconds, and all within %.0f.", n.Found, n.Judged, n.Covered, n.Judged, n.FoundOfCovered, n.Median, n.Longest)
+		"Of those that it finds, it finds half within %.0f seconds, and the last after %.0f.", n.Found, n.Judged, n.Covered, n.Judged, n.FoundOfCovered, n.Median, n.Longest)
 	others := breaks.TallyOf(r.Judged, func(j breaks.Judgement) bool { return !j.IsOwn() })
-	text += fmt.Sprintf(" Each of these bugs was in a commit that had passed the suite as it was then. Most need two events at the same moment: "+
+	text += fmt.Sprintf(" With each of these bugs, the suite of its time had passed at least once. Most need two events at the same moment: "+
 		"a test inside the package can cause that, the suite cannot. Old versions of other libraries had never been through the suite: of %d, each with a bug that its authors fixed later, it finds %d.",
 		others.Judged, others.Found)
 	if n.Judged < all {
@@ -109,7 +109,7 @@ func (r *Run) releasesTable() string {
 	for _, one := range breaks.Releases {
 		version := one.Version
 		if one.Changed() {
-			version += ", its lock in the client of today"
+			version += ": its lock, copied into the client of today"
 		}
 		t.AppendRow(table.Row{one.Lock, version, fmt.Sprintf("[%s](%s)", cellText(plain(one.What)), one.Source), one.Fixed, r.found(one.Name(), "conformance/")})
 	}

@@ -151,7 +151,7 @@ func TestPages_countTrials(t *testing.T) {
 
 	assert.Equal(t, "held", r.cell(redis, locker.Exclusive))
 	assert.Equal(t, "held", r.compare("redis", "two at once"))
-	const count = ", in 3 of 5 trials (the machine was overloaded in 1 of the others)"
+	const count = ", in 3 of 5 trials; in 1 of the others the machine was overloaded"
 	assert.Equal(t, "held", r.compare("redis", doubted.Scenario), "no difference from other backends")
 	assert.Equal(t, count+" on standalone", r.shares("redis", doubted.Scenario))
 	assert.Empty(t, r.shares("redis", "two at once"))
@@ -159,13 +159,13 @@ func TestPages_countTrials(t *testing.T) {
 	page := r.backendPage(redis)
 	assert.Contains(t, page, "| 2: "+doubted.Scenario+count+" |", "of what was kept in each trial there is only the number")
 	assert.Contains(t, page, "## Held, but not in each trial\n\n- *"+doubted.Scenario+"* (standalone)"+count+". Seen: B has it")
-	assert.Contains(t, r.guaranteesPage(), "2 promises held (1 of them not in each trial)")
+	assert.Contains(t, r.guaranteesPage(), "2 held (1 of them only in some trials)")
 	assert.NotContains(t, runOf(sure).guaranteesPage()+runOf(sure).backendPage(redis), "each trial")
 
 	doubted.Test = thirdparty.All()[0].Test
 	r.Results[otherLibraries] = []conformance.Result{doubted}
-	assert.Contains(t, r.librariesPage(), "| 1 (1 of them not in each trial) |")
-	assert.Contains(t, r.libraryPage(libraryFile(thirdparty.All()[0].Name)), "Kept: 1 promises (1 of them not in each trial)")
+	assert.Contains(t, r.librariesPage(), "| 1 (1 of them only in some trials) |")
+	assert.Contains(t, r.libraryPage(libraryFile(thirdparty.All()[0].Name)), "Kept: 1 promises (1 of them only in some trials)")
 }
 
 // results writes what a run leaves behind: a file for each backend with one result, and one with a result of each library.
@@ -205,7 +205,7 @@ func TestRun_writesAndRepeatsItself(t *testing.T) {
 
 	var out strings.Builder
 	require.NoError(t, run(t.Context(), []string{"-root", root, "-results", results(t, s)}, &out, &out))
-	assert.Contains(t, out.String(), fmt.Sprintf("0 promises held, %d broken", len(backends.All)))
+	assert.Contains(t, out.String(), fmt.Sprintf("0 held, %d broken", len(backends.All)))
 	first := readAll(t, root)
 	for _, part := range []string{"**broken** when: clock", "B has it, and so has A x", "before\n", "\nafter\n"} {
 		assert.Truef(t, strings.Contains(first, part), "%q is missing", part) //nolint:testifylint // The pages are too long to be printed.
@@ -307,6 +307,6 @@ func TestBackendPage_mergesTopologies(t *testing.T) {
 	one, two = seen(conformance.Skipped, "", ""), seen(conformance.Skipped, "", "")
 	two.Test = "TestConformance/sentinel"
 	page = runOf(one, two).backendPage(redis)
-	assert.Contains(t, page, "## Not tried: 2\n")
+	assert.Contains(t, page, "## Not run: 2\n")
 	assert.Contains(t, page, "| B has it, and so has A | sentinel, standalone | 1: two at once |")
 }

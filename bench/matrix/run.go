@@ -244,7 +244,7 @@ func share(s conformance.Result) string {
 	}
 	text := fmt.Sprintf(", in %d of %d trials", s.Trials-s.Doubts, s.Trials)
 	if s.Paused > 0 {
-		text += fmt.Sprintf(" (the machine was overloaded in %d of the others)", s.Paused)
+		text += fmt.Sprintf("; in %d of the others the machine was overloaded", s.Paused)
 	}
 	return text
 }
@@ -345,7 +345,7 @@ func (r *Run) summary() string {
 			}
 		}
 	}
-	return fmt.Sprintf("%d promises held%s, %d broken, %d lacking, %d not tried, %d not promised; %d calls of Lockers",
+	return fmt.Sprintf("%d held%s, %d broken, %d lacking something, %d not tried, %d not promised. The run made %d calls to Lockers",
 		count[held]+count[lucky], ofThem(doubts), count[broken], count[lacks], count[untried], count[unpromised], operations)
 }
 
@@ -354,5 +354,5 @@ func ofThem(doubts int) string {
 	if doubts == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" (%d of them not in each trial)", doubts)
+	return fmt.Sprintf(" (%d of them only in some trials)", doubts)
 }

@@ -46,7 +46,7 @@ var libraries = contend.Libraries{
 		TTL: usualTTL, Open: openRedsync(false, redsync.WithFailFast(true)),
 	},
 	{
-		Name: floorName, Module: "github.com/redis/go-redis/v9", Settings: "a script to each node at once, until a majority has answered; and again",
+		Name: floorName, Module: "github.com/redis/go-redis/v9", Settings: "a script to all nodes at the same time, until a majority has answered; then the same with a second script",
 		TTL: usualTTL, Open: openFloor,
 	},
 }

@@ -62,10 +62,11 @@ func (r *Results) printPairs(b *strings.Builder) {
 	fmt.Fprintf(b, `
 ## Nobody else
 
-Lock and Unlock of one goroutine on %d nodes, in µs. Ratios are to %s in the same round: of the p50 of both, and of
-the servers' time. Sent: commands that clients sent; run: all that the servers counted, those that scripts ran among
-them; server µs: the servers' own time for them; then what this process allocated, the goroutines that it started, and
-its processor time; each for a pair, over all nodes. Median (lowest–highest) of the rounds.
+The time of a Lock, of an Unlock, and of both (a pair), of one goroutine on %d nodes, in µs. There are two ratios to %s
+in the same round: of the p50 of a pair, and of the servers' time. The other columns are for a pair, over all nodes.
+Sent: commands that clients sent. Run: commands that the servers counted, also those inside scripts. Server µs: the
+servers' own time. Allocations, goroutines and client µs: what this process allocated, the goroutines that it started,
+and its processor time. Each figure is the median (lowest–highest) of the rounds.
 
 %s
 `, r.Nodes, baselineName, pairs.RedisTable(r.Pairs, baselineName))
@@ -76,9 +77,9 @@ func (r *Results) printMinorities(b *strings.Builder) {
 ## A minority unreachable
 
 Lock and Unlock of one goroutine, in µs, before and while %d of %d nodes are stopped (SIGSTOP: connections stay, and
-nobody answers) or killed. Ratio: of the p50 of both while they are unreachable to that just before. The longest is of
-all rounds. What takes seconds has few samples: a round is so many pairs as begin in a time, and at least one.
-Median (lowest–highest) of the rounds.
+nobody answers) or killed. Ratio: the p50 of a pair while these nodes are unreachable, divided by that just before. The
+longest is of all rounds. Slow libraries have few samples: a round lasts for a fixed time, and for at least one pair.
+The other figures are the median (lowest–highest) of the rounds.
 
 `, r.Minorities[0].Nodes, r.Nodes)
 	t := report.NewTable("library", "nodes", "before p50", "p90", "unreachable p50", "p90", "longest",
@@ -106,9 +107,10 @@ func (r *Results) printContended(b *strings.Builder) {
 	fmt.Fprintf(b, `
 ## One name
 
-Over %d clients, hold %g ms, think %g ms, %g s a cell. Median (lowest–highest) of the rounds. Sent, run and µs as
-above, for an acquisition. The longest wait includes those that went on at the end. Starved: waiters
-without an acquisition. Errors and overlaps (two holders at once) are sums over all rounds.
+The waiters share %d clients. A hold lasts %g ms; then the waiter pauses for %g ms. Each row ran for %g s. Each figure
+is the median (lowest–highest) of the rounds. Sent, run and µs are as above, for an acquisition. The longest wait also
+counts waits that had not ended at the end of the run. Starved: waiters without an acquisition. Errors and overlaps
+(two holders at once) are sums over all rounds.
 
 `, r.Contended[0].Clients, r.HoldMs, r.ThinkMs, r.Seconds)
 	fmt.Fprintf(b, "%s\n", contend.Table(r.Contended))
@@ -118,8 +120,8 @@ func (r *Results) printApart(b *strings.Builder) {
 	fmt.Fprintf(b, `
 ## Each its own name
 
-Goroutines that share a client, %g s a cell. Ratio: to %s in the same round. Median (lowest–highest) of the
-rounds; errors are sums. All else as above.
+All goroutines share a client. Each row ran for %g s. Ratio: to %s in the same round. Each figure is the median
+(lowest–highest) of the rounds, but errors are sums. The other columns are as above.
 
 %s
 `, r.Seconds, baselineName, pairs.ApartTable(r.Apart, baselineName))

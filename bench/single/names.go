@@ -96,8 +96,8 @@ func (r *Results) printNames(b *strings.Builder) {
 	fmt.Fprintf(b, `
 ## Names
 
-Each name is locked once, and released, by %d goroutines that share a client. Bytes: what the server's memory grew by for each
-name when the last was released, and %v later. Server µs, and commands sent, are for one name.
+Each name is locked once, and released, by %d goroutines that share a client. Bytes: how much the server's memory grew, for
+each name, right after the last release, and %v later. Server µs, and commands sent, are for one name.
 
 `, takers, time.Duration(r.Names[0].After*float64(time.Second)))
 	t := report.NewTable("names", "library", "bytes at once", "bytes later", "sent", "server µs")

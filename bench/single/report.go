@@ -39,10 +39,11 @@ func (r *Results) Print(b *strings.Builder) {
 		fmt.Fprintf(b, `
 ## Nobody else
 
-Lock and Unlock of one goroutine, in µs. Ratios are to %s in the same round: of the p50 of both, and of the server's
-time. Sent: commands that clients sent, each a round trip; run: all that the server counted, those that scripts ran
-among them; server µs: its own time for them; then what this process allocated, the goroutines that it started, and its
-processor time; each for a pair. Median (lowest–highest) of the rounds.
+The time of a Lock, of an Unlock, and of both (a pair), of one goroutine, in µs. There are two ratios to %s
+in the same round: of the p50 of a pair, and of the server's time. The other columns are for a pair. Sent: commands that
+clients sent, each a round trip. Run: commands that the server counted, also those inside scripts. Server µs: the
+server's own time. Allocations, goroutines and client µs: what this process allocated, the goroutines that it started,
+and its processor time. Each figure is the median (lowest–highest) of the rounds.
 
 %s
 `, redislocks.Floor, pairs.RedisTable(r.Pairs, redislocks.Floor))
@@ -51,8 +52,8 @@ processor time; each for a pair. Median (lowest–highest) of the rounds.
 		fmt.Fprintf(b, `
 ## Each its own name
 
-Goroutines that share a client, %g s a cell. Ratio: to %s in the same round. Median (lowest–highest) of the rounds;
-errors are sums. All else as above.
+All goroutines share a client. Each row ran for %g s. Ratio: to %s in the same round. Each figure is the median
+(lowest–highest) of the rounds, but errors are sums. The other columns are as above.
 
 %s
 `, r.Seconds, redislocks.PipeFloor, pairs.ApartTable(r.Apart, redislocks.PipeFloor))
@@ -69,9 +70,10 @@ func (r *Results) printHeld(b *strings.Builder) {
 	fmt.Fprintf(b, `
 ## Held
 
-One client holds so many locks with a TTL of %v, which are renewed %d times in one TTL, and nothing else happens. Commands,
-and server µs, for 100 locks and one renewal of each. Goroutines, and heap bytes for a lock, are those that came with the
-locks. Oldest: the longest that was seen since a lock was taken or last renewed, in parts of the TTL. Lost: how many were.
+One client holds the locks of the first column, with a TTL of %v. locker renews a lock %d times in one TTL. Nothing else
+happens. Commands, and server µs, are for 100 locks and one renewal of each. Goroutines: what the locks added. Heap
+bytes: what each lock added. Oldest: the longest time that was seen after a lock's latest take or renewal, in parts of
+the TTL. Lost: how many locks were lost.
 
 `, redislocks.TTL, renewalsPerTTL)
 	t := report.NewTable("locks", "library", "commands", "server µs", "goroutines", "heap bytes", "client µs", "oldest", "lost")

@@ -64,12 +64,12 @@ func Libraries() []Library {
 		},
 		{
 			Name: "redsync, three nodes", Module: redsync, Test: "TestRedsync_threeNodes",
-			Settings: "three nodes, else the same",
+			Settings: "three nodes, otherwise the same",
 			Findings: slices.Concat(redsyncFindings, redsyncQuorumFindings),
 		},
 		{
 			Name: "redislock", Module: "github.com/bsm/redislock", Test: "TestRedislock", Findings: redislockFindings,
-			Settings: "LinearBackoff(20ms), a deadline of a year where there is none; go-redis with ContextTimeoutEnabled",
+			Settings: "LinearBackoff(20ms); a ctx without a deadline is given one of a year; go-redis with ContextTimeoutEnabled",
 		},
 		{
 			Name: "rueidislock", Module: "github.com/redis/rueidis", Test: "TestRueidislock", Findings: rueidislockFindings,
@@ -78,7 +78,7 @@ func Libraries() []Library {
 		},
 		{
 			Name: "concurrency.Mutex", Module: etcd, Test: "TestConcurrencyMutex", Findings: etcdFindings,
-			Settings: "a Session for each Lock, orphaned when that is held; where Lockers share a client they share a Session",
+			Settings: "each Lock has a Session of its own, which is orphaned when the lock is held; Lockers that share a client share a Session",
 		},
 		{
 			Name: "zk.Lock", Module: "github.com/go-zookeeper/zk", Test: "TestZkLock", Findings: zkFindings,
@@ -121,7 +121,7 @@ var (
 	leftovers = []string{
 		"a Lock cancelled at any moment leaves nothing behind",
 		"many Locks cancelled at once leave nothing behind",
-		"after many goroutines have locked and unlocked nothing is held",
+		"nothing is held after many goroutines have locked and unlocked",
 	}
 	// A call without a deadline that waits for a server which is silent, down, or cut off.
 	unbounded = []string{silentUnlock, downUnlock, unlockUnanswered, unlockNext}
@@ -142,7 +142,7 @@ const (
 	silentExtend     = "Extend returns soon after ctx ends though the server is silent"
 	cancelledUnlock  = "Unlock returns soon after ctx ends though the server is silent"
 	silentUnlock     = "Unlock returns by the deadline though the server is silent"
-	lostAwaits       = "while a lost hold awaits its Unlock Lock says ErrLost"
+	lostAwaits       = "Lock says ErrLost until a lost hold is unlocked"
 	renewedLasts     = "a renewed hold outlives its TTL"
 	expiredStaysLost = "a renewed hold that expired at a silent server stays lost"
 
@@ -162,7 +162,7 @@ const (
 
 var redsyncFindings = []Finding{
 	{
-		Cause:     "a hold has a random value and no number that rises, so that a resource cannot refuse a stale holder",
+		Cause:     "a hold has a random value and no number that rises, so a resource cannot refuse a stale holder",
 		Scenarios: noToken, Repro: "TestRepro_redsync_noFencingToken", Lacks: true,
 	},
 	{
@@ -208,7 +208,7 @@ var redsyncQuorumFindings = []Finding{
 
 var redislockFindings = []Finding{
 	{
-		Cause:     "a hold has a random token and no number that rises, so that a resource cannot refuse a stale holder",
+		Cause:     "a hold has a random token and no number that rises, so a resource cannot refuse a stale holder",
 		Scenarios: noToken, Repro: "TestRepro_redislock_noFencingToken", Lacks: true,
 	},
 	{
@@ -220,7 +220,7 @@ var redislockFindings = []Finding{
 		Scenarios: leftovers, Repro: "TestRepro_redislock_interruptedObtainLeavesItsKey",
 	},
 	{
-		Cause:     "Obtain, Refresh and Release do not return when ctx is cancelled, only at its deadline; if it has none, Obtain and Refresh return after one TTL, and Release sets no deadline",
+		Cause:     "Obtain, Refresh and Release do not return when ctx is cancelled, only at its deadline; if ctx has no deadline, Obtain and Refresh return after one TTL, and Release may wait without a limit",
 		Scenarios: slices.Concat(unbounded, []string{silentLock, silentTryLock, silentExtend, cancelledUnlock, silentTrace, takeUnanswered, cutOff}),
 		Repro:     "TestRepro_redislock_cancellationIsNotHeeded",
 	},
@@ -252,7 +252,7 @@ var redislockFindings = []Finding{
 
 var rueidislockFindings = []Finding{
 	{
-		Cause:     "a hold is a ctx and has no number that rises, so that a resource cannot refuse a stale holder",
+		Cause:     "a hold is a ctx and has no number that rises, so a resource cannot refuse a stale holder",
 		Scenarios: noToken, Repro: "TestRepro_rueidislock_noFencingToken", Lacks: true,
 	},
 	{
@@ -268,8 +268,8 @@ var rueidislockFindings = []Finding{
 		Scenarios: []string{takeItself}, Repro: "TestRepro_rueidislock_swallowsErrorsWhileWaiting",
 	},
 	{
-		Cause:     "a failed attempt starts a goroutine that removes its waiter's gate, unless the failure is counted, and counts the failure only afterwards: a waiter without its gate is not told of any further release",
-		Scenarios: []string{"no unlock in many is missed", "a grant to a waiter whose ctx ends just then is given back"},
+		Cause:     "a failed attempt starts a goroutine, and then counts the failure; the goroutine may look before that, and then removes the waiter's gate, the entry by which the waiter is told of releases: it is told of no further release",
+		Scenarios: []string{"waiters miss none of many unlocks", "a grant to a waiter whose ctx ends just then is given back"},
 		Repro:     "TestRepro_rueidislock_missesAnUnlock",
 		// A waiter that hears of nothing any more waits there for as long as it may.
 		Sometimes: []string{"an Unlock overtaken by the expiry leaves the new hold alone"},

@@ -16,7 +16,7 @@ var etcdFindings = []Finding{
 		Scenarios: []string{waitSaysHeld}, Repro: "TestRepro_concurrencyMutex_interruptedLockDoesNotSayHeld",
 	},
 	{
-		Cause: "a Mutex does not check its lease: after the lease has ended, Unlock returns nil and Header is unchanged; Done of the Session reports the end, but not if the session is not renewed",
+		Cause: "a Mutex does not check its lease: after the lease has ended, Unlock returns nil and Header is unchanged; Done of the Session reports the end only if the session is renewed",
 		Scenarios: slices.Concat([]string{
 			"Unlock of a hold that expired says ErrLost",
 			"Unlock after a take-over says ErrLost",
@@ -29,7 +29,7 @@ var etcdFindings = []Finding{
 		Repro: "TestRepro_concurrencyMutex_unlockAfterTheLeaseIsGone",
 	},
 	{
-		Cause:     "the client checks only once a second whether a session had no answer for its TTL, and waits for a first answer for its DialTimeout and a second: Done may come after another has the lock",
+		Cause:     "the client checks only once a second whether a session has had no answer for a TTL, and waits for the first answer for its DialTimeout plus one second: another may have the lock before Done is closed",
 		Scenarios: []string{expiredStaysLost}, Repro: "TestRepro_concurrencyMutex_doneComesLate",
 	},
 	{
@@ -60,7 +60,7 @@ var etcdFindings = []Finding{
 
 var zkFindings = []Finding{
 	{
-		Cause:     "a hold has no number that it tells, so that a resource cannot refuse a stale holder",
+		Cause:     "a hold does not tell a number that rises, so a resource cannot refuse a stale holder",
 		Scenarios: noToken,
 		Repro:     "TestRepro_zkLock_noFencingToken", Lacks: true,
 	},
@@ -77,7 +77,7 @@ var zkFindings = []Finding{
 		Scenarios: []string{expiredStaysLost}, Repro: "TestRepro_zkLock_outlastsItsTimeOut",
 	},
 	{
-		Cause: "Unlock takes no ctx: without a connection it waits for the next attempt to connect, once a second, even if the session is shorter",
+		Cause: "Unlock takes no ctx: without a connection it waits for the next attempt to connect; there is one attempt a second, even if the session&#39;s time-out is below a second",
 		Repro: "TestRepro_zkLock_unlockOutlastsTheSession",
 	},
 	{

@@ -54,7 +54,7 @@ var kazooFindings = []Finding{
 		Repro:     "TestRepro_kazoo_cancelledDoesNotSayHeld",
 	},
 	{
-		Cause: "acquire and release wait for the connection without regard to timeout and cancel(), which count only during the wait for the contender before",
+		Cause: "acquire and release wait for the connection, whatever timeout and cancel() say: these have an effect only while the lock waits for the contender ahead of it in the queue",
 		Scenarios: []string{
 			unlockUnanswered, takeUnanswered, unlockNext, silentLock, silentTryLock, cancelledUnlock, silentTrace, silentUnlock, downLock,
 		},
@@ -87,7 +87,7 @@ var npmEtcd3Findings = []Finding{
 		Repro:     "TestRepro_npmEtcd3_cannotBeCancelled",
 	},
 	{
-		Cause: "a Lock does not report that its lease is lost: only release fails, or does not even report it",
+		Cause: "a Lock does not report that its lease is lost: the caller learns of the loss only when release fails, and sometimes release does not fail either",
 		Scenarios: []string{
 			"a random history is that of one lock though clients are cut off",
 			"a random history is that of one lock though processes are stopped",

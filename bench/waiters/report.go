@@ -58,10 +58,11 @@ func (r *Results) printContended(b *strings.Builder) {
 	fmt.Fprintf(b, `
 ## One name
 
-Hold %v, think %v, %g s a cell. Rounds: %d; median (lowest–highest). Sent: commands that clients sent; run:
-all that the server counted, those that scripts ran among them; µs: the server's own time; each for an
-acquisition. The longest wait includes those that went on at the end. Starved: waiters without an
-acquisition. Errors and overlaps (two holders at once) are sums over all rounds.
+A hold lasts %v; then the waiter pauses for %v. Each row ran for %g s. Rounds: %d; each figure is their median
+(lowest–highest). Sent: commands that clients sent. Run: commands that the server counted, also those inside scripts.
+µs: the server's own time. All three are for an acquisition. The longest wait also counts waits that had not ended at
+the end of the run. Starved: waiters without an acquisition. Errors and overlaps (two holders at once) are sums over
+all rounds.
 
 `, hold, think, r.Seconds, r.Rounds)
 	fmt.Fprintf(b, "%s\n", contend.Table(r.Contended))
@@ -71,8 +72,9 @@ func (r *Results) printHandovers(b *strings.Builder) {
 	fmt.Fprintf(b, `
 ## Hand-over
 
-From the call of Unlock until the Lock of one of %d who wait has returned, hold %v, and round trips of PING
-meanwhile. Rounds: %d; median (lowest–highest); samples, errors and overlaps are sums.
+The time from the call of Unlock until the Lock of one of %d waiters returns. A hold lasts %v. Round trips of PING
+were measured at the same time. Rounds: %d; each figure is their median (lowest–highest), but samples, errors and
+overlaps are sums.
 
 `, r.Handovers[0].Waiters, handoverHold, r.Rounds)
 	t := report.NewTable("library", "p50 µs", "p99 µs", "PING p50 µs", "PING p99 µs", "p50 in PINGs", "samples", "errors", "overlaps")
@@ -97,9 +99,10 @@ func (r *Results) printDrains(b *strings.Builder) {
 	fmt.Fprintf(b, `
 ## All at once
 
-%d ask at the same moment, and each holds the lock once, for %v. Until the last has given it back; ratio: to what the
-holds should take; unheld: the part of the time in which nobody held it. Sent as in the first table. Median
-(lowest–highest) of the rounds; overlaps and errors are sums.
+%d waiters ask at the same moment, and each holds the lock once, for %v. ms: the time until the last has released the
+lock. Ratio: this time, divided by the sum of the holds. Unheld: the part of the time in which nobody held the lock.
+Sent is as in the first table. Each figure is the median (lowest–highest) of the rounds, but overlaps and errors are
+sums.
 
 `, r.Drains[0].Contenders, drainHold)
 	t := report.NewTable("library", "ms", "ratio", "unheld", "sent", "overlaps", "errors")
@@ -130,8 +133,8 @@ func (r *Results) printIdle(b *strings.Builder) {
 	fmt.Fprintf(b, `
 ## Nothing happens
 
-%d waiters, each on a client of its own, behind one hold with a TTL of %v. The first %.1f s, in which all
-connect, then %.1f s of waiting. Sent and run as in the first table.
+There are %d waiters, each on a client of its own, behind one hold with a TTL of %v. At first, in %.1f s, all connect. Then
+they wait for %.1f s. Sent and run are as in the first table.
 
 `, first.Waiters, redislocks.TTL, first.WarmUp.Seconds, first.Waiting.Seconds)
 	t := report.NewTable("library", "sent at first", "run at first", "sent then", "run then",

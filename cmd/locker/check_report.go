@@ -77,7 +77,7 @@ func (v verdict) doubtful() bool { return v.Outcome == conformance.Kept && v.Dou
 func (v verdict) Share() string {
 	s := fmt.Sprintf("in %d of %d trials", v.Trials-v.Doubts, v.Trials)
 	if v.Paused > 0 {
-		s += fmt.Sprintf("; the machine was overloaded in %d of the others", v.Paused)
+		s += fmt.Sprintf("; in %d of the others the machine was overloaded", v.Paused)
 	}
 	return s
 }

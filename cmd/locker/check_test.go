@@ -382,7 +382,7 @@ func TestReport_ofWhatWasNotKeptInEachTrial(t *testing.T) {
 	require.NoError(t, r.verdict())
 	for format, parts := range map[string][]string{
 		"text": {
-			"kept      s (0.0 s), in 3 of 5 trials; the machine was overloaded in 1 of the\n          others\n", "seen: B's Lock hangs",
+			"kept      s (0.0 s), in 3 of 5 trials; in 1 of the others the machine was\n          overloaded\n", "seen: B's Lock hangs",
 			"2 promises kept (1 of them not in each trial), 0 broken", "held, 1 in doubt",
 		},
 		"json":  {`"trials": 5`, `"doubts": 2`, `"paused": 1`, `"doubtful": 1`, `"seen": "held"`},

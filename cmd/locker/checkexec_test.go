@@ -57,7 +57,7 @@ func checkedFor(t *testing.T, limit time.Duration, wantCode int, args ...string)
 func TestCheckExec_saysWhatIsSkippedAndWhy(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
-	o := locked(t, "check", "--exec", served(s.URL()), "--run", "reply was lost has freed|server is silent|readers share|knows least takes over|^a held lock is not")
+	o := locked(t, "check", "--exec", served(s.URL()), "--run", "reply was lost has freed|server is silent|readers share|lags most takes over|^a held lock is not")
 	require.Zero(t, o.code, o.stderr)
 	for _, line := range []string{
 		"skipped   1: it needs --address", ": it needs --server", ": the protocol for programs has no RW",

@@ -16,7 +16,7 @@ func TestCheck_replay(t *testing.T) {
 		code int
 		says string
 	}{
-		"two-holders":           {exitBroken, "broken: of 7 operations"},
+		"two-holders":           {exitBroken, "broken: there were 7 operations"},
 		"good-readers-together": {0, "kept: one lock can have had the history"},
 	} {
 		saved, err := os.ReadFile(filepath.Join("..", "..", "internal", "history", "testdata", name+".json"))

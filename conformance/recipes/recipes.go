@@ -1,5 +1,5 @@
-// Package recipes puts packages election, semaphore, multi and keyed, and List and ForceRelease of
-// a Client, through what they promise, at any backend.
+// Package recipes tests, on any backend, whether packages election, semaphore, multi and keyed, and
+// List and ForceRelease of a Client, keep their promises.
 //
 // The packages use the public API alone. So a backend that passes package conformance should pass
 // here, too; these scenarios show that it does.

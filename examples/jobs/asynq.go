@@ -40,7 +40,7 @@ func (s *Sync) ProcessTask(ctx context.Context, task *asynq.Task) error {
 // does a lock that was lost. A task needs a MaxRetry of 1 or more, which it is not to use up.
 func SyncConfig() asynq.Config {
 	return asynq.Config{
-		IsFailure: func(err error) bool { return !notItsTurn(err) }, // of ErrHeld and ErrLost
+		IsFailure: func(err error) bool { return !notItsTurn(err) }, // ErrHeld and ErrLost are no failures
 		RetryDelayFunc: func(n int, err error, task *asynq.Task) time.Duration {
 			if notItsTurn(err) {
 				return time.Second

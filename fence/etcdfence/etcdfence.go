@@ -47,13 +47,13 @@ import (
 	"github.com/go-locker/locker/fence"
 )
 
-// Write does ops in one transaction if token is not 0 and not below the one in tokenKey, which then
-// becomes token. Otherwise it does nothing and returns a [*fence.StaleError], whose Resource is
-// tokenKey, or an error that matches [fence.ErrUnknown] if the value of tokenKey is no token. It
-// makes one request, and none for a token of 0. The response has the responses of ops, in order.
-// For conditions and branches of your own use [clientv3.OpTxn]. Without ops Write raises the token
-// alone. A holder that reads before it writes raises the token first: then no earlier holder can
-// change what it has read.
+// Write does ops in one transaction if token is above 0, and not below the token that tokenKey has.
+// The transaction also stores token in tokenKey. Otherwise it does nothing and returns a
+// [*fence.StaleError], whose Resource is tokenKey, or an error that matches [fence.ErrUnknown] if
+// the value of tokenKey is no token. It makes one request, and none for a token of 0. The response
+// has the responses of ops, in order. For conditions and branches of your own use [clientv3.OpTxn].
+// Without ops Write raises the token alone. A holder that reads before it writes raises the token
+// first: then no earlier holder can change what it has read.
 //
 // Neither tokenKey nor any other key may be written twice in one transaction, and a server takes
 // 128 operations unless it is configured otherwise, of which one is for the token. The user needs

@@ -1,6 +1,6 @@
 // Package filefence replaces files under a fencing token, which is kept beside them.
 //
-// [Write] is os.WriteFile with a token, and [Read] shows the token before it reads. Beside
+// [Write] is os.WriteFile with a token. [Read] checks and stores the token before it reads. Beside
 // config.json there are then
 //
 //	config.json.fence       the newest token that the file has seen, a decimal number on a line
@@ -19,8 +19,8 @@
 // The lock's file is open to its owner, and to its group if perm and the umask let the group write;
 // to nobody else. A user who can open it, even for reading, can lock it and keep all writers out.
 // So writers of several users share a group, and begin with a perm such as 0664 and a umask such as
-// 002. A lock's file that exists keeps its mode: take the permissions of others away from one that
-// has them (chmod o= *.fence.lock).
+// 002. A lock's file that exists keeps its mode. If it has permissions for others, take them away
+// (chmod o= *.fence.lock).
 //
 // # What a write does
 //
@@ -68,11 +68,11 @@ import (
 // disk of this machine when Write returns.
 //
 // If the file does not exist, it is made with perm, less the umask. If it exists, it keeps its
-// mode, and also its owner and group if the process may set them. If it gets another group, this
-// group and all others keep only the rights that both had before: 0640 becomes 0600, and 0644
-// stays. Access control lists and extended attributes are not kept. If name is a symbolic link, the
-// file that it leads to is replaced, and the token is beside that file. Other hard links keep the
-// old content.
+// mode, and also its owner and group if the process may set them. If the file gets another group,
+// group and others get only the rights that group and others both had before: 0640 becomes 0600,
+// and 0644 stays. Access control lists and extended attributes are not kept. If name is a symbolic
+// link, the file that it leads to is replaced, and the token is beside that file. Other hard links
+// keep the old content.
 //
 // While another writer has the lock, Write tries again every few milliseconds. If ctx ends first,
 // its cause is in the error. After an error the content is the old one, unless only the fsync of

@@ -20,11 +20,11 @@ import (
 // the URL, unescaped and cleaned by [path.Clean]: /a/b, /a/./b, //a/b, /a%2Fb and /a/b/ are one
 // resource, whatever the host and the query. next gets the URL as it was sent. Requests that write
 // one thing must have one resource, or the fence keeps two tokens for it. If /A is /a, or a path
-// has other names, as by a symbolic link, pass a function of your own. Put a Handler behind
-// handlers that change the path, such as [http.StripPrefix]: /files/../x without its prefix would
-// be /x. For the same reason all servers of a resource have to share one guard: a [fence.Memory]
-// serves one process, and a Dir of filefence one machine. If several machines write the resource,
-// the check belongs into the database that they share.
+// has other names, as by a symbolic link, pass a function of your own. If a handler changes the
+// path, such as [http.StripPrefix], put the Handler inside of it, so that it sees the path that
+// next sees. All servers of a resource have to share one guard, or the resource has several newest
+// tokens: a [fence.Memory] serves one process, and a Dir of filefence one machine. If several
+// machines write the resource, the check belongs into the database that they share.
 //
 // All of next's ServeHTTP runs within one Write of the [fence.Guard]. A request with a larger token
 // waits until next has returned, for as long as its own context allows. It waits even if the client
@@ -32,8 +32,8 @@ import (
 // or does with a hijacked connection after its return, is not fenced. [http.TimeoutHandler] returns
 // before the handler within it does. So put it around a Handler, never between a Handler and the
 // code that writes. If next panics, its token counts as seen, and the panic goes on. If the guard
-// reports an error after next has returned, the connection is aborted, so that no client takes for
-// written what may not be.
+// reports an error after next has returned, the connection is aborted. Otherwise a client could
+// believe that the write was made.
 //
 // Authenticate clients before the Handler. A client that may send a token may send the largest
 // token there is, which shuts all others out for good. It may also make the guard remember any

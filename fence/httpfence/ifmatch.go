@@ -13,7 +13,7 @@ import (
 //
 //	PUT the object with the mark of the lock in it (fence.Mark)       → marked
 //	read it, make the new content, with or without the mark
-//	IfMatch(write, marked), and PUT it                                → the next write's marked
+//	IfMatch(write, marked), and PUT it                                → marked, for the next write
 //
 // A write that is answered with 412 has found another state, see [Check]. If the answer to a write
 // is lost, the state is not known, and a repetition may be refused because the first write was
@@ -21,8 +21,9 @@ import (
 //
 // The tag has to come with the answer to the write that marks: the tag that a later GET or HEAD
 // returns may be that of another's state. And if tags are made from the content alone, as in S3,
-// the mark has to be in the content. IfMatch returns an error for a response that is no success, or
-// has no entity tag, or only a weak one, which does not tell all states apart.
+// the write that marks has to have the mark in its content. IfMatch returns an error for a response
+// that is no success, or has no entity tag, or only a weak one, which does not tell all states
+// apart.
 func IfMatch(write *http.Request, marked *http.Response) error {
 	if marked.StatusCode < 200 || marked.StatusCode > 299 {
 		return fmt.Errorf("httpfence: nothing was marked: %s", marked.Status)

@@ -34,8 +34,8 @@ type Script struct{ script *redis.Script }
 const name = "redigofence" // whose errors these are
 
 // NewScript makes a Script of body, which finds its KEYS and ARGV as any script of Redis does, and
-// returns its reply in the same way. It must not begin with a shebang. It makes no request: the
-// server reports errors in body when the Script runs.
+// returns its reply in the same way. It must not begin with a shebang. NewScript makes no request:
+// the server reports errors in body when the Script runs.
 func NewScript(body string) *Script {
 	const counted = -1 // the number of keys comes with them
 	return &Script{redis.NewScript(counted, fencescript.Source(body))}

@@ -39,10 +39,10 @@
 // that does not persist, any token is let through, until the newest holder writes again.
 //
 // Replication is asynchronous. A failover to a replica that has not received the last writes loses
-// them, and their tokens with them: data and fence are both what they were before, and a token
-// between the two is not stale any more. A primary that has been replaced, and does not know it
-// yet, compares with its own newest token. What it accepts is discarded when it finds out. If that
-// is not good enough for a resource, use another database.
+// them, and their tokens with them. Data and fence are then as before these writes, and a token
+// that the lost ones had made stale is accepted again. A primary that has been replaced, and does
+// not know it yet, compares with its own newest token. What it accepts is discarded when it finds
+// out. If that is not good enough for a resource, use another database.
 //
 // # Replies that are lost
 //
@@ -85,8 +85,8 @@ type Script struct{ script *goredis.Script }
 const name = "redisfence" // whose errors these are
 
 // NewScript makes a Script of body, which finds its KEYS and ARGV as any script of Redis does, and
-// returns its reply in the same way. It must not begin with a shebang. It makes no request: the
-// server reports errors in body when the Script runs.
+// returns its reply in the same way. It must not begin with a shebang. NewScript makes no request:
+// the server reports errors in body when the Script runs.
 func NewScript(body string) *Script {
 	return &Script{goredis.NewScript(fencescript.Source(body))}
 }

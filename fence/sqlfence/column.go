@@ -21,8 +21,8 @@ var ErrNoRow = errors.New("no row was written, and the token is not the reason")
 //	err := sqlfence.Exec(ctx, db, "orders/42", token,
 //		`UPDATE orders SET state = $1, token = $2 WHERE id = $3 AND token <= $2`, "paid", token, 42)
 //
-// The column is BIGINT NOT NULL DEFAULT 0. One of args has to be the token. Exec checks this, and
-// that the statement has no ON DUPLICATE KEY UPDATE, and nothing else. In PostgreSQL and SQLite the
+// The column is BIGINT NOT NULL DEFAULT 0. One of args has to be the token. Exec checks only two
+// things: this, and that the statement has no ON DUPLICATE KEY UPDATE. In PostgreSQL and SQLite the
 // same statement can insert a row that may be missing:
 //
 //	INSERT INTO orders (id, state, token) VALUES ($1, $2, $3)

@@ -22,10 +22,9 @@
 // database, and the whole transaction is to be tried again. This was seen on PostgreSQL 15, MariaDB
 // 10.11 and SQLite 3:
 //
-//	                                     the older has read,        both at once      the database's
-//	                                     the newer has committed                      own errors
-//	                                     in the
-//	                                     program  Exec     Admit    Exec     Admit
+//	                                     the older read first       both write        error codes
+//	                                     own                        at once
+//	                                     check    Exec     Admit    Exec     Admit
 //	PostgreSQL, READ COMMITTED           LOST     refused  refused  waits    waits
 //	PostgreSQL, REPEATABLE READ          retry    retry    retry    retry    retry    40001
 //	PostgreSQL, SERIALIZABLE             retry    retry    retry    retry    retry    40001
@@ -38,18 +37,19 @@
 //	SQLite, WAL, BEGIN                   retry    retry    retry    retry    retry    517, 5
 //	SQLite, WAL, BEGIN IMMEDIATE         waits    waits    waits    retry    retry    5
 //
-// The first three columns are of a transaction that read the row, was paused, and writes after a
-// newer token has been committed. "In the program" is what not to do: SELECT the token, compare,
-// UPDATE. LOST: the newer write was overwritten. Without a transaction around SELECT and UPDATE, it
+// Each line is about two transactions that write one row, one of which has an older token. In the
+// first three columns the older one reads the row, is paused, and writes after the newer one has
+// committed. "Own check" is what not to do: SELECT the token, compare, UPDATE. LOST: the newer write was overwritten. Without a transaction around SELECT and UPDATE, it
 // is overwritten on every database and at every level. The next two columns are of transactions
-// that begin with the write, the newer one while the older is open. Then
+// that begin with the write; the newer one begins while the older is open. In all columns
 //
 //   - refused is [fence.ErrStale];
 //   - retry is an error of the database. (In the columns of "both at once" the newer transaction
 //     gets it.) Nothing was written: roll back, and run the whole transaction again with the same
 //     token. If the token is stale, it is refused then;
 //   - waits means that the newer write waited for the older one to commit, and came after it.
-//     SQLite waits for as long as busy_timeout allows, here 0, and then fails with 5 (SQLITE_BUSY).
+//     SQLite waits for as long as busy_timeout allows, and then fails with 5 (SQLITE_BUSY). In this
+//     test busy_timeout was 0, and the write was tried again until it was done.
 //
 // At SERIALIZABLE and at PostgreSQL's REPEATABLE READ the error may come with any statement, and
 // with Commit. MariaDB and PostgreSQL may find a deadlock (1213, 40P01) at any level. In SQLite

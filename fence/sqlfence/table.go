@@ -75,9 +75,8 @@ END $$`, t.name()), nil
 //
 // If the transaction is rolled back, the token counts as not seen. This is right for the database,
 // because nothing was written under the token there. For what is written elsewhere use a [Guard].
-// For the same reason no savepoint may come before Admit: after a rollback to that savepoint the
-// token counts as not seen, but the transaction can still commit what it writes next, and a smaller
-// token gets in later.
+// Do not set a savepoint before Admit. After a rollback to it, the token counts as not seen, but
+// the transaction can still write and commit. Then a smaller token is accepted later.
 //
 // If the row's token is NULL, or is no token as far as the database can tell by comparing, the
 // error is [fence.ErrUnknown].

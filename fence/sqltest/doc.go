@@ -1,4 +1,4 @@
 // Package sqltest tests package sqlfence on real databases: PostgreSQL, MariaDB and SQLite. It is a
-// module of its own, so that no other has a database driver in its go.mod. There is nothing in it
-// to import.
+// module of its own, so that the module of package sqlfence has no database driver in its go.mod.
+// There is nothing in it to import.
 package sqltest

@@ -22,7 +22,8 @@
 // All programs that share a storage must use this package. Before the first one uses it, stop all
 // programs that take the storage's own locks: the two kinds of locks do not exclude each other.
 // Give the locks a prefix of their own ([locker.WithPrefix]), one for each storage, because their
-// names are those of certificates. Leave renewal on.
+// names are those of certificates. Do not switch off the renewal of locks
+// ([locker.WithoutRenewal]).
 package certmagic
 
 import (
@@ -77,9 +78,9 @@ func (s *Storage) TryLock(ctx context.Context, name string) (bool, error) {
 }
 
 // Unlock releases the lock called name, also if ctx has ended, and returns by the hold's deadline.
-// It returns ErrLost if the hold had ended before, which certmagic logs, and nil if there is
-// nothing to release: certmagic asks for an error only if a lock stays taken, and keeps asking
-// until there is none. See [keyed.Locks.Unlock].
+// It returns ErrLost if the hold had ended before; certmagic logs this. If there is nothing to
+// release, it returns nil, because certmagic wants an error only if the lock stays taken, and calls
+// Unlock again after an error. See [keyed.Locks.Unlock].
 func (s *Storage) Unlock(ctx context.Context, name string) error {
 	err := s.locks.Unlock(context.WithoutCancel(ctx), name)
 	if errors.Is(err, locker.ErrNotHeld) {

@@ -18,8 +18,8 @@
 //     between, and client-go would go on without a call of its callbacks.
 //   - A release ends the leader's own hold alone. The release of a Lease also ends the term of
 //     another leader that has taken over meanwhile.
-//   - There is a fencing token, and a hold that ends when it is lost: see [Lock.Hold]. client-go
-//     tells OnStoppedLeading only after RenewDeadline.
+//   - There is a fencing token, and a hold whose context ends as soon as the lease is lost: see
+//     [Lock.Hold]. client-go tells OnStoppedLeading only after RenewDeadline.
 //
 // Candidates ask every RetryPeriod, as with a Lease.
 package clientgo

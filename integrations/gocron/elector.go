@@ -40,9 +40,10 @@ type term struct {
 var errNotLeader = fmt.Errorf("gocron: this process does not lead: %w", locker.ErrNotHeld)
 
 // Lead is a candidate until ctx ends, as [election.Election.Lead] is, whose errors it returns. When
-// a term ends, the contexts of its jobs end. Lead waits for the jobs of Task before another can
-// lead, if they return in time: they have at least the reserve. Shut the scheduler down before ctx
-// ends, or at the same time.
+// a term ends, the contexts of its jobs end. When the term ends, Lead waits for the jobs of Task
+// that still run, and then lets another lead. The jobs have at least the reserve to return. If they
+// take longer, another may lead before they return. Shut the scheduler down before ctx ends, or at
+// the same time.
 func (e *Elector) Lead(ctx context.Context, reserve time.Duration) error {
 	return e.election.Lead(ctx, reserve, func(ctx context.Context, number uint64) {
 		t := &term{ctx: ctx, number: number}

@@ -30,12 +30,13 @@ var _ cron.Locker = (*Locker)(nil)
 // NewLocker returns a Locker that keeps each lock for minimum from its grant on, and for as long as
 // its job runs. The minimum has to be longer than the difference between the schedulers' clocks,
 // and shorter than the time between two runs: within it nobody runs the job again, neither at its
-// next tick nor by RunNow. The minimum is the TTL of a lock that expires by itself. It does not
+// next tick nor by RunNow. The Locker takes two locks for a run. One has the minimum as its TTL,
+// and expires by itself. The other is held and renewed until the job ends. The minimum does not
 // become shorter if the process ends, or closes its Client. On etcd and ZooKeeper it may then
 // become longer, up to twice as long. It has to be a TTL that the backend honours: on etcd whole
 // seconds. If the backend does not answer within half the minimum, Lock fails.
 //
-// The options are those of the lock that is held while the job runs, and is renewed until then.
+// The options are those of the lock that is held and renewed until the job ends.
 //
 // onError is called with the errors that gocron drops. One is the error of an Unlock, which is
 // [locker.ErrLost] if the lock was lost before the job ended. The other is the error of a Lock,

@@ -15,12 +15,12 @@ import (
 // loss is added to that of f, so that gocron counts the run as failed, and calls
 // AfterJobRunsWithError.
 //
-// Each of its jobs needs [cron.WithName], and a scheduler or a job that has this Locker. Otherwise
-// f is never called, and onError is told why.
+// Each job of Task needs [cron.WithName], and this Locker as that of its scheduler, or of the job.
+// Otherwise f is never called, and onError is told why.
 //
 // Two runs never share a lock. The runs of a job get its locks in the order of the grants. So each
-// run gets its own lock, with one exception: a run was delayed between its grant and its start
-// until its lock was lost, and granted to another run of the same scheduler. Then both may fail,
+// run gets its own lock, with one exception: between its grant and its start, a run may be delayed
+// until its lock is lost, and another run of the same scheduler gets the lock. Then both may fail,
 // and neither runs under a lock that it does not hold.
 func (l *Locker) Task(f func(ctx context.Context, token uint64) error) cron.Task {
 	return cron.NewTask((&task{l, f}).run)

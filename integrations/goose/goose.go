@@ -39,9 +39,9 @@
 // [New] and [Context], and no fence. In MySQL each statement that changes a table commits, so there
 // would be nothing to roll back.
 //
-// The database keeps the newest token in the table fencing_tokens, which the Store creates, under
-// the name of goose's table. If the lock's backend loses its data, tokens of etcd and ZooKeeper
-// begin anew, and the database refuses them until [locker.WithTokenBase] makes them larger.
+// The newest token is in the table fencing_tokens, which the Store creates, in a row that is named
+// after goose's table. If the lock's backend loses its data, tokens of etcd and ZooKeeper begin
+// anew, and the database refuses them until [locker.WithTokenBase] makes them larger.
 package goose
 
 import (

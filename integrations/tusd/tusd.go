@@ -14,8 +14,9 @@
 //	lockertusd.New(client).UseIn(composer)
 //
 // If the backend does not tell at once that somebody waits, a holder looks when it has taken the
-// lock, and every tenth of the TTL: see [locker.Hold.Wanted]. Tusd waits for a lock for 20 s by
-// default (AcquireLockTimeout), so the TTL is best below a minute.
+// lock, and every tenth of the TTL: see [locker.Hold.Wanted]. Tusd waits for a lock for only 20 s
+// by default (AcquireLockTimeout). So choose a TTL below a minute: then the holder looks at least
+// every 6 s, and has the rest of the 20 s to end its request.
 package tusd
 
 import (

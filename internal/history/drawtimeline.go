@@ -104,7 +104,7 @@ func (h *History) row(t *hold, when func(int64) time.Time, last int64) (timeline
 	switch {
 	case t.toldLost > 0:
 		until, r.End = t.toldLost, "lost"
-		r.Title += "; lost, as was told at " + at(until)
+		r.Title += "; told of the loss at " + at(until)
 	case t.unlock != nil:
 		until = t.unlock.Return
 		r.Title += fmt.Sprintf("; %s, at %s", t.unlock, at(t.unlock.Call))

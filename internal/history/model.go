@@ -238,7 +238,7 @@ func (h *hold) prolonged() []Event {
 // ending says how the hold ended.
 func (h *hold) ending() string {
 	if h.toldLost > 0 {
-		return "lost, as was told"
+		return "told of the loss"
 	}
 	return h.unlock.String()
 }

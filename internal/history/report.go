@@ -13,7 +13,7 @@ import (
 // Report says what a person has to know of a history that no lock can have.
 func (h *History) Report(j Judgement) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "of %d operations, these on one name cannot be put in an order that one lock allows:", j.Operations)
+	fmt.Fprintf(&b, "there were %d operations. These, on one name, fit no order that one lock allows:", j.Operations)
 	for _, line := range h.lines(j.witness) {
 		b.WriteString("\n\t" + line)
 	}

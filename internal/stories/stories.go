@@ -74,7 +74,7 @@ type Source struct {
 func Sources() map[string]Source {
 	const (
 		jumps = "a hold lasts though the server's clock jumps forward"
-		least = "a hold lasts though the server that knows least takes over"
+		least = "a hold lasts though the server that lags most takes over"
 	)
 	return map[string]Source{
 		"pause":             {"redis", "TestConformance/one server", "a late write with the token of a lost hold is refused", "one server, Redis %s", "Redis", "redis-server"},

@@ -171,9 +171,9 @@ func Print(w io.Writer, all []Kill) {
 	fmt.Fprintf(w, `
 ## A process is killed
 
-%d wait for one name, with a TTL of %g s. How long it took until one of them held the lock: after an Unlock, when the first
-who waited had been killed (SIGKILL) a moment before; and after the holder was killed, also less the TTL. Median
-(lowest–highest) of the rounds; errors are a sum.
+%d wait for one name, with a TTL of %g s. The table shows how long it takes until a waiter has the lock. Waiter killed: the
+first waiter is killed (SIGKILL), and a moment later the holder unlocks. Holder killed: the holder is killed. Beyond the
+TTL: the same, minus the TTL. Each figure is the median (lowest–highest) of the rounds; errors are a sum.
 
 `, all[0].Waiters, all[0].TTLMs/1000)
 	t := report.NewTable("library", "waiter killed, ms", "holder killed, ms", "beyond the TTL, ms", "errors")

@@ -61,7 +61,7 @@ var Waiting = contend.Libraries{
 
 // All are those, this library's other ways to Redis, and what is no lock: a script that takes and one that gives back.
 var All = append(slices.Clip(Waiting),
-	contend.Library{Name: "locker-redigo", Module: lockerModule, Settings: "redigo, a pool of as many connections", TTL: TTL, Open: openRedigo},
+	contend.Library{Name: "locker-redigo", Module: lockerModule, Settings: "redigo, with a pool as large as that of go-redis", TTL: TTL, Open: openRedigo},
 	contend.Library{Name: Floor, Module: goRedisModule, Settings: "EVALSHA of SET NX PX, and of GET and DEL", TTL: TTL, Open: openBare(false)},
 	contend.Library{Name: PipeFloor, Module: goRedisModule, Settings: "the same through its AutoPipeline", TTL: TTL, Open: openBare(true)},
 	contend.Library{Name: Scripts, Module: goRedisModule, Settings: "EVALSHA of locker's scripts, and nothing else of it", TTL: TTL, Open: openScripts(false)},

@@ -120,13 +120,13 @@ func (n *Tally) verdict() error {
 	sure := n.Doubts - n.Excused
 	switch {
 	case n.kept == 0 && n.silent > 0 && n.silent < n.Doubts:
-		return fmt.Errorf("%w: %d of %d trials say nothing; in the others, at last: %w", ErrInDoubt, n.silent, n.Trials, n.Seen)
+		return fmt.Errorf("%w: %d of %d trials say nothing; in the others; the last time: %w", ErrInDoubt, n.silent, n.Trials, n.Seen)
 	case n.kept == 0:
-		return fmt.Errorf("in each of %d trials, at last: %w", n.Trials, n.Seen)
+		return fmt.Errorf("in each of %d trials; the last time: %w", n.Trials, n.Seen)
 	case n.kept == n.hidden && sure > 1:
-		return fmt.Errorf("in all of %d trials but %d, in which the machine paused, at last: %w", n.Trials, n.kept, n.Seen)
+		return fmt.Errorf("in all of %d trials but %d, in which the machine paused; the last time: %w", n.Trials, n.kept, n.Seen)
 	case sure > *doubtsFlag:
-		return fmt.Errorf("in %d of %d trials, at last: %w", n.Doubts, n.Trials, n.Seen)
+		return fmt.Errorf("in %d of %d trials; the last time: %w", n.Doubts, n.Trials, n.Seen)
 	default:
 		return nil
 	}
