@@ -351,7 +351,7 @@ nightly-simulation: ## the core over simulated servers: each of its bugs put bac
 	$(call raced,./internal/test/simulation,-run='^TestSeeds')
 nightly-core: ## the core, what is built on it, and the Redis protocol, race detector
 	$(call raced,$(CORE))
-nightly-conformance: ## the suite's own tests: all broken Lockers, race detector
+nightly-conformance: ## the suite's own tests: each Locker that was broken on purpose has to be caught; race detector
 	$(call raced,./conformance ./conformance/recipes)
 nightly-redis: ## go-redis: race detector; all topologies, under the race detector too
 	$(call raced,./redis)

@@ -32,7 +32,7 @@ func TestRequire_aSwapToAWeakerBackendFailsAtStart(t *testing.T) {
 	const (
 		unsupported = "locker: open: not supported by the backend: "
 		noFailover  = `"failover" is not promised: replication is asynchronous, and a failover can lose the lock`
-		remember    = "conditional: promised only while clocks are sane, and nodes remember and evict no keys"
+		remember    = "conditional: promised only while clocks are sane, and nodes keep their data and evict no keys"
 	)
 	for backend, want := range map[string]string{
 		"mem":       unsupported + `"failover" is not promised: there is one process, and no server to fail over to`,

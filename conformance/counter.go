@@ -18,7 +18,7 @@ var counterRows = []row{{
 	body:    lateWrite,
 }, {
 	name:    "a counter guarded by tokens loses no update",
-	promise: "A resource that refuses 0 and any token below the largest it has seen loses no update, and refuses none of a holder.",
+	promise: "A resource refuses 0, and every token below the largest that it has seen. Then no update is lost, and no update of a present holder is refused.",
 	sources: []string{kleppmann, ubgoToken},
 	shows:   locker.Fencing,
 	chance:  true,

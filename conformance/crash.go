@@ -8,7 +8,7 @@ import (
 
 var processRows = []row{{
 	name:    "a process that was stopped past its TTL knows when it wakes",
-	promise: "Loss is decided locally first, at the latest at the deadline. A process that was stopped until after the deadline reports the loss as soon as it runs.",
+	promise: "The holder's process decides by its own clock that a hold is lost, at the latest at the deadline. A process that was stopped until after the deadline reports the loss as soon as it runs.",
 	sources: []string{kleppmann, mostNews},
 	needs:   []need{processes, expire},
 	body:    sleepsThrough,

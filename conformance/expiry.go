@@ -15,13 +15,13 @@ var expiryRows = []row{{
 	body:    expires,
 }, {
 	name:    "a hold does not expire before its TTL",
-	promise: "A hold lasts one TTL minus drift (TTL/100 + 2 ms), from just before the request that took it was sent.",
+	promise: "A hold lasts one TTL from just before its request was sent. For clocks that run at different speeds, TTL/100 + 2 ms are taken off.",
 	sources: []string{antirez},
 	needs:   []need{expire},
 	body:    expiresNotEarly,
 }, {
 	name:    "nobody gets the lock before the holder's Deadline",
-	promise: "Until its Deadline a hold that is not lost is the only one.",
+	promise: "While a hold is not lost, and its Deadline has not passed, nobody else holds the lock.",
 	sources: []string{antirez, chubby},
 	shows:   locker.Exclusive,
 	needs:   []need{expire},

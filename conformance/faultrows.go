@@ -34,7 +34,7 @@ var faultRows = []row{{
 	body:    revokeActs,
 }, {
 	name:    "the fault Through acts",
-	promise: "Faults.Through is given a function, via, that returns the proxy&#39;s address for a server&#39;s. Its Locker connects only to such addresses.",
+	promise: "The suite gives Faults.Through a function, via, that takes a server&#39;s address and returns a proxy&#39;s. The Locker that Through returns connects only to the proxies.",
 	sources: []string{contractOfFaults},
 	needs:   []need{links},
 	body:    throughActs,

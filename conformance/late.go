@@ -18,13 +18,13 @@ var lateRows = []row{{
 	body:    takeArrivesLate,
 }, {
 	name:    "a take that arrives more than a TTL late takes nothing",
-	promise: "If a request arrives after clean-up, its hold ends at the latest one TTL after the request was sent.",
+	promise: "The time of a hold counts from when its request was sent. So a request that arrives more than a TTL late takes nothing.",
 	sources: []string{kleppmann},
 	needs:   []need{links},
 	body:    takeArrivesTooLate,
 }, {
 	name:    "a take that breaks off between its requests leaves nothing behind for longer than its TTL",
-	promise: "Taking the lock and setting its TTL are one step: whatever becomes of the client in between, the lock is free one TTL later.",
+	promise: "Taking the lock and setting its TTL are one step: at whatever moment the client dies, the lock is free one TTL later.",
 	sources: []string{redisDocs, ownPrograms},
 	needs:   []need{links, expire},
 	body:    takeBreaksOff,

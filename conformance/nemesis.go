@@ -47,10 +47,10 @@ func mixture(h Harness) ([]nemesis, error) {
 }
 
 // mixes is met where there is more to mix than one fault.
-var mixes = need{"pair of Faults.StopServer, Through and Process", true, func(h Harness) bool {
+var mixes = need{"two or more of Faults.StopServer, Faults.Through and Faults.Process", true, func(h Harness) bool {
 	all, err := mixture(h)
 	return err != nil || len(all) > 1
-}, ""}
+}, "the Harness has fewer than two of Faults.StopServer, Faults.Through and Faults.Process"}
 
 // outage is a fault of the servers, which nobody hears of meanwhile.
 func (s *simulation) outage(rng *rand.Rand, what string, fault func(TB) (undo func())) *injection {

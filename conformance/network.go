@@ -19,7 +19,7 @@ var networkRows = []row{{
 	body:    cutOff,
 }, {
 	name:    "a hold outlives the connection that it was taken on",
-	promise: "A hold lasts one TTL unless it is extended or lost. If a connection breaks, the hold does not end without its holder being told.",
+	promise: "A hold lasts one TTL unless it is extended or lost. If a connection breaks, the hold goes on, or its holder is told that it is lost.",
 	sources: []string{contract},
 	needs:   []need{links},
 	body:    connectionBreaks,
@@ -108,7 +108,7 @@ func oneServerGone(e *env) {
 	a.take()
 	servers := w.addresses()
 	if len(servers) < 3 {
-		e.skip("the Locker uses fewer than three servers, so it cannot work without one of them")
+		e.skip("the Locker uses fewer than three servers, so it does not work if one of them does not answer")
 	}
 	mend := w.sever(servers[rand.N(len(servers))])
 	retried := min(3*time.Second, e.long*3/4) // by a client that cannot reach a server

@@ -16,7 +16,7 @@ var outageRows = []row{{
 	body:    outage,
 }, {
 	name:    "a hold ends in time though the server is down",
-	promise: "Loss is decided locally first, no later than the deadline, even when the backend cannot be reached. Unlock returns by the deadline.",
+	promise: "The holder's process decides by its own clock that a hold is lost, at the latest at the deadline, even if the backend cannot be reached. Unlock returns by the deadline.",
 	sources: []string{chubby, mostNews},
 	needs:   []need{kills, expire},
 	body:    holdsInOutage,

@@ -10,13 +10,13 @@ import (
 
 var silenceRows = []row{{
 	name:    "Lock returns soon after ctx ends though the server is silent",
-	promise: "When ctx ends, Lock returns within milliseconds, whatever the server does; the error matches ctx.Err() and context.Cause(ctx), and is not ErrHeld.",
+	promise: "When ctx ends, Lock returns within milliseconds, even if the server does not answer. The error matches ctx.Err() and context.Cause(ctx). It is not ErrHeld if the server has never answered.",
 	sources: []string{goContext, redsyncStopped, mostErrors},
 	needs:   []need{stops, limits},
 	body:    silentLock,
 }, {
 	name:    "TryLock returns soon after ctx ends though the server is silent",
-	promise: "When ctx ends, TryLock returns within milliseconds, whatever the server does; the error is not ErrHeld.",
+	promise: "When ctx ends, TryLock returns within milliseconds, even if the server does not answer. The error is not ErrHeld if the server has never answered.",
 	sources: []string{goContext, redsyncStopped},
 	needs:   []need{stops, cancels},
 	body:    silentTryLock,
@@ -28,13 +28,13 @@ var silenceRows = []row{{
 	body:    silentExtend,
 }, {
 	name:    "Unlock returns soon after ctx ends though the server is silent",
-	promise: "When ctx ends, Unlock returns within milliseconds, whatever the server does; the hold has ended here.",
+	promise: "When ctx ends, Unlock returns within milliseconds, whatever the server does. The caller no longer has the hold.",
 	sources: []string{goContext, redsyncStopped},
 	needs:   []need{stops, cancels},
 	body:    silentUnlockWithContext,
 }, {
 	name:    "a Lock that ended while the server was silent leaves nothing behind",
-	promise: "What clean-up cannot remove, and what a request takes that arrives after clean-up, expires within one TTL.",
+	promise: "Clean-up may miss something, and a request may arrive after clean-up and take the lock. Both expire within one TTL.",
 	sources: []string{redsyncStopped},
 	needs:   []need{stops, limits},
 	body:    silentLockLeavesNothing,

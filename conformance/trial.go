@@ -59,7 +59,7 @@ func (r row) check(t TB, h Harness) error {
 		return Skip(fmt.Sprintf("the Harness does not promise %q", r.shows))
 	}
 	if r.queued && !h.hasQueue() {
-		return Skip("the Harness does not say that waiters are served in order, so there may be no queue from which a holder could hear of them")
+		return Skip("the backend may have no queue that could tell a holder of waiters: the Harness promises no order")
 	}
 	if !h.entered {
 		leave := enter(r.alone)

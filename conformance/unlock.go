@@ -27,7 +27,7 @@ var unlockRows = []row{{
 	body:    func(e *env) { e.harmless("Unlock", (*party).unlock, settle) },
 }, {
 	name:    "an Unlock overtaken by the expiry leaves the new hold alone",
-	promise: "Unlock is one atomic step: it ends the caller's hold, never another owner's, whenever the hold expires.",
+	promise: "Unlock is one atomic step: it ends the caller's hold, never another owner's, at whatever moment the hold expires.",
 	sources: []string{redisDocs},
 	needs:   []need{expire},
 	body:    unlockOvertaken,

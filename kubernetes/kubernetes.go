@@ -117,13 +117,13 @@ func (d *Driver) Guarantees() driver.Guarantees {
 	const clocks = "while the clocks of the API servers differ by less than 10 s (or one TTL if that is less), and no clock jumps forward by more than that"
 	return driver.Guarantees{
 		driver.Exclusive: {Level: driver.LevelConditional, Condition: clocks},
-		driver.Failover:  {Level: driver.LevelConditional, Condition: clocks + ", and the store of the cluster loses nothing, as etcd does with a majority"},
+		driver.Failover:  {Level: driver.LevelConditional, Condition: clocks + ", and the cluster's store loses no data (an etcd that has a majority loses none)"},
 		driver.Fencing:   {Level: driver.LevelYes},
 		driver.FencingDurable: {
 			Level:     driver.LevelConditional,
-			Condition: "while the store of the cluster keeps its data; a restore of etcd takes --bump-revision, or else WithTokenBase",
+			Condition: "while the cluster&#39;s store keeps its data. If you restore etcd, use --bump-revision, or set WithTokenBase",
 		},
 		driver.Ordered: {Level: driver.LevelNo, Condition: "a release wakes the waiters of all processes, and the first to ask has the lock"},
-		driver.Woken:   {Level: driver.LevelConditional, Condition: "if the user may watch Leases. Otherwise one waiter looks every two seconds"},
+		driver.Woken:   {Level: driver.LevelConditional, Condition: "if the program's account may watch Leases. Otherwise one waiter of each Client looks every two seconds"},
 	}
 }

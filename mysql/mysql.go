@@ -185,9 +185,9 @@ func dialect(table string) sqllock.Dialect {
 		Settings:    settings,
 		Promises: driver.Guarantees{
 			driver.Exclusive:      {Level: driver.LevelConditional, Condition: "while the server's clock is sane"},
-			driver.Failover:       {Level: driver.LevelConditional, Condition: "if the server that takes over has every commit that was answered, as with Galera, Group Replication, or semi-synchronous replication that does not fall back; by default replication is asynchronous, and a failover can lose the lock"},
+			driver.Failover:       {Level: driver.LevelConditional, Condition: "if a server that takes over has every commit that was answered. This is so with Galera, Group Replication, or semi-synchronous replication that never falls back to asynchronous. By default replication is asynchronous, and a failover can lose the lock"},
 			driver.Fencing:        {Level: driver.LevelYes},
-			driver.FencingDurable: {Level: driver.LevelConditional, Condition: "while nobody sets the server's clock back. If a server takes over that lacks the last commits, its clock must not be behind"},
+			driver.FencingDurable: {Level: driver.LevelConditional, Condition: "while nobody sets the server's clock back. If the server that takes over lacks the last commits, its clock must not be behind that of the old server"},
 			driver.Ordered:        {Level: driver.LevelConditional, Condition: "while the server's clock is sane, and no waiter is cut off for more than 5 s (or its TTL if that is shorter)"},
 			driver.Woken:          {Level: driver.LevelNo, Condition: "waiters of other processes look every 50 to 500 ms"},
 		},

@@ -90,7 +90,7 @@ func (d *Driver) Close() error {
 // Guarantees returns what one PostgreSQL promises.
 func (d *Driver) Guarantees() driver.Guarantees {
 	const clock = "while the server's clock is sane"
-	const failover = clock + ", and nobody reaches a primary that was replaced. A server that takes over must know the TTLs in use and the holds that were ended by force (it normally has them within milliseconds), and must be no copy of a server that was shut down"
+	const failover = clock + ", and nobody reaches a primary that was replaced. A server that takes over must know the TTLs in use and the holds that were ended by force (it normally has them within milliseconds), and must not be made from the files of a server that was shut down"
 	return driver.Guarantees{
 		driver.Exclusive:      {Level: driver.LevelConditional, Condition: clock},
 		driver.Failover:       {Level: driver.LevelConditional, Condition: failover},

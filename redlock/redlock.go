@@ -119,7 +119,7 @@ func (d *Driver) add(n driver.Driver) error {
 
 // Guarantees returns what a majority of nodes promises.
 func (d *Driver) Guarantees() driver.Guarantees {
-	remember := driver.Promise{Level: driver.LevelConditional, Condition: "while clocks are sane, and nodes remember and evict no keys"}
+	remember := driver.Promise{Level: driver.LevelConditional, Condition: "while clocks are sane, and nodes keep their data and evict no keys"}
 	return driver.Guarantees{
 		driver.Exclusive:      remember,
 		driver.Failover:       remember,

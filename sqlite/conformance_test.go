@@ -20,8 +20,8 @@ func TestConformance(t *testing.T) {
 	h := harness.ForURL(2*time.Second, "sqlite://%s?synchronous=full", []string{path})
 	h.RW = nil // there are no shares
 	h.Deviations = map[string]string{
-		"a hold lasts though the server loses its data":                       "the lock is a row of a file, and is gone with it",
-		"a random history is that of one lock though servers lose their data": "the lock is a row of a file, and is gone with it",
+		"a hold lasts though the server loses its data":                       "the lock is a row of a file, and is lost with the file",
+		"a random history is that of one lock though servers lose their data": "the lock is a row of a file, and is lost with the file",
 	}
 	h.Faults.Through, h.Faults.ThroughRenewing = nil, nil
 	h.Faults.StopServer = func(t conformance.TB) (resume func()) { return lockFile(t, path) }

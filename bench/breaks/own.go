@@ -7,23 +7,23 @@ const core = "internal/test/core"
 var own = []ours{
 	{
 		name: "core-session-heard-of-in-the-last-moment-keeps-the-lock", lock: "core", by: "the simulation",
-		what: "a session was heard of again just before its end; its hold, which was over, was not released, and the lock stayed taken for as long as the session lasted",
+		what: "a hold was already over when the server answered for its session at the last moment; the hold was not released, and the lock stayed taken for as long as the session lasted",
 		fix:  "526b29f8", dir: core, test: "TestLoss_releasesALeaseWhoseSessionIsHeardOfAtTheLastMoment",
 	},
 	{
 		name: "core-context-outlives-a-loss-that-is-noticed", lock: "core",
-		what: "if another goroutine had just noticed a loss, the context of the hold had not ended at its first check",
+		what: "when one goroutine had just noticed a loss, another found at its first look that the context of the hold had not ended",
 		by:   "a test that failed under load",
 		fix:  "058702b", dir: core, test: "TestHoldContext_hasEndedThoughWhoNoticedIsStillTellingOthers",
 	},
 	{
 		name: "etcd-try-that-left-is-granted", lock: "etcd",
-		what: "a TryLock gave up its place in the queue, got no answer, and was then granted the lock at this place",
+		what: "a TryLock asked to give up its place in the queue, got no answer, and was then granted the lock at this place",
 		fix:  "9ab923b", dir: "etcd", test: "TestAsk_ofATryThatIsToLeave",
 	},
 	{
 		name: "zookeeper-try-that-left-is-granted", lock: "ZooKeeper",
-		what: "a TryLock gave up its place in the queue, got no answer, and was then granted the lock at this place",
+		what: "a TryLock asked to give up its place in the queue, got no answer, and was then granted the lock at this place",
 		fix:  "9ab923b", dir: "zookeeper", test: "TestAsk_ofATryThatIsToLeave",
 	},
 	{
@@ -122,7 +122,7 @@ var own = []ours{
 	},
 	{
 		name: "core-extension-nobody-heard-of", lock: "core",
-		what: "a hold that expired after an Extend with an unknown outcome was not released, and its lock stayed taken for a TTL",
+		what: "if the outcome of an Extend was unknown, and the hold then expired for its holder, it was not released at the backend, and the lock stayed taken for a TTL more",
 		fix:  "9256fd0", dir: ".", test: "TestExtend_abandonedByItsContextIsGivenBackAtTheDeadline",
 		looks: []string{"core.TestExtend_abandonedByItsContextIsGivenBackAtTheDeadline"},
 	},
@@ -145,7 +145,7 @@ var own = []ours{
 	},
 	{
 		name: "redlock-ballot-does-not-end", lock: "Redlock",
-		what: "when fewer answers were required than at first, and a refusal came after that, the count of the nodes' answers did not end",
+		what: "a Lock that had lowered the number of answers that it needed, and then got a refusal, never came to a decision",
 		fix:  "be48ba4", dir: "redlock", test: "TestBallot_isDecidedThoughARefusalComesAfterTheGoalWasLowered",
 	},
 	{

@@ -34,12 +34,13 @@ func (r *Run) guaranteesPage() string {
 		"Each cell is what the [conformance suite](conformance.md) saw on real servers. The links in the header lead to the details of each backend.\n\n")
 	b.WriteString(r.table("guarantees/"))
 	b.WriteString("\n| word | meaning |\n| --- | --- |\n" +
-		"| held | every scenario that could break the promise was run, except those behind *not tried when*, and none broke it |\n" +
+		"| held | the scenarios of the promise were run, and none broke it, except under the faults behind *broken when*. The faults behind *not tried when* were not tried |\n" +
 		"| broken | at least one scenario broke the promise |\n" +
 		"| held, by luck | scenarios are known to break the promise now and then, but did not in this run |\n" +
-		"| not promised | the backend declares that it does not promise this |\n" +
+		"| not promised | the backend declares that it does not promise this, and its scenarios were left out |\n" +
 		"| lacks | the backend does not have what the scenario needs, such as [read-write locks](readers-writers.md) |\n" +
-		"| not tried | no scenario for this promise can be run on this backend |\n")
+		"| not tried | no scenario for this promise can be run on this backend |\n" +
+		"| no server | the fault cannot happen to locks in memory |\n")
 	fmt.Fprintf(&b, "\nThe run was on %s, %s, %s, %d processors, on %s. Each scenario counts once for each backend and topology. The results: %s.\n\n", r.Setting.Server, r.Setting.Go, r.Setting.OS, r.Setting.Processors,
 		r.Setting.At.Format("2006-01-02"), r.summary())
 	if r.Remark != "" {
@@ -48,7 +49,7 @@ func (r *Run) guaranteesPage() string {
 	b.WriteString("See also: [where the backends differ](comparison.md), [other libraries](other-libraries.md), [what each scenario promises](conformance.md#the-scenarios).\n\n" +
 		"## Which scenarios show a promise\n\n" +
 		"A *share* is the hold of a reader. *A random history is that of one lock* means: clients call at random, and one correct lock could have given all the answers that they got. " +
-		"*The server that lags most* is the one that has received the fewest writes. The [pages of the scenarios](conformance.md#the-scenarios) have each of them.\n\n")
+		"*The server that lags most* is the one that has received the fewest writes. The [pages of the scenarios](conformance.md#the-scenarios) describe each scenario.\n\n")
 	fmt.Fprintf(&b, "%s\n", scenariosOfGuarantees())
 	return b.String()
 }
@@ -93,8 +94,10 @@ func (r *Run) table(dir string) string {
 	return t.RenderMarkdown() + "\n"
 }
 
-// cell is held or broken, and under which condition, or which conditions were not tried. Memory has
-// no server to which anything could happen.
+// serverless is the backend that has no server to which anything could happen.
+const serverless, noServer = "memory", "no server"
+
+// cell is held or broken, and under which condition, or which conditions were not tried.
 func (r *Run) cell(b backends.Backend, g locker.Guarantee) string {
 	v, exceptions, left := untried, []string(nil), []string(nil)
 	for _, f := range r.findings(b.Package, g) {
@@ -103,12 +106,15 @@ func (r *Run) cell(b backends.Backend, g locker.Guarantee) string {
 			exceptions = append(exceptions, f.condition)
 			continue
 		}
-		if (w == untried || w == lacks) && f.condition != "" && b.Package != "memory" {
+		if (w == untried || w == lacks) && f.condition != "" && b.Package != serverless {
 			left = append(left, f.condition)
 		}
 		v = max(v, w)
 	}
 	text := v.String()
+	if v == untried && b.Package == serverless {
+		text = noServer
+	}
 	switch {
 	case len(exceptions) == 0:
 	case v == held, v == lucky:
@@ -126,7 +132,7 @@ func (r *Run) cell(b backends.Backend, g locker.Guarantee) string {
 func (r *Run) backendPage(backend backends.Backend) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s# What the lock of %s is worth\n\n", generated, backend.Title)
-	b.WriteString("The results of the [conformance suite](../conformance.md). The [overview](../guarantees.md) has when and how it was run, compares the backends, explains the words, and names the " +
+	b.WriteString("The results of the [conformance suite](../conformance.md). The [overview](../guarantees.md) says when and how the suite was run. It also compares the backends, explains the words, and names the " +
 		"scenarios that are counted here.\n\n")
 	if places := topologies(r.Results[backend.Package]); len(places) > 1 {
 		fmt.Fprintf(&b, "The suite ran on: %s.\n\n", strings.Join(places, ", "))
@@ -138,7 +144,11 @@ func (r *Run) backendPage(backend backends.Backend) string {
 			declared = p.String()
 		}
 		for _, f := range r.findings(backend.Package, g) {
-			t.AppendRow(table.Row{meaning[g], cellText(declared), orAlways(f.condition), worst(f.results), scenariosOf(f.results)})
+			seen := worst(f.results).String()
+			if f.condition != "" && backend.Package == serverless {
+				seen = noServer
+			}
+			t.AppendRow(table.Row{meaning[g], cellText(declared), orAlways(f.condition), seen, scenariosOf(f.results)})
 		}
 	}
 	b.WriteString(t.RenderMarkdown() + "\n")
@@ -148,7 +158,7 @@ func (r *Run) backendPage(backend backends.Backend) string {
 
 func orAlways(condition string) string {
 	if condition == "" {
-		return "nothing fails"
+		return "no server crashes, no clock jumps"
 	}
 	return condition
 }
@@ -159,7 +169,7 @@ func scenariosOf(results []conformance.Result) string {
 	v := worst(results)
 	var all, named []string
 	for _, s := range results {
-		if of(s) != v {
+		if of(s) != v && (v != untried || of(s) != lacks) {
 			continue
 		}
 		if !slices.Contains(all, s.Scenario) {
@@ -277,7 +287,7 @@ func (r *Run) notTried(b *strings.Builder, backend backends.Backend) {
 		t.AppendRow(table.Row{cellText(plain(one.reason)), strings.Join(places[one], ", "), one.scenarios})
 	}
 	fmt.Fprintf(b, "\n## Not run: %d\n\nThese scenarios were not tried, or need what the backend lacks. The *Harness* is what the backend's tests give the suite: Lockers, servers and [faults](../conformance.md#next-steps), such as "+
-		"Faults.FailOver. *RW* stands for read-write locks. The [lists](../conformance.md#the-scenarios) have under *needs* what each scenario needs.\n\n%s\n", count, t.RenderMarkdown())
+		"Faults.FailOver. *RW* stands for read-write locks. The [lists](../conformance.md#the-scenarios) say what each scenario needs.\n\n%s\n", count, t.RenderMarkdown())
 }
 
 func sentence(s string) string {

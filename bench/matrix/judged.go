@@ -63,8 +63,8 @@ func (r *Run) judgedText() string {
 	}
 	t.AppendRow(tallyRow("old versions of other libraries", breaks.TallyOf(r.Judged, func(j breaks.Judgement) bool { return !j.IsOwn() })))
 	b.WriteString(t.RenderMarkdown())
-	b.WriteString("\n\nIn the tables below a bold **no** means that the contract of a Locker covers the bug, and the suite did not find it. *It would take X* means that the suite would have to test X; *today* is the code and the suite of today, and *then* the commit before the fix, whose suite knew less. " +
-		"If one commit fixed two bugs, it is judged once for each of them. The scenario that failed may have found either. " +
+	b.WriteString("\n\nIn the tables below a bold **no** means that the contract of a Locker covers the bug, and the suite did not find it. *It would take X* means that the suite would have to test X; *(today)* means that the code and the suite of today were judged. *(then)* means that the commit before the fix was judged, with its own suite, which had fewer scenarios. " +
+		"If one commit fixed two bugs, both are in the code that is judged for each of them, and a scenario that fails may have found the other one. " +
 		"What the contract of a Locker does not cover, such as URLs, has tests of its own. " +
 		"A scenario that was made because the suite had missed a bug is named behind *since then*, and does not count.\n")
 	return b.String()
@@ -89,8 +89,8 @@ func (r *Run) figure() string {
 	text := fmt.Sprintf("The suite finds %d of the %d bugs of this module that were judged. Only %d of the %d break the contract of a Locker, and it finds %d of these. "+
 		"Of those that it finds, it finds half within %.0f seconds, and the last after %.0f.", n.Found, n.Judged, n.Covered, n.Judged, n.FoundOfCovered, n.Median, n.Longest)
 	others := breaks.TallyOf(r.Judged, func(j breaks.Judgement) bool { return !j.IsOwn() })
-	text += fmt.Sprintf(" With each of these bugs, the suite of its time had passed at least once. Most need two events at the same moment: "+
-		"a test inside the package can cause that, the suite cannot. Old versions of other libraries had never been through the suite: of %d, each with a bug that its authors fixed later, it finds %d.",
+	text += fmt.Sprintf(" Each of the bugs was once in this module, and the suite of that time passed at least once in spite of it. Most need two events at the same moment: "+
+		"a test inside the package can cause that, the suite cannot. We also judged %d old versions of other libraries, which the suite had never seen. Each has a bug that its authors fixed later. The suite finds %d of these bugs.",
 		others.Judged, others.Found)
 	if n.Judged < all {
 		text += fmt.Sprintf(" %d more of this module were not judged yet, or not to the end.", all-n.Judged)

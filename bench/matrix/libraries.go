@@ -97,7 +97,7 @@ func (r *Run) librarySection(b *strings.Builder, l thirdparty.Library) {
 	seen := r.seenOf(l)
 	fmt.Fprintf(b, "\n## %s\n\n%s; %s.\n\nKept: %d promises%s; broken: %d; lacks what is asked for: %d; not tried: %d.\n\n", l.Name, strings.TrimSpace(l.Module+" "+r.version(l)), l.Settings,
 		seen.count[held]+seen.count[lucky], ofThem(seen.doubts), seen.count[broken], seen.count[lacks], seen.count[untried]+seen.count[unpromised])
-	t := newTable("how it differs from the contract", "scenarios that break, or need what it lacks", "reproduced by")
+	t := newTable("how it differs from the contract", "scenarios that fail, or that need what the library lacks", "reproduced by")
 	for _, f := range l.Findings {
 		scenarios := slices.DeleteFunc(slices.Concat(f.Scenarios, f.Sometimes), func(name string) bool {
 			v := seen.verdicts[name]

@@ -249,11 +249,16 @@ func share(s conformance.Result) string {
 	return text
 }
 
-// worst is the verdict on all of them.
+// worst is the verdict on all of them. A backend lacks what all of them ask for, or they are not
+// tried.
 func worst(results []conformance.Result) verdict {
-	v := untried
+	v, some := untried, false
 	for _, r := range results {
 		v = max(v, of(r))
+		some = some || of(r) == untried
+	}
+	if v == lacks && some {
+		return untried
 	}
 	return v
 }

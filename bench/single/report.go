@@ -72,8 +72,8 @@ func (r *Results) printHeld(b *strings.Builder) {
 
 One client holds the locks of the first column, with a TTL of %v. locker renews a lock %d times in one TTL. Nothing else
 happens. Commands, and server µs, are for 100 locks and one renewal of each. Goroutines: what the locks added. Heap
-bytes: what each lock added. Oldest: the longest time that was seen after a lock's latest take or renewal, in parts of
-the TTL. Lost: how many locks were lost.
+bytes: what each lock added. Oldest: the longest time between a take or renewal of a lock and its next renewal, in parts
+of the TTL. Lost: how many locks were lost.
 
 `, redislocks.TTL, renewalsPerTTL)
 	t := report.NewTable("locks", "library", "commands", "server µs", "goroutines", "heap bytes", "client µs", "oldest", "lost")

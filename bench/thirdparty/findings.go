@@ -78,12 +78,12 @@ func Libraries() []Library {
 		},
 		{
 			Name: "concurrency.Mutex", Module: etcd, Test: "TestConcurrencyMutex", Findings: etcdFindings,
-			Settings: "each Lock has a Session of its own, which is orphaned when the lock is held; Lockers that share a client share a Session",
+			Settings: "each Lock has a Session of its own, except that Lockers of one client share one; when the lock is held, the adapter ends the renewal of the Session (Orphan)",
 		},
 		{
 			Name: "zk.Lock", Module: "github.com/go-zookeeper/zk", Test: "TestZkLock", Findings: zkFindings,
 			Races:    "go-zookeeper writes its last zxid in one goroutine and reads it in another when a connection is made again",
-			Settings: "a Lock object for each Lock, in a goroutine that outlives ctx; a timer ends holds that are not to be renewed; an Unlock that fails is repeated",
+			Settings: "the adapter makes a new zk.Lock for each call of Lock, and calls it in a goroutine that may run on after ctx; a timer ends holds that are not to be renewed; an Unlock that fails is repeated",
 		},
 	}
 }
@@ -268,7 +268,7 @@ var rueidislockFindings = []Finding{
 		Scenarios: []string{takeItself}, Repro: "TestRepro_rueidislock_swallowsErrorsWhileWaiting",
 	},
 	{
-		Cause:     "a failed attempt starts a goroutine, and then counts the failure; the goroutine may look before that, and then removes the waiter's gate, the entry by which the waiter is told of releases: it is told of no further release",
+		Cause:     "a waiter may miss all further releases: after a failed attempt, a goroutine may read the number of failures before it was raised, and then removes the waiter's gate, the entry by which releases are told",
 		Scenarios: []string{"waiters miss none of many unlocks", "a grant to a waiter whose ctx ends just then is given back"},
 		Repro:     "TestRepro_rueidislock_missesAnUnlock",
 		// A waiter that hears of nothing any more waits there for as long as it may.
@@ -303,7 +303,7 @@ var rueidislockFindings = []Finding{
 		Repro: "TestRepro_rueidislock_renewsWithoutEnd",
 	},
 	{
-		Cause: "an attempt that takes longer than TryNextAfter (20 ms) is undone. With NoLoopTracking this wakes nobody: WithContext waits for ever for a free lock",
+		Cause: "an attempt that takes longer than TryNextAfter (by default 20 ms) is undone. With NoLoopTracking this wakes nobody: WithContext waits for ever for a free lock",
 		Repro: "TestRepro_rueidislock_overrunAttemptWaitsForAFreeLock",
 	},
 	{

@@ -29,7 +29,7 @@ var etcdFindings = []Finding{
 		Repro: "TestRepro_concurrencyMutex_unlockAfterTheLeaseIsGone",
 	},
 	{
-		Cause:     "the client checks only once a second whether a session has had no answer for a TTL, and waits for the first answer for its DialTimeout plus one second: another may have the lock before Done is closed",
+		Cause:     "Done may be closed too late, when another has the lock: the client checks only once a second whether a session has had no answer for a TTL, and gives the first answer its DialTimeout plus one second",
 		Scenarios: []string{expiredStaysLost}, Repro: "TestRepro_concurrencyMutex_doneComesLate",
 	},
 	{
@@ -69,11 +69,11 @@ var zkFindings = []Finding{
 		Scenarios: []string{waitSaysHeld}, Repro: "TestRepro_zkLock_cannotBeCancelled",
 	},
 	{
-		Cause:     "a hold lasts as long as the session, and a Lock has no method that asks for how long that is, or prolongs it",
+		Cause:     "a hold lasts as long as the session, and a Lock has no method that reports the time left, and none that extends the hold",
 		Scenarios: []string{extendUnanswered, extendLate}, Repro: "TestRepro_zkLock_hasNoExtend", Lacks: true,
 	},
 	{
-		Cause:     "a hold ends only when the server reports it. The server does not count the time for which it was down, and after a pause it may hear from the client before it checks the time-out: a holder that was cut off for longer than the time-out may keep its hold",
+		Cause:     "a hold ends only when the server reports it. A holder that was cut off for longer than the time-out may keep its hold: the server does not count the time when it was down, and after a pause of the server a message of the client may arrive before the time-out is checked",
 		Scenarios: []string{expiredStaysLost}, Repro: "TestRepro_zkLock_outlastsItsTimeOut",
 	},
 	{

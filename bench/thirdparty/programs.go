@@ -36,7 +36,7 @@ func Programs() []Library {
 
 var redispyFindings = []Finding{
 	{
-		Cause:     "a Lock does not count its time: only an answer of the server tells that a hold has ended, and acquire on the same object asks for a new hold",
+		Cause:     "a Lock does not measure its TTL: it learns only from the server that a hold has ended, and after a loss acquire on the same object takes a new hold, and does not report the loss",
 		Scenarios: []string{lostAwaits, cutOff},
 		Repro:     "TestRepro_redispy_doesNotCountItsTime",
 	},
@@ -87,7 +87,7 @@ var npmEtcd3Findings = []Finding{
 		Repro:     "TestRepro_npmEtcd3_cannotBeCancelled",
 	},
 	{
-		Cause: "a Lock does not report that its lease is lost: the caller learns of the loss only when release fails, and sometimes release does not fail either",
+		Cause: "a Lock does not report that its lease is lost: the caller learns of the loss only if release fails, and sometimes release succeeds in spite of the loss",
 		Scenarios: []string{
 			"a random history is that of one lock though clients are cut off",
 			"a random history is that of one lock though processes are stopped",

@@ -47,7 +47,7 @@ func SyncConfig() asynq.Config {
 			}
 			return asynq.DefaultRetryDelayFunc(n, err, task)
 		},
-		DelayedTaskCheckInterval: time.Second, // between looks for tasks that are due; default 5 s
+		DelayedTaskCheckInterval: time.Second, // how often asynq looks for tasks that are due; default 5 s
 	}
 }
 

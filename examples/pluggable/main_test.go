@@ -81,7 +81,7 @@ func TestRun_refusesABackendThatIsTooWeak(t *testing.T) {
 	err := run(t.Context(), config{Locks: "redlock://u:s3cret@h1,h2,h3", Jobs: []string{"x"}, Workers: 2}, io.Discard)
 	require.ErrorIs(t, err, locker.ErrUnsupported)
 	require.EqualError(t, err, "locker: open: not supported by the backend: "+
-		`"fencing" is conditional: promised only while clocks are sane, and nodes remember and evict no keys`)
+		`"fencing" is conditional: promised only while clocks are sane, and nodes keep their data and evict no keys`)
 }
 
 func TestConfigure_flagEnvironmentFileDefault(t *testing.T) {

@@ -64,7 +64,7 @@ func (d *Driver) CheckTTL(ttl time.Duration) error {
 // Guarantees returns what a Redis server promises.
 func (d *Driver) Guarantees() driver.Guarantees {
 	return driver.Guarantees{
-		driver.Exclusive:      {Level: driver.LevelConditional, Condition: "while the server's clock is sane and it evicts no keys"},
+		driver.Exclusive:      {Level: driver.LevelConditional, Condition: "while the server's clock is sane, and the server evicts no keys"},
 		driver.Failover:       {Level: driver.LevelNo, Condition: "replication is asynchronous, and a failover can lose the lock"},
 		driver.Fencing:        {Level: driver.LevelYes},
 		driver.FencingDurable: {Level: driver.LevelConditional, Condition: "while clocks are sane"},

@@ -193,7 +193,7 @@ func RedisTable(all []Pairs, baseline string) string {
 		Column{Name: "sent", Decimals: 1, Of: (*servers.Load).Requests},
 		Column{Name: "run", Decimals: 1, Of: (*servers.Load).Ran},
 		Column{Name: "server µs", Decimals: 1, Of: (*servers.Load).ServerUs},
-		Column{Name: "ratio of that", Of: (*servers.Load).ServerUs, Ratio: true},
+		Column{Name: "ratio of server µs", Of: (*servers.Load).ServerUs, Ratio: true},
 		Column{Name: "allocations", Decimals: 1, Of: (*servers.Load).Allocations},
 		Column{Name: "bytes", Of: (*servers.Load).Allocated},
 		Column{Name: "goroutines", Decimals: 1, Of: (*servers.Load).Goroutines},
