@@ -23,7 +23,7 @@ import (
 //
 // Err, Done and [context.Cause] look at the clock: after a pause of the process they are right at
 // the first look, before any timer has fired. A context that is derived from this one ends when a
-// timer fires, or at such a look.
+// timer fires, or when somebody calls Err, Done or [context.Cause] of this one.
 //
 // The cause is [ErrLost] after a loss, ErrNotHeld after Unlock, and the cause of ctx if ctx ended
 // first. Unlock ends the context before it releases the lock. If Unlock is called with this
@@ -91,8 +91,8 @@ func (h *Hold) awaitWork(ctx context.Context) error {
 
 // Context returns a context that ends with the current hold, or a reserve before its deadline, as
 // [Hold.Context] does. Before Lock and after Unlock the context has ended, with cause [ErrNotHeld].
-// In the function of [Mutex.Do], pass it that function's context, to get one that ends earlier, by
-// a reserve.
+// In the function of [Mutex.Do], call Context with the function's context: the new context ends
+// earlier, by the reserve.
 func (m *Mutex) Context(ctx context.Context, reserve time.Duration) (context.Context, context.CancelFunc) {
 	if h := m.current(); h != nil {
 		return h.Context(ctx, reserve)

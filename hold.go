@@ -86,10 +86,11 @@ func (h *Hold) lostChannel() chan struct{} {
 // never moves backwards, with one exception.
 //
 // The exception is a machine that is suspended, on Linux: the TTL goes on meanwhile, so after the
-// resume the Deadline is earlier by the time of the suspension. On other systems it does not count,
-// so that the hold may have expired at the backend before its Deadline. The time for which a host
-// pauses a virtual machine counts on no system. If the wall clock is correct after the resume, the
-// hold is renewed within a second. If it had expired at the backend, it ends then.
+// resume the Deadline is earlier by the time of the suspension. On other systems the time of the
+// suspension does not count, and the hold may have expired at the backend before its Deadline. The
+// time for which a host pauses a virtual machine counts on no system. If the wall clock is correct
+// after the resume, the hold is renewed within a second. If it had expired at the backend, it ends
+// then.
 func (h *Hold) Deadline() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -134,9 +134,9 @@ func (c *Client) list(ctx context.Context, prefix string, yield func(string) boo
 }
 
 // ForceRelease ends the hold that shown describes, whichever process has it. name is that of the
-// lock, and shown is what [Client.Inspect] returned for it. The backend compares the Token of
-// shown, and the IDs of its Holder or Shares. So it ends no other hold, even if the State in shown
-// is old, and no share that another reader has taken since.
+// lock, and shown is what [Client.Inspect] returned for it. The backend compares what it has of
+// shown: the Token, the IDs of its Holder or Shares, or both. So it ends no other hold, even if the
+// State in shown is old, and no share that another reader has taken since.
 //
 // It is for an operator, if the holder cannot be stopped. ForceRelease does not stop the holder.
 // The holder works on until it hears of the loss: at its next renewal, or by the ErrLost of its

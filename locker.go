@@ -62,8 +62,8 @@ import (
 type Locker interface {
 	// Lock waits until the lock is held or ctx is done; ctx then has no further effect on the hold.
 	// It succeeds only if at least half a TTL is left. A hold lasts one TTL unless it is extended.
-	// The TTL counts from just before the request was sent that took the hold, or that extended it
-	// last. For clock drift, TTL/100 + 2 ms are taken off.
+	// The TTL counts from just before the latest request that took or extended the hold was sent.
+	// For clock drift, TTL/100 + 2 ms are taken off.
 	//
 	// When ctx ends, Lock returns within milliseconds, whatever the server does. The error then
 	// matches ctx.Err() and context.Cause(ctx). If the last answer was ErrHeld, and no request has
@@ -77,8 +77,8 @@ type Locker interface {
 
 	// Unlock ends the caller's hold, never another owner's, and returns by the hold's deadline
 	// whatever ctx allows. It returns ErrNotHeld without a hold, and ErrLost if the hold ended
-	// first. After any other error the hold has still ended here, and ends at the backend within
-	// one TTL. In doubt it returns ErrLost, never nil. When ctx ends, Unlock returns within
+	// first. After any other error, too, the caller no longer has the hold, and the backend ends it
+	// within one TTL. In doubt it returns ErrLost, never nil. When ctx ends, Unlock returns within
 	// milliseconds, and what is left is done in the background.
 	Unlock(ctx context.Context) error
 
@@ -89,8 +89,9 @@ type Locker interface {
 	Extend(ctx context.Context) error
 
 	// FencingToken returns the token of the current hold. It is larger than that of every earlier
-	// hold of the name in any process, unchanged by Extend, and 0 when nothing is held. It makes no
-	// request. A resource must refuse 0 and any token below the largest it has seen.
+	// hold of the name in any process. (Shares that are held together have one token.) Extend does
+	// not change it. It is 0 when nothing is held. It makes no request. A resource must refuse 0
+	// and any token below the largest it has seen.
 	FencingToken() uint64
 }
 

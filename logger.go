@@ -26,15 +26,15 @@ import (
 // The two records of releases have level DEBUG if they are about what a failed attempt to lock may
 // have left behind.
 //
-// The attributes of a record are some of name (without the prefix), token, cause (of the loss),
+// A record has some of these attributes: name (without the prefix), token, cause (of the loss),
 // held (how long the hold lasted), expires_in, failed (how many renewals or releases), after (how
 // long after the first try), ahead (by how much the wall clock is), holds (how many), why (the
 // warning) and err, which is the client library's own error. No record has metadata, a URL or a
 // password.
 //
 // A slow handler delays Close alone, for 5 s at most. Records are handled one after another; the
-// time of a record is that of the event. While 10,000 records wait, new ones are dropped, and
-// counted in the attribute dropped of the next record.
+// time of a record is that of the event. While 10,000 records wait, new ones are dropped; the next
+// record has their number as the attribute "dropped".
 //
 // A nil logger is an error; to report nowhere, leave the option out.
 func WithLogger(l *slog.Logger) Option {

@@ -260,18 +260,18 @@ func (m *Mutex) current() *Hold {
 }
 
 // Do locks, calls f, waits for it, and unlocks. If Lock fails, Do returns its error and does not
-// call f. The context of f is that of [Hold.Context] without a reserve: it ends with ctx, or, at
-// the hold's deadline at the latest, when the hold is lost. After a loss the context's cause is
-// [ErrLost]. If f, or a function that f calls with its context, would wait for
-// the same lock, that call returns [ErrReentrant]: see [Mutex.Join]. If you need a reserve, call
+// call f. The context of f is that of [Hold.Context] without a reserve: it ends when ctx ends, or
+// when the hold is lost, which is at the hold's deadline at the latest. After a loss the context's
+// cause is [ErrLost]. If f, or a function that f calls with its context, would wait for the same
+// lock, that call returns [ErrReentrant]: see [Mutex.Join]. If you need a reserve, call
 // [Mutex.Context] in f. FencingToken returns the token there. If f panics, Do unlocks, and the
 // panic goes on.
 //
 // Do returns f's error joined with that of Unlock, so that nil never hides a loss. If f returned
-// ErrLost, too, the text of the error names the loss only once. The [Error] tells whether f ran:
-// its Op is lock (of TryDo, trylock) if the lock was not taken and f was not called, and unlock if
-// f ran and the Unlock failed. If f takes other locks and returns their errors, look at Name, too,
-// to tell them apart.
+// ErrLost, too, the text of the error names the loss only once. The Op of the Error tells whether f
+// ran. It is lock (for TryDo, trylock) if the lock was not taken, and f was not called. It is
+// unlock if f ran and the Unlock failed. If f takes other locks and returns their errors, look at
+// Name, too, to tell them apart.
 func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) error {
 	return m.do(ctx, opLock, f)
 }

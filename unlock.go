@@ -76,12 +76,11 @@ func (h *Hold) unlock(ctx context.Context) error {
 // foregroundTries is how many releases that fail an Unlock waits for.
 const foregroundTries = 3
 
-// Abandon ends this hold, and leaves the lock taken until it expires: nobody else gets it before
-// Deadline, and at the backend it is free within one TTL, also after a crash of this process or a
-// Close of the Client. It makes no request and does not wait. Use it to keep a lock for a minimum
-// time: if several machines start the same short job at 3:00, one whose clock is late would
-// otherwise find the lock free again, and run the job a second time. For a whole TTL from now, call
-// Extend first.
+// Abandon ends this hold, and leaves the lock taken until it expires. Nobody else gets it before
+// Deadline, even if this process crashes or closes the Client. It is free at the backend within one
+// TTL. It makes no request and does not wait. Use it to keep a lock for a minimum time: if several
+// machines start the same short job at 3:00, one whose clock is late would otherwise find the lock
+// free again, and run the job a second time. For a whole TTL from now, call Extend first.
 //
 // It returns ErrLost if the hold had ended before, and ErrNotHeld after Unlock or another Abandon.
 // Afterwards Unlock returns ErrNotHeld.

@@ -4,8 +4,8 @@
 //
 //	import _ "github.com/go-locker/locker/all"
 //
-// Such a program compiles the client libraries of all of them. A program that always uses one
-// backend imports only the package of that backend.
+// A program that imports package all compiles the client libraries of every backend of this module.
+// A program that always uses one backend imports only the package of that backend.
 package all
 
 import (

@@ -26,9 +26,9 @@ type Harness struct {
 	New func(t TB, name string, ttl time.Duration) locker.Locker
 
 	// TTL is the shortest lifetime that the backend honours. Scenarios ask for multiples of it, up
-	// to twenty times TTL, or about 6 s if that is more, and wait for them. One asks for 24 s, and
-	// one for a TTL that is not a multiple, which New or Lock may refuse. Below about 300 ms holds
-	// expire early on a busy machine, and trials are repeated.
+	// to twenty times TTL, or about 6 s if that is more, and wait for them. One scenario asks for
+	// 24 s. Another asks for a TTL that is no multiple of TTL; New or Lock may refuse it. Below
+	// about 300 ms holds expire early on a busy machine, and trials are repeated.
 	TTL time.Duration
 
 	// Client, optional, makes a client, with or without automatic renewal, and returns a function
@@ -59,9 +59,9 @@ type Harness struct {
 	// that the list stays true.
 	Deviations map[string]string
 
-	// Sometimes lists, like Deviations, the promises that this backend breaks only now and then,
-	// although other backends that break them do so each time (the scenario is Deterministic). It
-	// is no failure if such a promise is kept.
+	// Sometimes is like Deviations, for promises that this backend breaks only now and then. It is
+	// needed for scenarios that are Deterministic: other backends break these promises each time.
+	// It is no failure if such a promise is kept.
 	Sometimes map[string]string
 
 	operations *atomic.Int64 // counts calls of Lockers
@@ -107,7 +107,8 @@ type skipError struct{ reason string }
 // Error is the reason.
 func (e *skipError) Error() string { return "skipped: " + e.reason }
 
-// Skip returns an error for a [Scenario]'s Check that cannot run, for which IsSkip reports true.
+// Skip returns an error for which [IsSkip] reports true. A Scenario's Check returns it if the
+// scenario cannot run.
 func Skip(reason string) error { return &skipError{reason} }
 
 // IsSkip reports whether err is that of a scenario which could not run.

@@ -24,9 +24,9 @@
 // A scenario blames a Locker only for what is certain, or for what it saw in every one of several
 // trials: it allows for slow calls, unfair queues, a TTL that is up to half a second late, tokens
 // with gaps, and a hold that is now and then reported lost before its time. Two holders at once
-// break the promise, even in one trial. In a scenario without faults, an early loss alone may be
-// excused. But if another hold begins before the first should have ended, the promise is broken,
-// even if the Locker tells of the loss in time.
+// break the promise, even in one trial. In a scenario without faults, an early loss may be excused
+// if nothing else happened. But if another hold begins before the first should have ended, the
+// promise is broken, even if the Locker tells of the loss in time.
 //
 // A trial is in doubt if it saw something that slowness or an early loss can explain. Then the
 // scenario is tried up to five times. The promise is kept if at least one of these trials sees no
@@ -37,9 +37,9 @@
 // which this machine paused or was overloaded does not count against the Locker, unless every trial
 // is in doubt. If every trial was of this kind, more than five are made, for about half a minute.
 //
-// Locks are held for real time: at a backend whose TTL may be 300 ms the suite takes ten seconds
-// without faults and a minute and a half with all of them, and longer in proportion at others.
-// Scenarios that wait run side by side.
+// Locks are held for real time. If the backend allows a TTL of 300 ms, the suite takes ten seconds
+// without faults, and a minute and a half with all faults. With a longer TTL it takes longer in
+// proportion. Scenarios that wait run side by side.
 //
 // Programs that are not tests use [Examine], which runs one scenario with a [TB] of the caller's.
 // The command locker check does so for a deployment.
@@ -63,10 +63,10 @@
 // In some scenarios clients make random calls while faults come and go. The answers must be the
 // history of one lock. The checker, porcupine, looks for an order of all calls, each at some moment
 // between its call and its return. In this order a hold begins only when there is none, its token
-// is larger than all before, and calls such as Extend confirm it only while it lasts. A call with
-// an unknown outcome demands nothing. The flags -conformance.seed, -conformance.for and
-// -conformance.faults set the random choices, the duration and the faults. A history that fails is
-// saved in -conformance.dir, as a page and as JSON.
+// is larger than all before, and calls such as Extend confirm it only while it lasts. If the
+// outcome of a call is unknown, the checker accepts any outcome. The flags -conformance.seed,
+// -conformance.for and -conformance.faults set the random choices, the duration and the faults. A
+// history that fails is saved in -conformance.dir, as a page and as JSON.
 //
 // # Results
 //

@@ -51,7 +51,7 @@ func Exec(t TB, p Program) Harness {
 	return h
 }
 
-// ClaimsOf returns what the program of a Harness of [Exec] says of itself.
+// ClaimsOf returns what the program says of itself, if h is a Harness that [Exec] has made.
 func ClaimsOf(h Harness) Claims {
 	if h.foreign == nil {
 		return Claims{}

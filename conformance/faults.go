@@ -13,10 +13,10 @@ import (
 // are called from goroutines other than the test's.
 //
 // The suite checks that each fault acts, in a scenario of its own and where it is used. A fault may
-// begin to act up to a second after it has returned, in a random history a tenth of a second. If a
-// fault does nothing, the scenario fails with a message about the fault, not about the Locker.
-// MoveClock is not checked, because a lock may use no clock. FailOver is checked only with Through,
-// which tells the suite where the servers are.
+// begin to act up to a second after it has returned. In a random history the limit is a tenth of a
+// second. If a fault does nothing, the scenario fails with a message about the fault, not about the
+// Locker. MoveClock is not checked, because a lock may use no clock. FailOver is checked only with
+// Through, which tells the suite where the servers are.
 type Faults struct {
 	// StopServer stops the backend (SIGSTOP): it keeps and accepts connections, but answers
 	// nothing until resume is called. Its clock goes on.
@@ -31,12 +31,12 @@ type Faults struct {
 
 	// FailOver prepares a failover to the server that lags most, which has received the fewest
 	// writes. From now on, this server receives only what the backend replicates before it answers
-	// a request. fail then crashes the server that decides now, lets the other server take its
-	// place in the way of the backend's own failover, and returns when the backend answers again.
-	// The Cleanup functions of t mend what is left.
+	// a request. fail then crashes the present primary, and the backend's own failover lets the
+	// other server take its place. fail returns when the backend answers again. The Cleanup
+	// functions of t mend what is left.
 	//
-	// For a quorum of servers that know nothing of each other it is the crash of one that has
-	// granted the lock, which comes back without its data.
+	// For a quorum of independent servers, fail crashes one server that has granted the lock. This
+	// server comes back without its data.
 	FailOver func(t TB) (fail func())
 
 	// MoveClock moves the wall clock of the backend's servers by d, which may be negative, and no

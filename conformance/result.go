@@ -38,12 +38,12 @@ type Result struct {
 	Promise    string           `json:"promise"`
 	Guarantee  locker.Guarantee `json:"guarantee,omitempty"`
 	Condition  string           `json:"condition,omitempty"`
-	Promised   *locker.Promise  `json:"promised,omitempty"` // of the guarantee, by the Harness
+	Promised   *locker.Promise  `json:"promised,omitempty"` // what the Harness promises of the guarantee
 	Outcome    Outcome          `json:"outcome"`
 	Seen       string           `json:"seen,omitempty"` // what was seen of the breach, in the last trial that saw one; or what is missing
 	Why        string           `json:"why,omitempty"`  // what Deviations say
 	Trials     int              `json:"trials,omitempty"`
-	Doubts     int              `json:"doubts,omitempty"` // of Trials: something was seen that counts only if it is seen often
+	Doubts     int              `json:"doubts,omitempty"` // of Trials: those that saw what counts only if every trial sees it
 	Paused     int              `json:"paused,omitempty"` // of Doubts: the machine paused, or was overloaded
 	Operations int64            `json:"operations"`       // calls of Lockers that were made
 	Seconds    float64          `json:"seconds"`

@@ -14,8 +14,8 @@ import (
 // that was broken, and what was seen. Scenarios that wait run side by side, on names of their own,
 // whatever -parallel says. Those that disturb the servers run one after the other, at the end.
 // Several Runs may go on at once. One scenario counts goroutines. It waits until no other Run is at
-// work, and other tests should not be parallel to a Run. A test that calls Run and Parallel starts
-// its servers before it calls Parallel.
+// work, and other tests should not be parallel to a Run. If a test calls both Run and Parallel, let
+// it start its servers before Parallel.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	run(t, h, Scenarios())
@@ -101,7 +101,8 @@ func report(t *testing.T, s Scenario, h Harness, results *results) {
 }
 
 // Examine tests the Locker of h with one scenario, for programs that are not tests. It may take a
-// minute. If the context of t ends, calls of the Locker end earlier if it heeds that context.
+// minute. If the context of t ends, and the Locker heeds it, calls of the Locker end before their
+// normal time.
 //
 // If New, Client or a fault calls t.Fatalf, for example because a server is unreachable, Examine
 // does not return: Fatalf ends the goroutine. So call it in a goroutine of its own, and run the

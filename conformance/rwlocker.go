@@ -7,9 +7,9 @@ import (
 	"github.com/go-locker/locker"
 )
 
-// RWLocker is a Locker that takes shares, too, as a read-write lock does: Lock waits for a hold
-// that excludes all others, RLock for a share, which excludes Lock alone. Unlock, Extend and
-// FencingToken concern the current hold, of either kind. *locker.RWMutex is one.
+// RWLocker is a [locker.Locker] that takes shares, too, as a read-write lock does. Lock waits for a
+// hold that excludes all others. RLock waits for a share, which excludes only Lock. Unlock, Extend
+// and FencingToken concern the current hold, of either kind. *locker.RWMutex is one.
 //
 // Shares that are held at the same time have one token, above that of the last hold of Lock, below
 // that of the next. Lock and TryLock return an error at once if the RWLocker's own hold is a share.

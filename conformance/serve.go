@@ -19,7 +19,7 @@ import (
 //		os.Exit(m.Run())
 //	}
 //
-// with, as the Harness's Faults.Process,
+// and sets Faults.Process of its Harness to a function such as this one:
 //
 //	func(conformance.TB) *exec.Cmd {
 //		cmd := exec.Command(os.Args[0])
@@ -43,10 +43,11 @@ func Serve(newLocker func(t TB, name string, ttl time.Duration) locker.Locker) {
 	os.Exit(0)
 }
 
-// ServeLocks serves the Lockers of h.New, and of h.Client if there is one, over in and out, until
-// in ends. A program that calls it can be judged by the suite as a program in any language can: see
-// docs/judge-any-language.md. The suite is told name, and which methods a Locker of h.New has
-// beside those of [locker.Locker]. Nothing else may be written to out.
+// ServeLocks serves the Lockers of h.New, and of h.Client if there is one. It reads requests from
+// the parameter in, and writes answers to out, until in ends. A program that calls it can be judged
+// by the suite as a program in any language can: see docs/judge-any-language.md. It tells the suite
+// the value of name, and which methods a Locker of h.New has beside those of [locker.Locker].
+// Nothing else may be written to out.
 func ServeLocks(in io.Reader, out io.Writer, name string, h Harness) error {
 	s := newServer(out, h)
 	hello := stdio.Hello{Name: name, Capabilities: []string{stdio.CanLock, stdio.CanUnlock, stdio.CanExtend, stdio.CanToken, stdio.CanCancel, stdio.CanExpire}}

@@ -26,22 +26,23 @@ type Claim interface {
 	//     much later.
 	//  2. Asked twice, a claim is granted once. If the lock was granted and the reply was lost, the
 	//     next Ask has the same grant, for a TTL from the latest request.
-	//  3. The token rises with every grant of the name. It is made at one of three moments: in the
-	//     step that grants; later, while the lease is held; or when the claim gets its place in a
-	//     queue that grants in the order of the tokens.
+	//  3. The token rises with every grant of the name, except among shares that are held at the
+	//     same time. It is made at one of three moments: in the step that grants; later, while the
+	//     lease is held; or when the claim gets its place in a queue that grants in the order of
+	//     the tokens.
 	//  4. It does not wait for another owner. It returns an error that matches ErrHeld: a HeldError
 	//     if the backend's answer tells who the owner is. If the Request has a Wake, the claim may
 	//     have a place in the backend's queue from then on, until it is granted or released; the
 	//     next Ask keeps that place. Without a Wake the claim leaves nothing at the backend, and if
 	//     the Driver promises Ordered, it is not granted while others wait.
-	//  5. The result next is the longest time that the core waits after ErrHeld before it asks
-	//     again, even if nobody has woken it, because messages may be lost. 0 is for a backend that
-	//     wakes nobody: the core asks again 10 ms to 250 ms apart by default.
+	//  5. After ErrHeld the core waits until it is woken, but no longer than the result next. Then
+	//     it asks again, because messages may be lost. 0 is for a backend that wakes nobody: the
+	//     core asks again 10 ms to 250 ms apart by default.
 	//  6. Any other error means that the outcome is unknown: the core asks again, or calls Release.
 	//     If the backend is unreachable, Ask returns the client library's error, never ErrHeld or
 	//     ErrLost. For a TTL that the backend cannot honour exactly, and for a share if the backend
 	//     has none, it returns ErrUnsupported.
-	//  7. ctx bounds the request, and not the lease. It ends when Ask returns. Work that goes on
+	//  7. ctx bounds the request, and not the lease. ctx ends when Ask returns. Work that goes on
 	//     after that needs a context of its own, see context.WithoutCancel. If the client library
 	//     ignores contexts, see [Detach].
 	//
@@ -66,11 +67,11 @@ type Lease interface {
 	// lease.
 	Token() uint64
 
-	// Validity returns how much of the TTL is left now. It counts from before the request that
-	// granted or last extended the lease was sent. If many leases share a session, it counts from
-	// the session's last confirmed contact. The core takes off the allowance for drift. While
-	// Validity is above 0, the core goes on trying to release what is to be released. It may count
-	// by time.Now: the core itself accounts for the time for which the machine was suspended.
+	// Validity returns how much of the TTL is left now. It counts from just before the latest
+	// request that granted or extended the lease was sent. If many leases share a session, it
+	// counts from the session's last confirmed contact. The core takes off the allowance for drift.
+	// While Validity is above 0, the core goes on trying to release what is to be released. It may
+	// count by time.Now: the core itself accounts for the time for which the machine was suspended.
 	Validity() time.Duration
 
 	// Extend makes the lease last ttl, which is that of its Request, from now. It never revives a

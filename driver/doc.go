@@ -1,13 +1,13 @@
 // Package driver is for authors of backends: it has what a backend implements. Applications use
 // package locker, and never need this one.
 //
-// A [Driver] makes a [Claim] for each attempt to take a lock. Its methods make one request each:
-// Ask asks for the lock, Extend prolongs what was granted, Release gives it back. Everything else
-// is the work of the core, which is package locker: waiting, deadlines, renewal, loss, retries,
-// clean-up and the wrapping of errors. locker.New makes a Client over a Driver. [Register] makes a
-// scheme known, so that locker.Open finds the Driver by URL. Package conformance tests whether a
-// Driver keeps the rules of [Claim]; docs/writing-a-driver.md in the repository says in which order
-// to write one.
+// A [Driver] makes a [Claim] for each attempt to take a lock. The methods of the Claim make the
+// requests, most of them one each: Ask asks for the lock, Extend prolongs what was granted, Release
+// gives it back. Everything else is the work of the core, which is package locker: waiting,
+// deadlines, renewal, loss, retries, clean-up and the wrapping of errors. locker.New makes a Client
+// over a Driver. [Register] makes a scheme known, so that locker.Open finds the Driver by URL.
+// Package conformance tests whether a Driver keeps the rules of [Claim]; docs/writing-a-driver.md
+// in the repository says in which order to write one.
 //
 // # What the core asks of a Driver, and when
 //

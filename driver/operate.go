@@ -4,8 +4,8 @@ import "context"
 
 // Lister is a Driver that can tell which locks are held, without contending for them.
 type Lister interface {
-	// List returns a Pager for the held locks whose names begin with prefix. A name is that of
-	// Request.Name, with the Client's prefix. It makes no request.
+	// List returns a Pager for the held locks whose names begin with prefix. Names and prefix are
+	// as in Request.Name: they include the Client's prefix. It makes no request.
 	List(prefix string) Pager
 }
 
@@ -37,7 +37,8 @@ type Page struct {
 type ForceReleaser interface {
 	// ForceRelease ends a hold of the lock called name: the hold that the State in shown describes.
 	// An Inspect has returned shown, perhaps long ago, and perhaps of another Driver of this
-	// backend. Its field Held is true. Its Token and the ID of its Holder are not both zero.
+	// backend. Its field Held is true. If it has a Holder, at least one of its Token and the
+	// Holder's ID is known.
 	//
 	//  1. In the step that ends a hold it compares the Token and the ID with those of the hold that
 	//     is there, and ends no other. It does not compare what is zero. If the lock is shared by
@@ -47,7 +48,8 @@ type ForceReleaser interface {
 	//     is larger.
 	//  3. Extend and Release of the former holder return ErrLost, also a Release that is sent again
 	//     because its reply was lost. A request of the former holder that arrives late extends
-	//     nothing, and takes no more than it may take after a Release: see Claim.
+	//     nothing. What it may take is what a request may take that arrives after Release: see
+	//     [Claim].
 	//  4. It returns ErrNotHeld if nobody holds the lock, and ErrHeld, or a HeldError, if another hold
 	//     is there than the one described. After any other error the outcome is unknown.
 	//  5. ctx bounds the call, and has a deadline. If the backend is unreachable, it returns the

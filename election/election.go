@@ -63,8 +63,8 @@ var (
 // leads.
 //
 // After a term, this process waits for a second before it is a candidate again, so that another has
-// its turn. If the backend has ended the term early, this process need not wait, except that a
-// second lies between the times at which it becomes a candidate.
+// its turn. If the backend has ended the term early, this process becomes a candidate again at
+// once, but at most once in a second.
 //
 // Lead returns nil when ctx has ended and another can lead. If the latter is not certain, it
 // returns the error of [locker.Hold.Unlock]. It returns ErrClosed if the Client is closed, and
@@ -170,8 +170,8 @@ func (e *Election) current() *term {
 }
 
 // IsLeader reports whether this process leads. It makes no request, and looks at the clock. It
-// returns false as soon as no more than the reserve of [Election.Lead] is left of the term, even if
-// the process was stopped, or the machine was suspended, and no timer has fired yet.
+// returns false when the reserve of [Election.Lead], or less, is left of the term. This is so even
+// right after a stop of the process or of the machine, before any timer has fired.
 func (e *Election) IsLeader() bool { return e.Term() != 0 }
 
 // Term returns the number of the term that this process leads, and 0 when it does not lead. See

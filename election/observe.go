@@ -30,8 +30,8 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 // Observe returns who leads, now and after each change, until ctx ends. The parameter every is the
 // time between its calls of [Election.Leader]. It never returns an earlier term after a later one,
 // and may leave out a short term. If a call fails, it returns the error with the zero Leader, and
-// goes on. It ends after ErrUnsupported and ErrClosed, and if every is 0 or less, it returns one
-// error and ends.
+// goes on. It ends after ErrUnsupported and after ErrClosed. If the parameter every is 0 or less,
+// it returns one error and ends.
 func (e *Election) Observe(ctx context.Context, every time.Duration) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		if every <= 0 {

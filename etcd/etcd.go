@@ -14,7 +14,7 @@
 //
 //	etcd[s]://[user:password@][host[:port]][,host[:port]…][?parameter=value&…]
 //
-// names members of one cluster; the default is localhost:2379. If the URL has a user, Open asks the
+// The hosts are members of one cluster; the default is localhost:2379. If the URL has a user, Open asks the
 // cluster for a token, and fails if the cluster is unreachable. Without a user it makes no request.
 //
 // # The TTL
@@ -34,12 +34,13 @@
 //
 // One holder, tokens that rise, and waiters in order, also through the loss of a minority of the
 // members. While there is no majority nothing can be taken, extended or released: waiters get an
-// error after half a TTL, and holds expire. After a restore from a backup, or a new beginning, use
-// [locker.WithTokenBase].
+// error after half a TTL, and holds expire. After a restore from a backup, or if you begin with an
+// empty cluster, use [locker.WithTokenBase].
 //
-// All this needs etcd 3.4.31, 3.5.13 or later: older leaders could end sessions that their
-// successor had renewed (etcd issue 15247). A newer leader may still do so at the moment it wakes,
-// if it was stopped for a TTL. The holder hears of it at once, or at its next renewal.
+// All this needs etcd 3.4.31, 3.5.13 or later: in older versions, a leader that was replaced could
+// end sessions that its successor had renewed (etcd issue 15247). In newer versions, too, a leader
+// that was stopped for a TTL may do so at the moment it wakes. The holder hears of it at once, or
+// at its next renewal.
 //
 // # A client of your own
 //

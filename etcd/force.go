@@ -15,11 +15,11 @@ import (
 const forcedMark = "forced"
 
 // ForceRelease implements driver.ForceReleaser: a request that reads the queue, and one that
-// removes the holder's key and puts a mark on the holder's session. The mark keeps a request of the
-// holder that is under way from making the key again. The holder's Unlock may be sent twice, and
-// then finds no key. The mark shows that ForceRelease, not this Unlock, has removed the key. If the
-// lock is shared, ForceRelease ends the Shares in shown, one after the other. If shown has a Holder
-// instead, it ends the share with the ID of this Holder.
+// removes the holder's key and puts a mark on the holder's session. Because of the mark, a request
+// of the holder that is still under way cannot make the key again. The holder's Unlock may be sent
+// twice, and then finds no key. The mark shows that ForceRelease, not this Unlock, has removed the
+// key. If the lock is shared, ForceRelease ends the Shares in shown, one after the other. If shown
+// has a Holder instead, it ends the share with the ID of this Holder.
 func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.State) error {
 	folder := folderOf(name)
 	for ended := false; !ended; {

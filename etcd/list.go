@@ -16,7 +16,7 @@ const keysPerPage = 1000
 
 // List implements driver.Lister: a page is one request, which reads some keys in their order. A
 // name of more than 512 characters, after escaping, is stored as a hash. List counts these names,
-// but cannot tell them.
+// but cannot return them.
 func (d *Driver) List(prefix string) driver.Pager {
 	prefix, begins := split(prefix)
 	w := &walk{driver: d, prefix: prefix + ":"}

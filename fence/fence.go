@@ -42,7 +42,7 @@ var ErrUnknown = errors.New("it is not known which tokens the resource has seen"
 type StaleError struct {
 	Resource string // as the caller calls it
 	Token    uint64 // the write's, which is refused
-	Newest   uint64 // the largest seen; 0 where the resource does not tell, or none was
+	Newest   uint64 // the largest token seen; 0 if the resource does not tell, or has seen none
 }
 
 // Error returns the message, in one line.
@@ -60,8 +60,9 @@ func (e *StaleError) Error() string {
 // Is reports whether target is ErrStale.
 func (e *StaleError) Is(target error) bool { return target == ErrStale }
 
-// Check applies the rule: it returns nil if a resource that has seen no token above newest may
-// accept token, else a [*StaleError]. For a resource that has seen no token, newest is 0.
+// Check applies the rule. The parameter newest is the largest token that the resource has seen.
+// Check returns nil if the resource may accept token, otherwise a [*StaleError]. For a resource
+// that has seen no token, newest is 0.
 //
 // On its own it protects nothing, for the check has to be one step with the write: see [Guard].
 func Check(resource string, token, newest uint64) error {
@@ -77,9 +78,9 @@ type Guard interface {
 	// resource, and not 0; otherwise it returns an error that matches ErrStale and calls nothing.
 	//
 	// From the check to the return of write no other Write for the resource is let through: one
-	// with a larger token waits, for as long as its ctx allows. A Write of the same resource within
-	// write waits, too, until its ctx ends. If write fails, Write returns its error as it is, and
-	// token counts as seen all the same. To read the resource and then write it, do both within one
-	// Write.
+	// with a larger token waits, for as long as its ctx allows. If the function write calls Write
+	// for the same resource, this call waits until its ctx ends, and fails. If write fails, Write
+	// returns its error as it is, and token counts as seen all the same. To read the resource and
+	// then write it, do both within one Write.
 	Write(ctx context.Context, resource string, token uint64, write func(context.Context) error) error
 }

@@ -99,9 +99,9 @@ func (l *Locks) took(one *lock, hold *locker.Hold, err error) error {
 	return nil
 }
 
-// Unlock ends the hold of that name, also if another goroutine took it, and lets the next of this
-// Locks contend. It returns ErrNotHeld if there is no hold, and ErrLost if the hold had ended
-// before. See [locker.Hold.Unlock].
+// Unlock ends the hold of that name, also if another goroutine took it. Then the next goroutine
+// that waits in this Locks may ask for the lock. It returns ErrNotHeld if there is no hold, and
+// ErrLost if the hold had ended before. See [locker.Hold.Unlock].
 func (l *Locks) Unlock(ctx context.Context, name string) error {
 	one, hold := l.find(name)
 	if hold == nil || !l.replace(one, hold, nil) {

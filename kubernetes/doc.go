@@ -59,9 +59,9 @@
 //   - By the observer's own clock, the time since it first saw the Lease in this state. This is
 //     client-go's rule. It needs no other clock. But a program that looks once, as TryLock does,
 //     never sees a hold expire that way, and a new waiter waits for a whole TTL.
-//   - By the API servers' clocks, the Date of the answer, less the time at which an API server
-//     stored the Lease (in managedFields), less a second for rounding, and less a margin of 10 s,
-//     or of one TTL if that is less.
+//   - By the API servers' clocks: the Date of the answer, minus the time at which an API server
+//     stored the Lease (in managedFields), minus a second for rounding, minus a margin. The margin
+//     is 10 s, or one TTL if that is shorter.
 //
 // While the clocks of the API servers agree within the margin, nobody takes a hold over before its
 // TTL has passed since its last renewal. No client's wall clock is used. model_test.go explores
@@ -78,9 +78,9 @@
 // # When something fails
 //
 //	a reply is lost         the next attempt reads the Lease, finds that the owner is its own, and
-//	                        renews the hold. The release changes the Lease, so that a take that is
-//	                        still under way finds another resourceVersion. A release that is sent
-//	                        again finds released-by
+//	                        renews the hold. If there is no next attempt, the release changes the
+//	                        Lease, so that a take that is still under way finds another
+//	                        resourceVersion. A release that is sent again finds released-by
 //	a request arrives late  it is refused, because the Lease has changed. An extend whose holder has
 //	                        died may prolong a hold that had expired, for one TTL, if nobody has taken
 //	                        it

@@ -1,14 +1,14 @@
-// Package lockervet finds mistakes in the use of package locker, and of the packages built on it,
-// that compile and work until a lock is lost or an error comes. The command of cmd/lockervet is for
-// go vet; [Analyzer] is for programs that run several analyzers.
+// Package lockervet finds mistakes in the use of package locker, and of the packages built on it.
+// Code with such a mistake compiles, and works until a lock is lost or an error comes. The command
+// of cmd/lockervet is for go vet; [Analyzer] is for programs that run several analyzers.
 //
 //	go install github.com/go-locker/locker/lockervet/cmd/lockervet@latest
 //	go vet -vettool=$(which lockervet) ./...
 //
 // # What it reports
 //
-//   - In the function that Do calls: the context that Do was given, or a new one, in place of the
-//     function's own. The work then goes on when the lock is lost.
+//   - In the function that Do calls: work with the context that Do was given, or with a new one, in
+//     place of the function's own. The work then goes on when the lock is lost.
 //   - In that function: a goroutine that uses the lock and that the function does not wait for. Do
 //     unlocks before the goroutine ends.
 //   - An Unlock whose error is dropped. Assign it to _ if you mean it.

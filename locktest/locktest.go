@@ -1,6 +1,6 @@
 // Package locktest is for tests of code that takes locks. It makes a [locker.Client] over locks in
-// memory, and has that Client see what servers and other processes do: another holder, a lost lock,
-// an outage, a slow backend.
+// memory. A test can then simulate what servers and other processes do: another holder, a lost
+// lock, an outage, a slow backend.
 //
 //	func TestReport(t *testing.T) {
 //		locks := locktest.New(t)
@@ -54,9 +54,9 @@ type Client struct {
 	driver *faulty
 }
 
-// New makes a Client, and closes it when the test ends. All Clients that are made with the same
-// test, by its name, use the same locks, as several processes do: a test of two processes makes
-// two. The names of a subtest are its own.
+// New makes a Client, and closes it when the test ends. All Clients that are made in one test use
+// the same locks, as several processes do. (The name of the test tells.) To test two processes,
+// make two Clients. A subtest does not share locks with its parent.
 //
 // At the end of the test each hold must have ended: by Unlock or Abandon, because it was lost, or
 // because the code under test closed the Client. Otherwise the test fails, and the error names the

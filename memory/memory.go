@@ -36,7 +36,7 @@ func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	return NewDriver(InSpace(space)), nil
 }
 
-// New makes a Client whose names are those of mem://, the space without a name.
+// New makes a Client that shares its locks with the Clients of the URL mem://, without a host.
 func New(opts ...locker.Option) (*locker.Client, error) {
 	return locker.New(NewDriver(), opts...)
 }

@@ -53,8 +53,8 @@ func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) {
 	return m.acquire(ctx, (*locker.Mutex).Acquire)
 }
 
-// TryAcquire makes one attempt at each lock. It returns ErrHeld if another owner holds one of them,
-// and then holds none.
+// TryAcquire makes one attempt at each lock. If another owner holds one of them, it returns
+// ErrHeld, and gives back those that it has taken.
 func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) {
 	return m.acquire(ctx, (*locker.Mutex).TryAcquire)
 }

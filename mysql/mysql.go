@@ -158,8 +158,9 @@ func NewDriver(db *sql.DB, table string) (driver.Driver, error) {
 //go:embed schema.sql
 var schema string
 
-// Schema returns the statements that make the tables, as schema.sql does. The first Lock makes them
-// if its user may. Locks need SELECT, INSERT, UPDATE and DELETE on them.
+// Schema returns the statements that make the tables, as schema.sql does. The first Lock makes
+// them, if the user of the database has the right to do so. Locks need SELECT, INSERT, UPDATE and
+// DELETE on them.
 func Schema(table string) []string {
 	d := dialect(table)
 	filled := strings.NewReplacer("`locker_locks`", d.Locks, "`locker_locks_waiters`", d.Waiters).Replace(schema)

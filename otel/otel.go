@@ -12,11 +12,11 @@
 // Each call is a span of kind internal, a child of the span of its context: lock, trylock, rlock,
 // tryrlock, unlock, extend and downgrade. (Acquire is a lock. Do is a lock and an unlock; the spans
 // of its function come between the two, and are children of neither.) The spans of an instrumented
-// client library are children of these, also those of an unlock's further tries.
+// client library are children of these spans, also when an unlock is tried again.
 //
 //	locker.operation.name      the call, as above
 //	locker.lock.name           of the lock, without the prefix
-//	locker.lock.label          where WithLabel gives one; the span is "lock orders" then, say
+//	locker.lock.label          if WithLabel gives one; the span is then named "lock orders", for example
 //	locker.lock.contended      of lock, trylock, rlock and tryrlock: another held the lock
 //	locker.hold.fencing_token  of the hold, if there is one
 //	error.type                 of a call that failed: lost, not_held, closed, unsupported, canceled,

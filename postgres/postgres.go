@@ -8,8 +8,8 @@
 // Waiters stand in a queue, and a release hands the lock over to the first of them. For that, a
 // Driver with waiters listens on one connection beside the pool. A request takes a connection of
 // the pool only while it runs; holds and waiters take none. The connections may go through a pooler
-// such as PgBouncer, also in transaction mode. Then a Driver cannot listen: the first waiter looks
-// every 100 to 200 ms.
+// such as PgBouncer, also in transaction mode. In transaction mode a Driver cannot listen, and the
+// first waiter looks every 100 to 200 ms.
 //
 // docs/backends/postgres.md in the repository says what a deployment needs to know.
 package postgres

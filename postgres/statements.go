@@ -15,8 +15,8 @@ import (
 var schema string
 
 // Schema returns the statements that make the tables and the functions, which are in schema public
-// if table names none. The first Lock makes them if its user may. Locks need SELECT, INSERT, UPDATE
-// and DELETE on the tables: see docs/backends/postgres.md.
+// if table names none. The first Lock makes them, if the user of the database has the right to do
+// so. Locks need SELECT, INSERT, UPDATE and DELETE on the tables: see docs/backends/postgres.md.
 func Schema(table string) string { return fill(schema, cmp.Or(table, defaultTable)) }
 
 // statement is what is sent. It has a name, by which a connection prepares it once.

@@ -27,10 +27,10 @@ import (
 // the pool's read timeout. [locker.Open] uses Interruptible. With Interruptible, DialContext has to
 // heed its context: otherwise Lock and Unlock do not return before DialContext does.
 //
-// Interruptible has no effect if the pool has a Dial in place of DialContext, or a TestOnBorrow,
-// which may not heed the context; nor with the TLS of redigo itself (DialUseTLS, or DialURL with
-// rediss://). A pool for locks needs no TestOnBorrow: connections that the server has closed are
-// replaced.
+// Interruptible has no effect in three cases: the pool has a Dial in place of DialContext; the pool
+// has a TestOnBorrow, which might ignore the context; redigo itself does the TLS (DialUseTLS, or
+// DialURL with rediss://). A pool for locks needs no TestOnBorrow: connections that the server has
+// closed are replaced.
 func Interruptible(connect func(ctx context.Context, network, addr string) (net.Conn, error)) (redis.DialOption, DriverOption) {
 	if connect == nil {
 		connect = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 5 * time.Minute}).DialContext

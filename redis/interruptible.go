@@ -27,8 +27,9 @@ import (
 // with WaitReplicas.
 //
 // Interruptible has no effect if o has an OnConnect, a function for credentials, a Limiter, a
-// PushNotificationProcessor, or a WriteBufferSize below the default. go-redis calls these functions
-// before a request. They may not heed the context, or may take its end for a failure of the server.
+// PushNotificationProcessor, or a WriteBufferSize below the default. go-redis calls the first four
+// before a request, and they might ignore the context, or take its end for a failure of the server.
+// With a small buffer it may send a request in several parts.
 func Interruptible(o *goredis.Options) DriverOption {
 	conns := new(interrupt.Conns)
 	if callsBack(o) || o.WriteBufferSize != 0 && o.WriteBufferSize < writeBufferSize {

@@ -34,8 +34,8 @@
 //
 // While the server keeps its data, tokens rise also if its clock jumps; docs/failures.md has the
 // one exception. A name is stored for its TTL and one minute from the latest take or renewal. One
-// small key stays for each prefix, the mark, which keeps tokens rising; in a Cluster, one for each
-// slot in use.
+// small key stays for each prefix: the mark, which keeps tokens rising. In a Cluster there is one
+// mark for each slot in use.
 //
 // # A client of your own
 //

@@ -41,13 +41,13 @@
 // or is slow. The conditions: clocks run at about the same speed, and nodes keep their data. If a
 // node restarts empty, there may be two holders. To prevent that, let Redis write its append-only
 // file with fsync at every write, or keep such a node out of service for one TTL, the longest in
-// use. To keep the order of tokens, keep the node out of service for 12 hours and a TTL: a token
-// that the node has forgotten may be up to 12 hours ahead of its clock. A node that has lost no
-// data also deletes a name, a minute after its TTL. Tokens still rise, even if clocks jump;
-// docs/redlock-tokens.md has the one exception. A node must not evict keys. Waiters queue on every
-// node, in the same order, and a release wakes the first; after a fault the order may change.
-// TryLock may return ErrHeld although nobody holds the lock: if several callers got some nodes each
-// and none a majority, or if a node has not heard of a release yet.
+// use. To keep the order of tokens, keep the node out of service for 12 hours and a TTL: tokens are
+// made from clocks, and one that the node has forgotten may be up to 12 hours ahead of the node's
+// clock. Without any loss of data, too, a node deletes a name a minute after its TTL. Tokens still
+// rise, even if clocks jump; docs/redlock-tokens.md has the one exception. A node must not evict
+// keys. Waiters queue on every node, in the same order, and a release wakes the first; after a
+// fault the order may change. TryLock may return ErrHeld although nobody holds the lock: if several
+// callers got some nodes each and none a majority, or if a node has not heard of a release yet.
 //
 // Without a majority, Lock returns an error that wraps an [Error] with the [Vote] of each node.
 package redlock

@@ -10,9 +10,9 @@ import (
 
 // ForceRelease implements [driver.ForceReleaser]. It asks all nodes at once. The hold has ended
 // when a majority of the nodes does not have it: then the holder cannot extend it, and its Unlock
-// returns [driver.ErrLost]. Only the hold with the Token of shown ends. A node that joined the hold
-// later may have a larger token for it. There the hold stays until the holder learns of the loss,
-// or the hold expires.
+// returns [driver.ErrLost]. Only the hold with the Token of shown ends. A node that granted the
+// lock only at a later renewal may have a larger token for this hold. There the hold stays until
+// the holder learns of the loss, or the hold expires.
 func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.State) error {
 	// All answers count: what is free at more nodes is taken sooner.
 	answers, err := poll(ctx, d, 0, d.nodes, func(ctx context.Context, n *node) (struct{}, error) {

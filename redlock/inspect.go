@@ -20,12 +20,12 @@ const (
 // Inspect implements [driver.Inspector]. It asks all nodes at once, and returns as soon as a
 // majority has given the same answer: the lock is held under the same token and metadata, or it is
 // not held. Otherwise it returns an [Error], which tells how each node has answered. This happens
-// while votes are split. It also happens if the holder has lost nodes since, and has the lock at
-// others under larger tokens.
+// while votes are split. It also happens if, after the grant, the holder has lost the lock at some
+// nodes, and got it at others, under larger tokens.
 //
 // Left is for how long a majority has the lock. If it is not held, Token is the largest that nodes
 // have accepted, even in an attempt that failed. Waiters are those of the node that knows most of
-// them. The holder has no ID, because its ID differs from node to node.
+// them. The ID of the Holder is empty, because each node has another ID for it.
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
 	quorum := majority(len(d.nodes))
 	for try := 1; ; try++ {

@@ -12,10 +12,10 @@
 //
 // # The object
 //
-// An object has the name of its lock, escaped, and a JSON text: name, owner, metadata, token, TTL
-// in seconds, whether the hold was released, and a random request. No two requests write the same
-// text, so an ETag never comes back: a write that asks for an ETag acts on the state that its
-// sender has read, or not at all.
+// The key of an object is the name of its lock, escaped. Its content is JSON: name, owner,
+// metadata, token, TTL in seconds, whether the hold was released, and a random ID of the request.
+// No two requests write the same text, so an ETag never comes back: a write that asks for an ETag
+// acts on the state that its sender has read, or not at all.
 //
 //   - Take: read the object; if there is none, write with If-None-Match: *. If it is released or
 //     has expired, write with If-Match: its ETag. The token is one more than the last, or the
@@ -26,10 +26,10 @@
 // # What an answer means
 //
 // 200 means that the write was made. 412 means only that the object's ETag is not that of the
-// request. The write may still be done: if a proxy or a client repeats a request that was done, the
-// repetition gets 412, too. So the object is read after a 412 and after a lost reply, and its owner
-// tells who holds the lock. The SDK's own retries are off. 409, 429, 500 and 503 are no answer: the
-// object is read again, four times in all, 20 to 200 ms apart.
+// request. The write may have been done all the same: if a proxy or a client repeats a request that
+// was done, the repetition gets 412, too. So the object is read after a 412 and after a lost reply,
+// and its owner tells who holds the lock. The SDK's own retries are off. 409, 429, 500 and 503 are
+// no answer: the object is read again, four times in all, 20 to 200 ms apart.
 //
 // # Expiry
 //

@@ -90,10 +90,10 @@ func New(db *sql.DB, opts ...locker.Option) (*locker.Client, error) {
 }
 
 // NewDriver makes a Driver over db, which stays the caller's: a pool whose main database is a file.
-// NewDriver changes no setting of SQLite: those of the pool count. It should have a busy_timeout,
-// and the file should be in WAL mode. While the application has a transaction open that writes, no
-// lock can be taken, renewed or released. So if transactions take longer than a fraction of the
-// TTL, keep the locks in a file of their own.
+// NewDriver changes no setting of SQLite: those of the pool count. The pool should have a
+// busy_timeout, and the file should be in WAL mode. While the application has a transaction open
+// that writes, no lock can be taken, renewed or released. So if transactions take longer than a
+// fraction of the TTL, keep the locks in a file of their own.
 func NewDriver(db *sql.DB) (driver.Driver, error) {
 	if db == nil {
 		return nil, adapter.Refuse(errors.New("nil *sql.DB"))

@@ -19,7 +19,7 @@
 //
 // The hosts are servers of one ensemble; the default is localhost. The default port is 2181, and
 // with TLS 2281, the servers' secureClientPort. All nodes are made below the path, which is made if
-// it is missing. The user is one of the scheme digest.
+// it is missing. The user is one of ZooKeeper's authentication scheme "digest".
 //
 // # The TTL
 //
@@ -27,7 +27,7 @@
 // of their ticks, 4 s to 40 s. One that they do not grant is [driver.ErrUnsupported] when it is
 // first used, and the error says what they grant. If no TTL is chosen, Open and New ask the servers
 // for 30 s, and use the TTL that the servers grant, or 30 s if no server answers within the dial
-// time-out. If a TTL is chosen, they make no request.
+// time-out. If a TTL is chosen, Open and New make no request.
 //
 // Each TTL of a Client has a session and a connection of its own, made at first use, and closed
 // when it was not used for a minute, or for the TTL if that is longer. All holds on a session are
@@ -39,8 +39,8 @@
 // tick. It assumes a tick of a quarter of the TTL, at most 30 s. The assumed tick may be as short
 // as half of the real tick. That is still safe, because the leader asks its followers twice in a
 // tick. Give the real tick, by the parameter tick or by [Tick], if the servers' tickTime is above a
-// minute, or their minSessionTimeout is below two ticks. If you give a tick, it must not be shorter
-// than the servers': that makes the locks unsafe.
+// minute, or their minSessionTimeout is below two ticks. If you give a tick, never give one that is
+// shorter than the servers' tickTime: it would make the locks unsafe.
 //
 // # What it is worth
 //

@@ -111,9 +111,9 @@ func participants(queue []contender) (all []driver.Participant) {
 
 // List implements driver.Lister, on whichever session there is. ZooKeeper has no pages. The Pager's
 // first page reads, in one request, the names of all locks under the Client's prefix that are held,
-// or were released within the last minute. Then each page reads the queues of some. A name of more
-// than 512 characters, after escaping, is stored as a hash. List counts these names, but cannot
-// tell them.
+// or were released within the last minute. Then each page reads the queues of some of these locks.
+// A name of more than 512 characters, after escaping, is stored as a hash. List counts these names,
+// but cannot tell them.
 func (d *Driver) List(prefix string) driver.Pager {
 	prefix, begins := split(prefix)
 	w := &walk{prefix: prefix, begins: begins}

@@ -65,8 +65,8 @@ func Root(path string) DriverOption {
 }
 
 // ACL sets the access rights to the nodes that the Driver makes: those of the locks, and those
-// above them if they are missing. By default everybody may do everything, or with [Auth] its user
-// alone. Give ACL after Auth. An empty ACL is an error.
+// above them if they are missing. By default everybody may do everything. With [Auth], only its
+// user may. Give ACL after Auth. An empty ACL is an error.
 func ACL(acl []zk.ACL) DriverOption {
 	return func(d *Driver) error {
 		if len(acl) == 0 {
@@ -78,11 +78,11 @@ func ACL(acl []zk.ACL) DriverOption {
 }
 
 // Tick says what tickTime the servers are configured with. Then a TTL of less than four ticks is
-// [driver.ErrUnsupported]. The default is a quarter of the TTL, and at most 30s, which is safe for
-// servers with any tickTime up to a minute: see the documentation of the package. If the real tick
-// is shorter than the default, give it: then an Extend soon after the first Lock is faster. If you
-// give a tick that is shorter than the servers' tickTime, the locks are unsafe. A d of 0 or less is
-// an error.
+// [driver.ErrUnsupported]. The default is a quarter of the TTL, and at most 30s. It is safe if
+// tickTime is at most a minute, and minSessionTimeout at least two ticks: see the documentation of
+// the package. If the real tick is shorter than the default, give it: then an Extend soon after the
+// first Lock is faster. If you give a tick that is shorter than the servers' tickTime, the locks
+// are unsafe. A d of 0 or less is an error.
 func Tick(d time.Duration) DriverOption {
 	return func(driver *Driver) error { return setPositive(&driver.tick, "tick", d) }
 }

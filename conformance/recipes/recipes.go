@@ -34,8 +34,8 @@ type Harness struct {
 	// TTL is the shortest that the backend honours. Scenarios ask for multiples of it, too.
 	TTL time.Duration
 
-	// StopServers, optional, has the servers answer nothing, while connections stay open, until
-	// resume is called.
+	// StopServers, optional, makes the servers stop answering until resume is called. Connections
+	// stay open.
 	StopServers func(t testing.TB) (resume func())
 }
 

@@ -15,8 +15,8 @@
 //	etcdctl put orders/42/token 00000000000000001000
 //
 // sets it by hand. If the key is missing, nobody has written to the resource yet. So if you delete
-// the key, any token is let through. If the value is no token, as far as etcd can tell by
-// comparing, each Write is refused with [fence.ErrUnknown]. The key has no lease, and takes some
+// the key, any token is let through. etcd can only compare texts. If this shows that the value is
+// no token, each Write is refused with [fence.ErrUnknown]. The key has no lease, and takes some
 // hundred bytes for each resource, until somebody deletes it. One key may guard any number of
 // others.
 //

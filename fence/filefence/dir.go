@@ -13,9 +13,9 @@ import (
 	"github.com/go-locker/locker/fence"
 )
 
-// Dir is a [fence.Guard] that remembers across restarts, and among the processes of a machine: it
-// keeps the tokens in the directory of that name. The directory has to exist: otherwise a volume
-// that is not mounted would be taken for one that has seen no token.
+// Dir is a [fence.Guard] that survives restarts, and that the processes of a machine can share. Its
+// value is the path of the directory in which it keeps the tokens. The directory has to exist:
+// otherwise a volume that is not mounted would be taken for one that has seen no token.
 //
 // Each resource has three small files there for ever, named by the SHA-256 of its name in
 // hexadecimal: one that holds the name, for people who look, and beside it the two that the package

@@ -6,10 +6,10 @@
 //	config.json.fence       the newest token that the file has seen, a decimal number on a line
 //	config.json.fence.lock  empty; locked during a write, by flock or what the system has in its place
 //
-// and, while a write is under way or after one that a crash or a full disk has ended,
-// config.json.fence.data and .new, which the next write removes. The token is not in the file,
-// because the content is yours, and not in extended attributes, because they are lost with the
-// first copy. The lock is a file of its own because the other two are replaced, and a lock on a
+// While a write is under way, there are also config.json.fence.data and config.json.fence.new. They
+// stay after a crash or a full disk, until the next write removes them. The token is not in the
+// file, because the content is yours, and not in extended attributes, because they are lost with
+// the first copy. The lock is a file of its own because the other two are replaced, and a lock on a
 // file that was replaced excludes nobody. All writers have to use this package, with the right to
 // write into the directory and to open the lock's file for writing. Move, restore and delete the
 // files config.json.fence… together with the file, and never while somebody may be writing.
@@ -69,10 +69,10 @@ import (
 //
 // If the file does not exist, it is made with perm, less the umask. If it exists, it keeps its
 // mode, and also its owner and group if the process may set them. If the file gets another group,
-// group and others get only the rights that group and others both had before: 0640 becomes 0600,
-// and 0644 stays. Access control lists and extended attributes are not kept. If name is a symbolic
-// link, the file that it leads to is replaced, and the token is beside that file. Other hard links
-// keep the old content.
+// the new group and all others keep a right only if the old group and all others had it: 0640
+// becomes 0600, and 0644 stays. Access control lists and extended attributes are not kept. If name
+// is a symbolic link, the file that it leads to is replaced, and the token is beside that file.
+// Other hard links keep the old content.
 //
 // While another writer has the lock, Write tries again every few milliseconds. If ctx ends first,
 // its cause is in the error. After an error the content is the old one, unless only the fsync of

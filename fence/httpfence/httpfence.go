@@ -29,7 +29,8 @@
 // # The other way
 //
 // Object stores, and other servers whose code is not yours, have no fence, but compare entity tags.
-// [IfMatch] and [fence.Mark] are for those. Their documentation says what this is worth.
+// [IfMatch] and [fence.Mark] are for those. The documentation of IfMatch and of fence.Mark says
+// what this is worth.
 package httpfence
 
 import (

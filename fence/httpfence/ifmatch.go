@@ -7,9 +7,10 @@ import (
 	"strings"
 )
 
-// IfMatch makes the request write conditional on the state of the resource after an earlier write,
-// whose response is marked: it sets the header field If-Match to the entity tag of that response.
-// This is for servers without a fence that compare entity tags, object stores above all:
+// IfMatch sets the header field If-Match of a request, the parameter write, to the entity tag of an
+// earlier response, the parameter marked. So the server does the write only if the resource is
+// still in the state after the earlier write. This is for servers without a fence that compare
+// entity tags, object stores above all:
 //
 //	PUT the object with the mark of the lock in it (fence.Mark)       → marked
 //	read it, make the new content, with or without the mark

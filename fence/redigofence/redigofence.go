@@ -10,8 +10,8 @@
 // redigo does not send a request again by itself. After an error that does not come from the
 // server, such as a lost connection, the write may have been made. It may also be made later, even
 // after the next write of the same holder: a token orders holders, not the requests of one holder.
-// If the script may run twice, such as HSET and unlike HINCRBY, it can be run again with the same
-// token.
+// If a second run of the script does no harm (HSET, but not HINCRBY), it can be run again with the
+// same token.
 //
 // The end of a context ends a request on a connection. It ends the making of a connection if the
 // pool has a DialContext.
@@ -41,11 +41,12 @@ func NewScript(body string) *Script {
 	return &Script{redis.NewScript(counted, fencescript.Source(body))}
 }
 
-// Run runs the script on keys and args if token is not 0 and not below the one in tokenKey, which
-// then becomes token; otherwise it does nothing and returns a [*fence.StaleError], whose Resource
-// is tokenKey. It makes one request, by the script's SHA, on a connection of the pool, or two if
-// the server does not have the script yet. It makes none for a token of 0, or if tokenKey is one of
-// keys. The reply is that of redigo, or nil if the script returns nothing.
+// Run runs the script on keys and args if token is above 0, and not below the token in tokenKey. In
+// the same step it stores token in tokenKey. Otherwise it does nothing, and returns a
+// [*fence.StaleError], whose Resource is tokenKey. It makes one request, by the script's SHA, on a
+// connection of the pool, or two if the server does not have the script yet. It makes none for a
+// token of 0, or if tokenKey is one of keys. The reply is that of redigo, or nil if the script
+// returns nothing.
 //
 // If the script fails, what it did before stays done, because Redis takes nothing back, and the
 // token is raised. An empty script raises the token alone. A holder that reads before it writes
@@ -91,6 +92,6 @@ func Set(ctx context.Context, pool *redis.Pool, key string, token uint64, value 
 }
 
 // TokenKey returns a key for the token that guards key, on the same slot of a Redis Cluster. It
-// begins with "fence:", and no two keys have the same. Exception: if key has a '}' and no hash tag,
-// the token's key is on another slot, and a Cluster refuses the write.
+// begins with "fence:". Two different keys never have the same token key. Exception: if key has a
+// '}' and no hash tag, the token's key is on another slot, and a Cluster refuses the write.
 func TokenKey(key string) string { return fencescript.TokenKey(key) }

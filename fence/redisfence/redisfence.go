@@ -53,8 +53,8 @@
 //
 // After any other error that does not come from the server, the write may have been made. It may
 // also be made later, even after the next write of the same holder: a token orders holders, not the
-// requests of one holder. A holder that gives up a write, and has to be sure that this write does
-// not come last, takes the lock anew and goes on with the new token.
+// requests of one holder. If a holder gives up a write, and has to be sure that it is not done
+// later, it takes the lock again, and goes on with the new token.
 //
 // # Contexts
 //
@@ -91,11 +91,11 @@ func NewScript(body string) *Script {
 	return &Script{goredis.NewScript(fencescript.Source(body))}
 }
 
-// Run runs the script on keys and args if token is not 0 and not below the one in tokenKey, which
-// then becomes token; otherwise it does nothing and returns a [*fence.StaleError], whose Resource
-// is tokenKey. It makes one request, by the script's SHA, or two if the server does not have the
-// script yet. It makes none for a token of 0, or if tokenKey is one of keys. The reply is that of
-// [goredis.Cmd], or nil if the script returns nothing.
+// Run runs the script on keys and args if token is above 0, and not below the token in tokenKey. In
+// the same step it stores token in tokenKey. Otherwise it does nothing, and returns a
+// [*fence.StaleError], whose Resource is tokenKey. It makes one request, by the script's SHA, or
+// two if the server does not have the script yet. It makes none for a token of 0, or if tokenKey is
+// one of keys. The reply is that of [goredis.Cmd], or nil if the script returns nothing.
 //
 // If the script fails, what it did before stays done, because Redis takes nothing back, and the
 // token is raised. An empty script raises the token alone. A holder that reads before it writes
@@ -133,6 +133,6 @@ func Set(ctx context.Context, rdb goredis.UniversalClient, key string, token uin
 }
 
 // TokenKey returns a key for the token that guards key, on the same slot of a Redis Cluster. It
-// begins with "fence:", and no two keys have the same. Exception: if key has a '}' and no hash tag,
-// the token's key is on another slot, and a Cluster refuses the write.
+// begins with "fence:". Two different keys never have the same token key. Exception: if key has a
+// '}' and no hash tag, the token's key is on another slot, and a Cluster refuses the write.
 func TokenKey(key string) string { return fencescript.TokenKey(key) }

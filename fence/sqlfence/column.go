@@ -107,8 +107,8 @@ type Column struct {
 // because it changes nothing, is a success.
 //
 // In MySQL a statement with conditions other than key and token needs clientFoundRows=true. Without
-// it, a statement that fails on such a condition looks like one that changes nothing, if its holder
-// has written before: then Exec returns nil, although nothing was written.
+// it, Exec cannot tell whether such a condition was false, or the write changed nothing. If the
+// same holder has written before, Exec then returns nil, although nothing was written.
 //
 // If the second statement fails, so does Exec, and it is not known why nothing was written. In a
 // transaction of MySQL the second statement locks the row, because only locking reads see the

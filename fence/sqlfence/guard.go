@@ -10,8 +10,9 @@ import (
 )
 
 // Guard is a [fence.Guard] that many processes share, for a resource that has no place for a token.
-// It keeps the tokens in a [Table], which outlives the processes, and makes writers wait for the
-// table's rows. Use [Exec] or [Table.Admit], not a Guard, for writes into the database itself.
+// It keeps the tokens in a [Table], which outlives the processes. A writer locks the row of its
+// resource, and other writers wait for it. Use [Exec] or [Table.Admit], not a Guard, for writes
+// into the database itself.
 //
 // During a write the Guard lets no other write through, for as long as its connection to the
 // database lives. If the connection ends before the write does, another write may be let through.

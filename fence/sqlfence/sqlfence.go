@@ -20,9 +20,10 @@
 // Both ways hold at every isolation level. The levels differ in what happens to a write that
 // conflicts with another: it is refused with [fence.ErrStale], or it fails with an error of the
 // database, and the whole transaction is to be tried again. This was seen on PostgreSQL 15, MariaDB
-// 10.11 and SQLite 3:
+// 10.11 and SQLite 3. Each line is about two transactions that write one row. One of them, called
+// the older, has a smaller token:
 //
-//	                                     the older read first       both write        error codes
+//	                                     the older reads first      both write        error codes
 //	                                     own                        at once
 //	                                     check    Exec     Admit    Exec     Admit
 //	PostgreSQL, READ COMMITTED           LOST     refused  refused  waits    waits
@@ -37,11 +38,12 @@
 //	SQLite, WAL, BEGIN                   retry    retry    retry    retry    retry    517, 5
 //	SQLite, WAL, BEGIN IMMEDIATE         waits    waits    waits    retry    retry    5
 //
-// Each line is about two transactions that write one row, one of which has an older token. In the
-// first three columns the older one reads the row, is paused, and writes after the newer one has
-// committed. "Own check" is what not to do: SELECT the token, compare, UPDATE. LOST: the newer write was overwritten. Without a transaction around SELECT and UPDATE, it
-// is overwritten on every database and at every level. The next two columns are of transactions
-// that begin with the write; the newer one begins while the older is open. In all columns
+// In the first three columns the older transaction reads the row, and is paused. Then the newer one
+// writes and commits, if the database lets it, and the older one writes. "Own check" is what not to
+// do: SELECT the token, compare, UPDATE. LOST: the newer write was overwritten. Without a
+// transaction around SELECT and UPDATE, it is overwritten on every database, at every level. The
+// next two columns are of transactions that begin with the write; the newer one begins while the
+// older is open. In all columns
 //
 //   - refused is [fence.ErrStale];
 //   - retry is an error of the database. (In the columns of "both at once" the newer transaction
@@ -52,9 +54,9 @@
 //     test busy_timeout was 0, and the write was tried again until it was done.
 //
 // At SERIALIZABLE and at PostgreSQL's REPEATABLE READ the error may come with any statement, and
-// with Commit. MariaDB and PostgreSQL may find a deadlock (1213, 40P01) at any level. In SQLite
-// begin a transaction that reads first with BEGIN IMMEDIATE, or 517 (SQLITE_BUSY_SNAPSHOT) comes
-// whatever busy_timeout says.
+// with Commit. MariaDB and PostgreSQL may find a deadlock (1213, 40P01) at any level. In SQLite, if
+// a transaction reads before it writes, begin it with BEGIN IMMEDIATE. Otherwise 517
+// (SQLITE_BUSY_SNAPSHOT) may come, whatever busy_timeout is.
 //
 // # Lost replies
 //
@@ -80,7 +82,7 @@ type Querier interface {
 }
 
 // Execer is what [Exec] needs of a *sql.DB, a *sql.Conn or a *sql.Tx. For pgx, postgres.Execer
-// makes one of a pgx.Tx.
+// turns a pgx.Tx into an Execer.
 type Execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }

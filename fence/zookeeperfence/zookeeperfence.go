@@ -60,14 +60,14 @@ func Create(ctx context.Context, conn *zk.Conn, tokenNode string, acl []zk.ACL) 
 	return nil
 }
 
-// Write does ops in one transaction if token is not 0 and not below the one in tokenNode, which
-// then becomes token; otherwise it does nothing and returns a [*fence.StaleError], whose Resource
-// is tokenNode. It makes two requests, and two more each time that somebody has raised the token
-// between them. For a token of 0 it makes none. ops are what [zk.Conn.Multi] takes, and the
-// responses are those of ops, in order. If an operation fails, nothing is done, and its response
-// says why. None of ops may set tokenNode. Without ops Write raises the token alone. A holder that
-// reads before it writes raises the token first: then no earlier holder can change what it has
-// read.
+// Write does ops in one transaction if token is above 0, and not below the token in tokenNode. In
+// the same step it stores token in tokenNode. Otherwise it does nothing, and returns a
+// [*fence.StaleError], whose Resource is tokenNode. It makes two requests, and two more each time
+// that somebody has raised the token between them. For a token of 0 it makes none. ops are what
+// [zk.Conn.Multi] takes, and the responses are those of ops, in order. If an operation fails,
+// nothing is done, and its response says why. None of ops may set tokenNode. Without ops Write
+// raises the token alone. A holder that reads before it writes raises the token first: then no
+// earlier holder can change what it has read.
 //
 // After an error that is no refusal of the servers, such as zk.ErrConnectionClosed or that of ctx,
 // the write may have been made. It may also be made later, even after the next write of the same

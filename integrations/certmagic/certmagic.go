@@ -15,7 +15,7 @@
 // A loss during a request to the certificate authority stops nothing. (A pause of the process for
 // longer than the TTL is such a loss.) The certificate is stored, and so is that of the next
 // holder: both are valid, and one is wasted. The three files of a certificate are stored one after
-// another, so that two processes that store at the same time may leave a key that does not fit.
+// another. So if two processes store at the same time, the key may not fit the certificate.
 // Attempts in the foreground (ManageSync, ObtainCertSync) and the periodic renewal do not call
 // RenewLockLease: they make one attempt, soon after Lock.
 //
@@ -38,10 +38,11 @@ import (
 	"github.com/go-locker/locker/keyed"
 )
 
-// Storage is another storage with the locks of a Client. Make one with [New]. It has Lock, TryLock,
-// Unlock and RenewLockLease, whether or not the other has them, and never calls the other's. All
-// other methods of a certmagic.Storage, and String for logs, are those of the other storage. If the
-// other storage can do more, use it by the field Storage; certmagic itself needs no more.
+// Storage wraps another storage, and replaces its locks by those of a Client. Make one with [New].
+// It has Lock, TryLock, Unlock and RenewLockLease, whether or not the other has them, and never
+// calls the other's. All other methods of a certmagic.Storage, and String for logs, are those of
+// the other storage. If the other storage can do more, use it by the field Storage; certmagic
+// itself needs no more.
 type Storage struct {
 	certmagic.Storage
 
@@ -79,8 +80,8 @@ func (s *Storage) TryLock(ctx context.Context, name string) (bool, error) {
 
 // Unlock releases the lock called name, also if ctx has ended, and returns by the hold's deadline.
 // It returns ErrLost if the hold had ended before; certmagic logs this. If there is nothing to
-// release, it returns nil, because certmagic wants an error only if the lock stays taken, and calls
-// Unlock again after an error. See [keyed.Locks.Unlock].
+// release, it returns nil: after an error certmagic keeps the lock in its list, and its clean-up
+// calls Unlock again, and logs the error again. See [keyed.Locks.Unlock].
 func (s *Storage) Unlock(ctx context.Context, name string) error {
 	err := s.locks.Unlock(context.WithoutCancel(ctx), name)
 	if errors.Is(err, locker.ErrNotHeld) {
@@ -94,8 +95,9 @@ func (s *Storage) Unlock(ctx context.Context, name string) error {
 // meanwhile. After an error certmagic must not issue: the backend has not answered, or ctx has
 // ended while another holds the lock. It returns ErrNotHeld before Lock and after Unlock.
 //
-// It ignores the duration, which covers certmagic's pause before the next attempt: the Client
-// renews the lock as long as the process lives, and a lock of hours would outlive a crash.
+// It ignores the duration. (certmagic passes one that covers its pause before the next attempt.)
+// The Client renews the lock as long as the process lives, and a lock for hours would outlive a
+// crash.
 func (s *Storage) RenewLockLease(ctx context.Context, name string, _ time.Duration) error {
 	err := s.locks.Extend(ctx, name)
 	if errors.Is(err, locker.ErrLost) {

@@ -39,11 +39,11 @@ type term struct {
 
 var errNotLeader = fmt.Errorf("gocron: this process does not lead: %w", locker.ErrNotHeld)
 
-// Lead is a candidate until ctx ends, as [election.Election.Lead] is, whose errors it returns. When
-// a term ends, the contexts of its jobs end. When the term ends, Lead waits for the jobs of Task
-// that still run, and then lets another lead. The jobs have at least the reserve to return. If they
-// take longer, another may lead before they return. Shut the scheduler down before ctx ends, or at
-// the same time.
+// Lead makes this scheduler a candidate until ctx ends. It returns the errors of
+// [election.Election.Lead]. When a term ends, the contexts of its jobs end. When the contexts have
+// ended, Lead waits for the jobs of Task that still run, and then gives up the lock. If the jobs
+// take longer than the reserve, the lock may expire, and another may lead before they return. Shut
+// the scheduler down before ctx ends, or at the same time.
 func (e *Elector) Lead(ctx context.Context, reserve time.Duration) error {
 	return e.election.Lead(ctx, reserve, func(ctx context.Context, number uint64) {
 		t := &term{ctx: ctx, number: number}
@@ -86,10 +86,10 @@ func (e *Elector) begin() (*term, error) {
 	return e.term, nil
 }
 
-// Task returns a task that calls f with a context that ends with the term, or with gocron's own,
-// and with the number of the term, which is a fencing token. If the term ends first, the error of
-// that is added to f's, so that gocron counts the run as failed. A run that begins when the term is
-// over fails without a call of f.
+// Task returns a task that calls f with a context, and with the number of the term, which is a
+// fencing token. The context ends when the term ends, or when gocron's own context ends. If the
+// term ends first, the error of that is added to f's, so that gocron counts the run as failed. A
+// run that begins when the term is over fails without a call of f.
 func (e *Elector) Task(f func(ctx context.Context, term uint64) error) cron.Task {
 	return cron.NewTask(func(ctx context.Context) error {
 		t, err := e.begin()

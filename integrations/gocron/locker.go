@@ -40,8 +40,8 @@ var _ cron.Locker = (*Locker)(nil)
 //
 // onError is called with the errors that gocron drops. One is the error of an Unlock, which is
 // [locker.ErrLost] if the lock was lost before the job ended. The other is the error of a Lock,
-// unless another scheduler has the lock, or the job is stopped: without it, an unreachable backend
-// would look like jobs that others run. Several goroutines may call onError.
+// unless another scheduler has the lock, or the job is stopped. Without onError, an unreachable
+// backend would look like jobs that others run. Several goroutines may call onError.
 func NewLocker(c *locker.Client, minimum time.Duration, onError func(error), opts ...locker.MutexOption) (*Locker, error) {
 	if minimum <= 0 {
 		return nil, fmt.Errorf("gocron: a minimum hold of %v: must be above 0: longer than the clocks of the schedulers differ, "+

@@ -10,18 +10,18 @@ import (
 	cron "github.com/go-co-op/gocron/v2"
 )
 
-// Task returns a task that calls f with a context that ends when the lock is lost, with cause
-// locker.ErrLost, or when gocron's own ends; and with the fencing token of the lock. The error of a
-// loss is added to that of f, so that gocron counts the run as failed, and calls
-// AfterJobRunsWithError.
+// Task returns a task that calls f with a context, and with the fencing token of the lock. The
+// context ends when the lock is lost, with the cause [locker.ErrLost], or when gocron's own context
+// ends. The error of a loss is added to that of f, so that gocron counts the run as failed, and
+// calls AfterJobRunsWithError.
 //
-// Each job of Task needs [cron.WithName], and this Locker as that of its scheduler, or of the job.
+// Each job of Task needs [cron.WithName]. Its scheduler, or the job itself, has to use this Locker.
 // Otherwise f is never called, and onError is told why.
 //
 // Two runs never share a lock. The runs of a job get its locks in the order of the grants. So each
-// run gets its own lock, with one exception: between its grant and its start, a run may be delayed
-// until its lock is lost, and another run of the same scheduler gets the lock. Then both may fail,
-// and neither runs under a lock that it does not hold.
+// run gets its own lock, with one exception: a run may be delayed after its grant, until its lock
+// is lost and another run of the same scheduler has taken the lock again. Then both may fail, and
+// neither runs under a lock that it does not hold.
 func (l *Locker) Task(f func(ctx context.Context, token uint64) error) cron.Task {
 	return cron.NewTask((&task{l, f}).run)
 }

@@ -3,8 +3,8 @@
 //
 // Migrate's interface for databases has no context, and cannot tell that a lock was lost. A
 // statement that is running goes on after a loss. A holder that was paused past its TTL hears of
-// the loss at its next step, by the clock. But if it was paused right before a step, it still makes
-// that step with [New]. With [NewFenced], for PostgreSQL and SQLite, the database refuses that
+// the loss at its next step, by the clock. With [New], a holder that was paused right before a step
+// still makes this step. With [NewFenced], for PostgreSQL and SQLite, the database refuses that
 // step: the fencing token is checked in the transaction of the migration, and in that of the
 // version.
 //
@@ -15,9 +15,9 @@
 //
 // # What holds
 //
-// Every program that migrates the database uses a Driver of this package, with a lock of one name
-// at one backend. With [NewFenced], a step of an earlier holder is either complete before a later
-// holder begins, or undone. Exceptions:
+// Every program that migrates the database has to use a Driver of this package, with the same name
+// of the lock, and the same backend. With [NewFenced], a step of an earlier holder is either
+// complete before a later holder begins, or undone. Exceptions:
 //
 //   - A migration with a COMMIT of its own: what follows the COMMIT is not checked.
 //   - A migration that cannot run in a transaction, as CREATE INDEX CONCURRENTLY. Its first line
@@ -95,8 +95,8 @@ func NewFenced(m *locker.Mutex, inner database.Driver, dialect Dialect, table st
 	return d, nil
 }
 
-// Open returns a Driver over what the inner driver opens, with the same Mutex: register a Driver
-// under a name of its own to use it by URL.
+// Open returns a Driver over what the inner driver opens, with the same Mutex. To use a Driver by
+// URL, register it in migrate under a new name.
 func (d *Driver) Open(url string) (database.Driver, error) {
 	inner, err := d.inner.Open(url)
 	if err != nil {

@@ -56,8 +56,8 @@ import (
 )
 
 // Lock is a lock for goose.WithLocker, or goose.WithSessionLocker; it is the same for both, because
-// it uses no connection to the database. Only the caller of Up learns of a loss, at the end: the
-// error then matches [locker.ErrLost].
+// it uses no connection to the database. By a Lock alone, goose does not learn of a loss. The
+// caller of Up learns of it at the end: the error then matches [locker.ErrLost].
 type Lock struct{ mutex *locker.Mutex }
 
 var (
@@ -91,10 +91,10 @@ func (l *Lock) SessionLock(ctx context.Context, _ *sql.Conn) error { return l.Lo
 // SessionUnlock is Unlock.
 func (l *Lock) SessionUnlock(ctx context.Context, _ *sql.Conn) error { return l.Unlock(ctx, nil) }
 
-// Context returns a context for the methods of a goose.Provider: it ends with ctx, and when a hold
-// is lost that a [Lock] took under it, with cause [locker.ErrLost]. Its Err and Done look at the
-// clock, so that they are right at the first look after a pause of the process. Call the returned
-// function when the work is done.
+// Context returns a context for the methods of a goose.Provider. It ends when ctx ends. It also
+// ends, with the cause [locker.ErrLost], when a Lock took a hold with this context, and the hold is
+// lost. Its Err and Done look at the clock, so that they are right at the first look after a pause
+// of the process. Call the returned function when the work is done.
 func Context(ctx context.Context) (context.Context, context.CancelFunc) {
 	own, end := context.WithCancelCause(ctx)
 	c := &lossContext{end: end}

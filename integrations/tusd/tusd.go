@@ -5,9 +5,9 @@
 // its request. So a client that resumes on another server need not wait until the first server
 // notices that its connection is dead. The interface cannot tell that a lock was lost; this package
 // then asks the holder to let go, too. And it has no place for a fencing token: tusd's stores
-// append what they are given. A server that was paused past its TTL ends its request when it wakes,
-// but what it reads from the connection until then is appended. So choose a TTL that is longer than
-// your pauses.
+// append what they are given. A server that was paused past its TTL ends its request after it
+// wakes. What it reads from the connection before the request has ended is still appended. So
+// choose a TTL that is longer than your pauses.
 //
 //	composer := handler.NewStoreComposer()
 //	filestore.New("/shared/uploads").UseIn(composer)
