@@ -139,8 +139,8 @@ const (
 // Close ended returns ErrLost. With [WithoutRelease] the holds are left to expire. A second Close
 // does nothing.
 //
-// Close releases no lock while the program works under it: it waits until the function of
-// [Mutex.Do] has returned, and until the function that [Hold.Context] returned has been called. It
+// Close releases no lock while the program works under it. It waits until the function of
+// [Mutex.Do] has returned, and until the cancel function of each [Hold.Context] has been called. It
 // waits for at most 4 s, and no longer than the hold's deadline. A hold whose work has not ended by
 // then is left to expire. So do not call Close from within such work: it would wait for itself.
 //

@@ -64,9 +64,10 @@ func (h *Hold) Token() uint64 { return h.token }
 // the process has kept every timer from firing.
 func (h *Hold) Err() error { return h.expireIfDue() }
 
-// Lost returns a channel that is closed when this hold has ended before its Unlock, no later than
-// Deadline, even when the backend cannot be reached. A call looks at the clock, as Err does. A
-// channel that was returned earlier is closed when a timer fires.
+// Lost returns a channel that is closed when this hold is lost: when it has ended before its
+// Unlock. The channel is closed by Deadline at the latest, even if the backend cannot be reached. A
+// call looks at the clock, as Err does. A channel that was returned earlier is closed when a timer
+// fires.
 func (h *Hold) Lost() <-chan struct{} {
 	_ = h.expireIfDue()
 	h.mu.Lock()
@@ -87,10 +88,10 @@ func (h *Hold) lostChannel() chan struct{} {
 //
 // The exception is a machine that is suspended, on Linux: the TTL goes on meanwhile, so after the
 // resume the Deadline is earlier by the time of the suspension. On other systems the time of the
-// suspension does not count, and the hold may have expired at the backend before its Deadline. The
-// time for which a host pauses a virtual machine counts on no system. If the wall clock is correct
-// after the resume, the hold is renewed within a second. If it had expired at the backend, it ends
-// then.
+// suspension does not count, and the hold may have expired at the backend before its Deadline. If a
+// host pauses a virtual machine, no system counts that time, and the hold may have expired before
+// its Deadline. If the wall clock is correct after the resume, the hold is renewed within a second.
+// If it had expired at the backend, it ends then.
 func (h *Hold) Deadline() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -134,9 +134,9 @@ func (c *Client) list(ctx context.Context, prefix string, yield func(string) boo
 }
 
 // ForceRelease ends the hold that shown describes, whichever process has it. name is that of the
-// lock, and shown is what [Client.Inspect] returned for it. The backend compares what it has of
-// shown: the Token, the IDs of its Holder or Shares, or both. So it ends no other hold, even if the
-// State in shown is old, and no share that another reader has taken since.
+// lock, and shown is what [Client.Inspect] returned for it. The backend compares the Token, the IDs
+// of the Holder or the Shares, or both: those that it stores. So it ends no other hold, even if the
+// State in shown is old. It ends no share that another reader has taken since.
 //
 // It is for an operator, if the holder cannot be stopped. ForceRelease does not stop the holder.
 // The holder works on until it hears of the loss: at its next renewal, or by the ErrLost of its
@@ -176,10 +176,10 @@ func (c *Client) forceRelease(ctx context.Context, name string, shown State) err
 	return err
 }
 
-// Warnings returns a sentence for each setting of the backend's servers that lets a promise be
-// broken, such as one that has Redis evict the keys of held locks. An empty result does not prove
-// that all is well: a server may hide its settings, perhaps only from this user, and some Drivers
-// do not ask. If the backend is unreachable, it returns the client library's error.
+// Warnings returns a sentence for each setting of the backend's servers with which a promise may be
+// broken. An example is a setting that makes Redis evict the keys of held locks. An empty result
+// does not prove that all is well: a server may hide its settings, perhaps only from this user, and
+// some Drivers do not ask. If the backend is unreachable, it returns the client library's error.
 //
 // A Client with a logger asks for the warnings by itself, once, after its first grant. No call
 // waits for the answer.

@@ -19,10 +19,10 @@
 // # What a lock is worth
 //
 // A lock has a TTL, and a holder may be paused past it: by the garbage collector, the scheduler, a
-// suspended machine. No lock can stop a holder whose lock has expired from going on as if it had
-// the lock. Correctness therefore comes from the fencing token, which the resource checks: it
-// refuses 0 and any token below the largest it has seen. See Martin Kleppmann, "How to do
-// distributed locking" (2016), and [Locker.FencingToken].
+// suspended machine. After its lock has expired, a holder may go on as if it still had the lock. No
+// lock can prevent this. Correctness therefore comes from the fencing token, which the resource
+// checks: it refuses 0 and any token below the largest it has seen. See Martin Kleppmann, "How to
+// do distributed locking" (2016), and [Locker.FencingToken].
 //
 // How reliable exclusion and the order of tokens are depends on the backend. [Client.Guarantees]
 // returns what the backend promises. With [Require], [New] and [Open] fail if the backend promises
@@ -62,23 +62,23 @@ import (
 type Locker interface {
 	// Lock waits until the lock is held or ctx is done; ctx then has no further effect on the hold.
 	// It succeeds only if at least half a TTL is left. A hold lasts one TTL unless it is extended.
-	// The TTL counts from just before the latest request that took or extended the hold was sent.
-	// For clock drift, TTL/100 + 2 ms are taken off.
+	// The TTL counts from just before the Client sends a request that takes or extends the hold.
+	// The latest such request counts. For clock drift, TTL/100 + 2 ms are taken off.
 	//
 	// When ctx ends, Lock returns within milliseconds, whatever the server does. The error then
 	// matches ctx.Err() and context.Cause(ctx). If the last answer was ErrHeld, and no request has
 	// failed since, it also matches ErrHeld. If a request has failed since, it matches the client
-	// library's error instead. If the backend is unreachable, Lock waits for TTL/2, or until ctx
-	// ends, and then returns the client library's error, never ErrHeld.
+	// library's error, and not ErrHeld. If the backend is unreachable, Lock waits for TTL/2, or
+	// until ctx ends, and then returns the client library's error, never ErrHeld.
 	//
 	// On any error the caller holds nothing. What the attempt left behind at the backend is
 	// removed in the background; what cannot be reached expires within one TTL.
 	Lock(ctx context.Context) error
 
-	// Unlock ends the caller's hold, never another owner's, and returns by the hold's deadline
-	// whatever ctx allows. It returns ErrNotHeld without a hold, and ErrLost if the hold ended
-	// first. After any other error, too, the caller no longer has the hold, and the backend ends it
-	// within one TTL. In doubt it returns ErrLost, never nil. When ctx ends, Unlock returns within
+	// Unlock ends the caller's hold, never another owner's. It returns by the hold's deadline, even
+	// if ctx ends later. It returns ErrNotHeld without a hold, and ErrLost if the hold ended first.
+	// After any other error, too, the caller no longer has the hold, and the backend ends it within
+	// one TTL. In doubt it returns ErrLost, never nil. When ctx ends, Unlock returns within
 	// milliseconds, and what is left is done in the background.
 	Unlock(ctx context.Context) error
 

@@ -23,8 +23,8 @@ import (
 //	WARN  backend may break a promise
 //	                             a setting of its servers allows this; once, after the first grant
 //
-// The two records of releases have level DEBUG if they are about what a failed attempt to lock may
-// have left behind.
+// "lock released late" and "lock not released" have level DEBUG if they are about the clean-up
+// after a failed Lock.
 //
 // A record has some of these attributes: name (without the prefix), token, cause (of the loss),
 // held (how long the hold lasted), expires_in, failed (how many renewals or releases), after (how

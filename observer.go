@@ -12,10 +12,10 @@ import (
 // github.com/go-locker/locker/otel has one for OpenTelemetry. A function that is nil is not called.
 // The others may be called by several goroutines at once, and must not panic.
 //
-// Start, Done and Held are called by the goroutine that locks, unlocks or extends, and so is Ended
-// at an Unlock: the time that they take delays that caller alone. Renewed, and Ended at a loss or
-// an Abandon, are called one after another by a goroutine of their own. Only Close waits for it,
-// for 5 s at most. So no Observer delays a renewal or a loss, and only Start can delay a release.
+// The goroutine that locks, unlocks or extends calls Start, Done and Held, and at an Unlock also
+// Ended. The time that they take delays only this goroutine. Renewed, and Ended at a loss or an
+// Abandon, are called one after another by a goroutine of their own. Only Close waits for it, for 5
+// s at most. So no Observer delays a renewal or a loss, and only Start can delay a release.
 //
 // This package holds no lock of its own while it calls a function of an Observer. So the function
 // may call this package, except for Close. Such calls are observed like any other.
@@ -46,8 +46,8 @@ type Observer struct {
 type Call struct {
 	// Op is lock, trylock, rlock, tryrlock, unlock, extend or downgrade, as in Error. Acquire is a
 	// lock, TryAcquire a trylock, Do a lock and an unlock, and TryDo a trylock and an unlock;
-	// likewise RAcquire, TryRAcquire, RDo and TryRDo. Join is like Do if it takes the lock, and no
-	// call if it joins a hold.
+	// likewise RAcquire, TryRAcquire, RDo and TryRDo. If Join takes the lock, it is observed as Do
+	// is. If it joins a hold, it is not observed.
 	Op   string
 	Name string // of the lock, without the prefix
 }

@@ -19,9 +19,10 @@ import (
 var ErrUpgrade = errors.New("a share cannot become the lock: unlock the share first")
 
 // ErrReentrant means that a call would wait for a hold that its own context carries (see
-// [Mutex.Join]), and so would wait for ever. It asks for the lock, or for a share, in the function
-// of Do, or for a share in the function of RDo. (The last one would wait if a writer came in
-// between.) Call [Mutex.Join], or use the hold that the context carries.
+// [Mutex.Join]), and so would wait for ever. There are two cases. In the function of Do, the call
+// asks for the lock, or for a share (the hold of a reader): call [Mutex.Join], or use the hold that
+// the context carries. In the function of RDo, the call asks for another share, and would wait if a
+// writer came in between: use the share that the context carries.
 var ErrReentrant = errors.New("the context carries a hold of this lock, and the call would wait for it: use Join, or that hold")
 
 // RWMutex is a read-write lock: any number of readers share it, or one writer has it alone. Make

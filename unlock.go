@@ -10,7 +10,7 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// Unlock ends this hold and no other, and returns by the hold's deadline whatever ctx allows. It
+// Unlock ends this hold and no other. It returns by the hold's deadline, even if ctx ends later. It
 // returns ErrLost if the hold had ended before. A second call returns ErrNotHeld. See [Locker].
 //
 // If ctx has ended, or ends meanwhile, Unlock still ends the hold. It returns within milliseconds.
@@ -78,9 +78,9 @@ const foregroundTries = 3
 
 // Abandon ends this hold, and leaves the lock taken until it expires. Nobody else gets it before
 // Deadline, even if this process crashes or closes the Client. It is free at the backend within one
-// TTL. It makes no request and does not wait. Use it to keep a lock for a minimum time: if several
-// machines start the same short job at 3:00, one whose clock is late would otherwise find the lock
-// free again, and run the job a second time. For a whole TTL from now, call Extend first.
+// TTL. Abandon makes no request and does not wait. Use it to keep a lock for a minimum time: if
+// several machines start the same short job at 3:00, one whose clock is late would otherwise find
+// the lock free again, and run the job a second time. For a whole TTL from now, call Extend first.
 //
 // It returns ErrLost if the hold had ended before, and ErrNotHeld after Unlock or another Abandon.
 // Afterwards Unlock returns ErrNotHeld.

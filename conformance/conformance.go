@@ -25,10 +25,11 @@ type Harness struct {
 	// valid it may call t.Fatalf, or return a Locker whose Lock fails.
 	New func(t TB, name string, ttl time.Duration) locker.Locker
 
-	// TTL is the shortest lifetime that the backend honours. Scenarios ask for multiples of it, up
-	// to twenty times TTL, or about 6 s if that is more, and wait for them. One scenario asks for
-	// 24 s. Another asks for a TTL that is no multiple of TTL; New or Lock may refuse it. Below
-	// about 300 ms holds expire early on a busy machine, and trials are repeated.
+	// TTL is the shortest lifetime that the backend honours. Scenarios ask for multiples of TTL,
+	// and wait until they have passed. The longest is twenty times TTL, or about 6 s if that is
+	// more. One scenario asks for 24 s. Another asks for a TTL that is no multiple of TTL; New or
+	// Lock may refuse it. Below about 300 ms holds expire early on a busy machine, and trials are
+	// repeated.
 	TTL time.Duration
 
 	// Client, optional, makes a client, with or without automatic renewal, and returns a function
@@ -59,9 +60,9 @@ type Harness struct {
 	// that the list stays true.
 	Deviations map[string]string
 
-	// Sometimes is like Deviations, for promises that this backend breaks only now and then. It is
-	// needed for scenarios that are Deterministic: other backends break these promises each time.
-	// It is no failure if such a promise is kept.
+	// Sometimes is like Deviations, for promises that this backend breaks only now and then. Only
+	// scenarios that are Deterministic need an entry here: of these, a backend in Deviations is
+	// expected to fail each time. It is no failure if such a promise is kept.
 	Sometimes map[string]string
 
 	operations *atomic.Int64 // counts calls of Lockers
@@ -79,8 +80,8 @@ type Scenario struct {
 	Promise string
 	// Sources are where the promise comes from: publications about locks, and defects of libraries.
 	Sources []string
-	// Deterministic: a Locker that breaks the promise fails the check every time. The others
-	// look for a violation that needs luck.
+	// Deterministic: a Locker that breaks the promise fails the check every time. Scenarios that
+	// are not Deterministic look for a violation that is seen only with luck.
 	Deterministic bool
 	// Guarantee is the guarantee that the scenario tests. It is empty if every Locker has to keep
 	// the promise.

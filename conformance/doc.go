@@ -24,18 +24,18 @@
 // A scenario blames a Locker only for what is certain, or for what it saw in every one of several
 // trials: it allows for slow calls, unfair queues, a TTL that is up to half a second late, tokens
 // with gaps, and a hold that is now and then reported lost before its time. Two holders at once
-// break the promise, even in one trial. In a scenario without faults, an early loss may be excused
-// if nothing else happened. But if another hold begins before the first should have ended, the
-// promise is broken, even if the Locker tells of the loss in time.
+// break the promise, even in one trial. In a scenario without faults, an early loss is excused if
+// no other hold begins before the first should have ended. If one begins, the promise is broken,
+// even if the Locker tells of the loss in time.
 //
 // A trial is in doubt if it saw something that slowness or an early loss can explain. Then the
 // scenario is tried up to five times. The promise is kept if at least one of these trials sees no
 // breach. The result says in how many trials it was kept: "kept, in 3 of 5 trials". The flag
 // -conformance.doubts=N tolerates N trials in doubt and no more. If you know that your lock is
-// never slow and loses no hold before its time, set it to 0. By default any number is tolerated as
-// long as not all trials are in doubt, because slowness and an early loss are no breach. A trial in
-// which this machine paused or was overloaded does not count against the Locker, unless every trial
-// is in doubt. If every trial was of this kind, more than five are made, for about half a minute.
+// never slow and loses no hold before its time, set it to 0. By default any number of trials may be
+// in doubt, but not all of them. A trial in which this machine paused or was overloaded does not
+// count against the Locker, unless every trial is in doubt. If every trial was of this kind, more
+// than five are made, for about half a minute.
 //
 // Locks are held for real time. If the backend allows a TTL of 300 ms, the suite takes ten seconds
 // without faults, and a minute and a half with all faults. With a longer TTL it takes longer in

@@ -22,7 +22,7 @@ var faultRows = []row{{
 	body:    wipeActs,
 }, {
 	name:    "the fault FailOver acts",
-	promise: "Faults.FailOver ends a server, or makes one come back.",
+	promise: "Faults.FailOver acts: a server goes down, or one that was down comes back.",
 	sources: []string{contractOfFaults},
 	needs:   []need{failsOver, links},
 	body:    failOverActs,

@@ -8,9 +8,9 @@ import (
 )
 
 // Faults are what the suite may do to the backend, each optional. Scenarios that need a missing one
-// are skipped, and say so. A fault returns a function that undoes it. The suite calls that once,
-// also if the scenario has failed, and at the latest when the Cleanup functions of t run. Faults
-// are called from goroutines other than the test's.
+// are skipped, and say so. A fault of the servers returns a function that undoes it. The suite
+// calls it once, also if the scenario has failed, and at the latest when the Cleanup functions of t
+// run. Faults are called from goroutines other than the test's.
 //
 // The suite checks that each fault acts, in a scenario of its own and where it is used. A fault may
 // begin to act up to a second after it has returned. In a random history the limit is a tenth of a
@@ -30,10 +30,10 @@ type Faults struct {
 	WipeServer func(t TB) (restart func())
 
 	// FailOver prepares a failover to the server that lags most, which has received the fewest
-	// writes. From now on, this server receives only what the backend replicates before it answers
-	// a request. fail then crashes the present primary, and the backend's own failover lets the
-	// other server take its place. fail returns when the backend answers again. The Cleanup
-	// functions of t mend what is left.
+	// writes. After FailOver has returned, this server receives only what the backend replicates
+	// before it answers a request. fail then crashes the present primary, and the backend's own
+	// failover lets the other server take its place. fail returns when the backend answers again.
+	// The Cleanup functions of t mend what is left.
 	//
 	// For a quorum of independent servers, fail crashes one server that has granted the lock. This
 	// server comes back without its data.

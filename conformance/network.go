@@ -57,7 +57,7 @@ var networkRows = []row{{
 	body:    waiterBack,
 }, {
 	name:    "a waiter whose connections were broken is served, or told",
-	promise: "Lock waits until the lock is held: a connection that breaks is no reason to wait for ever.",
+	promise: "Lock waits until the caller has the lock. If a connection breaks, it does not wait for ever: it gets the lock, or returns an error.",
 	sources: []string{rueidisErrors},
 	needs:   []need{links},
 	body:    waiterReset,

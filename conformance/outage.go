@@ -10,7 +10,7 @@ import (
 
 var outageRows = []row{{
 	name:    "an outage is an error or a wait, never ErrHeld",
-	promise: "During an outage a call returns an error, or waits until ctx ends. It never returns ErrHeld, and never waits for ever.",
+	promise: "A call that begins during an outage returns an error, or waits until ctx ends. It never returns ErrHeld, and never waits for ever.",
 	sources: []string{mostErrors, rueidisErrors},
 	needs:   []need{kills, limits},
 	body:    outage,

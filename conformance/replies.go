@@ -18,7 +18,7 @@ var replyRows = []row{{
 	body:    takeUnanswered,
 }, {
 	name:    "a Lock whose replies are lost for a while is not held up by itself",
-	promise: "If the reply to a request was lost, and the request is sent again, it succeeds, or is cleaned up. The caller's own hold is never taken for another's.",
+	promise: "If the reply to a request was lost, and the request is sent again, it succeeds, or is cleaned up. The Locker never mistakes its own hold for another's.",
 	sources: []string{redsyncReply},
 	needs:   []need{links},
 	body:    takeAnsweredLate,

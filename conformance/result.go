@@ -43,7 +43,7 @@ type Result struct {
 	Seen       string           `json:"seen,omitempty"` // what was seen of the breach, in the last trial that saw one; or what is missing
 	Why        string           `json:"why,omitempty"`  // what Deviations say
 	Trials     int              `json:"trials,omitempty"`
-	Doubts     int              `json:"doubts,omitempty"` // of Trials: those that saw what counts only if every trial sees it
+	Doubts     int              `json:"doubts,omitempty"` // the number of Trials in doubt: what they saw is a breach only if every trial sees it
 	Paused     int              `json:"paused,omitempty"` // of Doubts: the machine paused, or was overloaded
 	Operations int64            `json:"operations"`       // calls of Lockers that were made
 	Seconds    float64          `json:"seconds"`

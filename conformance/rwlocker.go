@@ -15,8 +15,8 @@ import (
 // that of the next. Lock and TryLock return an error at once if the RWLocker's own hold is a share.
 //
 // If the Harness promises locker.Ordered, waiters are served first come, first served: an RLock
-// waits for the Locks that came before it, and RLocks that come directly after one another share.
-// Without locker.Ordered, either kind may go first.
+// waits for the Locks that came before it, and several RLocks in a row hold their shares at the
+// same time. Without locker.Ordered, either kind may go first.
 type RWLocker interface {
 	locker.Locker
 	// RLock waits for a share as Lock waits for the lock.

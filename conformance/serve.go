@@ -10,9 +10,9 @@ import (
 	"github.com/go-locker/locker/internal/stdio"
 )
 
-// Serve serves a Locker to the suite, and does not return, in a process that the suite has started
-// by Faults.Process. In every other process it returns at once. In a test binary, call it first in
-// TestMain:
+// In a process that the suite has started by Faults.Process, Serve serves a Locker to the suite,
+// and does not return. In every other process it returns at once. In a test binary, call it first
+// in TestMain:
 //
 //	func TestMain(m *testing.M) {
 //		conformance.Serve(newLocker) // the Harness's New
@@ -45,9 +45,9 @@ func Serve(newLocker func(t TB, name string, ttl time.Duration) locker.Locker) {
 
 // ServeLocks serves the Lockers of h.New, and of h.Client if there is one. It reads requests from
 // the parameter in, and writes answers to out, until in ends. A program that calls it can be judged
-// by the suite as a program in any language can: see docs/judge-any-language.md. It tells the suite
-// the value of name, and which methods a Locker of h.New has beside those of [locker.Locker].
-// Nothing else may be written to out.
+// by the suite as a program in any language can: see docs/judge-any-language.md. ServeLocks tells
+// the suite the parameter name, which is the name of the program, and which methods a Locker of
+// h.New has beside those of [locker.Locker]. Nothing else may be written to out.
 func ServeLocks(in io.Reader, out io.Writer, name string, h Harness) error {
 	s := newServer(out, h)
 	hello := stdio.Hello{Name: name, Capabilities: []string{stdio.CanLock, stdio.CanUnlock, stdio.CanExtend, stdio.CanToken, stdio.CanCancel, stdio.CanExpire}}

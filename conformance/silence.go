@@ -34,7 +34,7 @@ var silenceRows = []row{{
 	body:    silentUnlockWithContext,
 }, {
 	name:    "a Lock that ended while the server was silent leaves nothing behind",
-	promise: "Clean-up may miss something, and a request may arrive after clean-up and take the lock. Both expire within one TTL.",
+	promise: "Clean-up may miss something, and a request may arrive after clean-up and take the lock. What is left in these cases expires within one TTL.",
 	sources: []string{redsyncStopped},
 	needs:   []need{stops, limits},
 	body:    silentLockLeavesNothing,

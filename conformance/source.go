@@ -24,7 +24,7 @@ const (
 	redsyncExtend   = "redsync 4.12.0: an Extend that one node does not answer releases the lock on all nodes, and the holder is not told"
 	redsyncReply    = "redsync 4.18: a reply is lost, the client tries again, and finds the lock taken by its own first request"
 	redislockReply  = "redislock 0.10: after a lost reply Release reports that the lock was not held, although it has released it"
-	rueidisOverrun  = "rueidislock 1.0.79: an attempt that overruns its time leaves its key, and Lock waits for ever on a lock that nobody uses"
+	rueidisOverrun  = "rueidislock 1.0.79: an attempt that overruns its time is undone, but this wakes nobody, and Lock waits for ever although the lock is free"
 	rueidisErrors   = "rueidislock 1.0.79: during a wait, errors of the server are not returned"
 	mutexSession    = "etcd's concurrency.Mutex: two of one session both hold the lock"
 	mutexReply      = "etcd's concurrency.Mutex: after a lost reply its key stands in the queue, ahead of everyone, while the session lives"
@@ -41,7 +41,7 @@ const (
 	redissonShares  = "Redisson, RReadWriteLock: each share has a time-out of its own, and a release names its owner"
 	sharedScripts   = "an earlier draft of this library: one script took several names; it ran on the server to which a proxy routed the first name, and locked the other names there, where nobody looks for them"
 	ubgoToken       = "ubgo/lock: SETNX, and INCR as a second command: a holder that stalls between the two gets a larger token than its successor"
-	ownPrograms     = "we judged locks of several authors in other languages: one of them broke this promise"
+	ownPrograms     = "we judged locks of several authors in other languages: one of these locks broke the promise"
 	mostNews        = "most libraries do not tell a holder that its lock is lost"
-	mostErrors      = "most libraries have one error for a lock that is held by another, one that is lost, and a server that is unreachable"
+	mostErrors      = "in most libraries one and the same error stands for three cases: another holds the lock, the lock is lost, the server is unreachable"
 )

@@ -30,11 +30,12 @@ type Claim interface {
 	//     same time. It is made at one of three moments: in the step that grants; later, while the
 	//     lease is held; or when the claim gets its place in a queue that grants in the order of
 	//     the tokens.
-	//  4. It does not wait for another owner. It returns an error that matches ErrHeld: a HeldError
-	//     if the backend's answer tells who the owner is. If the Request has a Wake, the claim may
-	//     have a place in the backend's queue from then on, until it is granted or released; the
-	//     next Ask keeps that place. Without a Wake the claim leaves nothing at the backend, and if
-	//     the Driver promises Ordered, it is not granted while others wait.
+	//  4. It does not wait for another owner. If another owner has the lock, Ask returns an error
+	//     that matches ErrHeld. It is a [HeldError] if the backend's answer tells who the owner is.
+	//     If the Request has a Wake, the claim may have a place in the backend's queue from then
+	//     on, until it is granted or released; the next Ask keeps that place. Without a Wake the
+	//     claim leaves nothing at the backend, and if the Driver promises Ordered, it is not
+	//     granted while others wait.
 	//  5. After ErrHeld the core waits until it is woken, but no longer than the result next. Then
 	//     it asks again, because messages may be lost. 0 is for a backend that wakes nobody: the
 	//     core asks again 10 ms to 250 ms apart by default.
@@ -67,11 +68,12 @@ type Lease interface {
 	// lease.
 	Token() uint64
 
-	// Validity returns how much of the TTL is left now. It counts from just before the latest
-	// request that granted or extended the lease was sent. If many leases share a session, it
-	// counts from the session's last confirmed contact. The core takes off the allowance for drift.
-	// While Validity is above 0, the core goes on trying to release what is to be released. It may
-	// count by time.Now: the core itself accounts for the time for which the machine was suspended.
+	// Validity returns how much of the TTL is left now. It counts from just before the Driver sends
+	// a request that grants or extends the lease. The latest such request counts. If many leases
+	// share a session, it counts from the session's last confirmed contact. The core takes off the
+	// allowance for drift. While Validity is above 0, the core goes on trying to release what is to
+	// be released. It may count by time.Now: the core itself accounts for the time for which the
+	// machine was suspended.
 	Validity() time.Duration
 
 	// Extend makes the lease last ttl, which is that of its Request, from now. It never revives a

@@ -33,14 +33,14 @@ type Driver interface {
 type Request struct {
 	// Name is prefix:name. It is any non-empty UTF-8 string: it may be long, and contain NUL.
 	Name     string
-	Metadata string        // tells people who inspect the backend who asks; any string, also an empty one, and one that is not UTF-8
+	Metadata string        // names the owner, for people who look at the backend; any string, also an empty one, and one that is not UTF-8
 	TTL      time.Duration // 5 ms or more; one that CheckTTL has accepted
 
 	Shared bool // a share of the name, which others may have beside it
 
 	// Wake is nil if the claim does not wait. Otherwise the Driver calls it when another Ask may be
-	// granted. It does not block, and may be called at any time. While Ask runs, it makes the core
-	// ask once more. After Release it does nothing. Each needless call costs a request.
+	// granted. It does not block, and may be called at any time. If Wake is called while Ask runs,
+	// the core asks once more. After Release it does nothing. Each needless call costs a request.
 	Wake func()
 }
 
@@ -56,9 +56,9 @@ type BatchExtender interface {
 type Warner interface {
 	// Warnings returns a sentence for each setting of the servers with which a promise may be
 	// broken: what is set, what that may break, and what to set instead. It changes nothing at the
-	// backend. If a server does not tell a setting, or not to this user, that is neither a warning
-	// nor an error. If the backend is unreachable it returns the client library's error. ctx bounds
-	// the call.
+	// backend. If a server hides a setting, perhaps only from this user, Warnings returns no
+	// warning and no error for it. If the backend is unreachable it returns the client library's
+	// error. ctx bounds the call.
 	Warnings(ctx context.Context) ([]string, error)
 }
 

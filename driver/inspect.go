@@ -10,8 +10,9 @@ type Inspector interface {
 	// Inspect looks at the lock called name, which includes the prefix, as Request.Name does.
 	//
 	//  1. It changes nothing at the backend, makes nothing there, and wakes nobody.
-	//  2. What it returns was the case at one moment, as far as the backend can tell: a hold that
-	//     has expired is none, and a lock that was never held is the zero State, without an error.
+	//  2. The State was true at one moment, as far as the backend can tell. A hold that has expired
+	//     does not count. For a lock that was never held, Inspect returns the zero State, and no
+	//     error.
 	//  3. What is not known is left zero, never guessed.
 	//  4. ctx bounds the call, and has a deadline. If the backend is unreachable, it returns the
 	//     client library's error before the deadline.
@@ -21,8 +22,8 @@ type Inspector interface {
 // State is what the backend knew of a lock at one moment, for people who look, and for monitors. By
 // the time it is read it may have changed: to act on it, hold the lock.
 type State struct {
-	// Held is true if somebody holds the lock. If a release hands the lock over to the first
-	// waiter, Held is false until that waiter has taken it; nobody else can take it then.
+	// Held is true if somebody holds the lock. A release may hand the lock over to the first
+	// waiter. Until this waiter has taken it, Held is false, and nobody else can take the lock.
 	Held   bool
 	Holder Participant // the zero Participant if nobody holds it
 

@@ -36,20 +36,19 @@ type Page struct {
 // ForceReleaser is a Driver that can end the hold of another process.
 type ForceReleaser interface {
 	// ForceRelease ends a hold of the lock called name: the hold that the State in shown describes.
-	// An Inspect has returned shown, perhaps long ago, and perhaps of another Driver of this
-	// backend. Its field Held is true. If it has a Holder, at least one of its Token and the
-	// Holder's ID is known.
+	// shown is what an Inspect has returned, perhaps long ago. Another Driver of this backend may
+	// have made this Inspect. Its field Held is true. If it has a Holder, at least one of its Token
+	// and the Holder's ID is known.
 	//
-	//  1. In the step that ends a hold it compares the Token and the ID with those of the hold that
-	//     is there, and ends no other. It does not compare what is zero. If the lock is shared by
-	//     now, ForceRelease ends the Shares in shown. If shown has a Holder instead, because it is
-	//     from before a Downgrade, ForceRelease ends the share that has the ID of this Holder.
+	//  1. It ends the hold that is there only if its Token and ID are those in shown. It compares
+	//     and ends in one step. It does not compare what is zero. If the lock is shared by now,
+	//     ForceRelease ends the Shares in shown. If shown has a Holder instead, because it is from
+	//     before a Downgrade, ForceRelease ends the share that has the ID of this Holder.
 	//  2. The lock is then free as after a Release: a waiter is woken, or has it, and the next token
 	//     is larger.
 	//  3. Extend and Release of the former holder return ErrLost, also a Release that is sent again
 	//     because its reply was lost. A request of the former holder that arrives late extends
-	//     nothing. What it may take is what a request may take that arrives after Release: see
-	//     [Claim].
+	//     nothing. It may take only what a request after Release may take: see [Claim].
 	//  4. It returns ErrNotHeld if nobody holds the lock, and ErrHeld, or a HeldError, if another hold
 	//     is there than the one described. After any other error the outcome is unknown.
 	//  5. ctx bounds the call, and has a deadline. If the backend is unreachable, it returns the

@@ -70,7 +70,7 @@ var (
 // returns the error of [locker.Hold.Unlock]. It returns ErrClosed if the Client is closed, and
 // ErrUnsupported if the backend cannot do what was asked. It returns an error at once if the
 // election is not valid, if Lead is under way already, or if the reserve is not shorter than the
-// hold. During an outage Lead goes on; a [locker.Observer] is told of the errors. If lead panics,
+// TTL. During an outage Lead goes on; a [locker.Observer] is told of the errors. If lead panics,
 // the term ends, and the panic goes on.
 func (e *Election) Lead(ctx context.Context, reserve time.Duration, lead func(ctx context.Context, term uint64)) error {
 	if err := e.enter(); err != nil {
@@ -171,7 +171,7 @@ func (e *Election) current() *term {
 
 // IsLeader reports whether this process leads. It makes no request, and looks at the clock. It
 // returns false when the reserve of [Election.Lead], or less, is left of the term. This is so even
-// right after a stop of the process or of the machine, before any timer has fired.
+// right after a pause of the process or of the machine, before any timer has fired.
 func (e *Election) IsLeader() bool { return e.Term() != 0 }
 
 // Term returns the number of the term that this process leads, and 0 when it does not lead. See

@@ -38,9 +38,9 @@
 // empty cluster, use [locker.WithTokenBase].
 //
 // All this needs etcd 3.4.31, 3.5.13 or later: in older versions, a leader that was replaced could
-// end sessions that its successor had renewed (etcd issue 15247). In newer versions, too, a leader
-// that was stopped for a TTL may do so at the moment it wakes. The holder hears of it at once, or
-// at its next renewal.
+// end sessions that its successor had renewed (etcd issue 15247). One case is left in newer
+// versions: a leader that was stopped for a TTL may end such sessions at the moment it wakes. The
+// holder hears of it at once, or at its next renewal.
 //
 // # A client of your own
 //

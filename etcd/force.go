@@ -16,10 +16,10 @@ const forcedMark = "forced"
 
 // ForceRelease implements driver.ForceReleaser: a request that reads the queue, and one that
 // removes the holder's key and puts a mark on the holder's session. Because of the mark, a request
-// of the holder that is still under way cannot make the key again. The holder's Unlock may be sent
-// twice, and then finds no key. The mark shows that ForceRelease, not this Unlock, has removed the
-// key. If the lock is shared, ForceRelease ends the Shares in shown, one after the other. If shown
-// has a Holder instead, it ends the share with the ID of this Holder.
+// of the holder that is still under way cannot make the key again. If the holder's Unlock is sent
+// twice, the second request finds no key. The mark shows whether ForceRelease, and not the first
+// request, has removed the key. If the lock is shared, ForceRelease ends the Shares in shown, one
+// after the other. If shown has a Holder instead, it ends the share with the ID of this Holder.
 func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.State) error {
 	folder := folderOf(name)
 	for ended := false; !ended; {

@@ -19,8 +19,8 @@
 //
 // # What is stored
 //
-// The Lease of a name has a name that can be read, and ends with a hash. What people look for is in
-// the fields that are there for it:
+// The Lease's own name is made from the lock's name, so that people can read it. It ends with a
+// hash. What people look for is in the Lease's standard fields:
 //
 //	spec.holderIdentity         the beginning of the metadata, an underscore, and the owner: 32
 //	                            characters, new for each attempt. Absent: the lock is free
@@ -47,9 +47,9 @@
 // owner is still ours.
 //
 // The token is one more than the last token, or one more than the resourceVersion that was read, if
-// that is larger. Each grant raises the revision of the cluster's store (etcd) by at least one, so
-// a token is never above the revision at which it was granted. A Lease that is deleted and made
-// again has a later revision: tokens go on rising.
+// that is larger. A resourceVersion is a revision of the cluster's store (etcd), and each grant
+// raises the revision by at least one. So a token is never above the revision at which it was
+// granted. A Lease that is deleted and made again has a later revision: tokens go on rising.
 //
 // # Expiry
 //

@@ -42,9 +42,10 @@
 // [New] takes a Client, also one of NewFailoverClient; a ClusterClient, also one of
 // NewFailoverClusterClient; and a Ring. A Ring promises nothing, and [locker.Require] refuses it.
 //
-// Lock, Unlock and Extend return when their context ends, even if the client does not heed it. Such
-// a client's connection stays busy until its ReadTimeout, 5 s by default; ContextTimeoutEnabled,
-// which Open sets, frees it at TTL/2 at the latest. [Interruptible] makes a Client faster.
+// Lock, Unlock and Extend return when their context ends, even if the client does not heed it.
+// (There is one exception, a hook: see [Interruptible].) Such a client's connection stays busy
+// until its ReadTimeout, 5 s by default; ContextTimeoutEnabled, which Open sets, frees it at TTL/2
+// at the latest. [Interruptible] makes a Client faster.
 //
 // A client of NewFailoverClient gives up a sentinel that hangs only if (MaxRetries + 1) ×
 // ReadTimeout is shorter than DialTimeout. By default it is not. A ClusterClient looks for a new
@@ -66,8 +67,8 @@ import (
 )
 
 // New makes a Client over rdb, which stays the caller's: Close does not close it. It makes no
-// request. rdb may be a Client, also one of NewFailoverClient, a ClusterClient, also one of
-// NewFailoverClusterClient, or a Ring.
+// request. rdb may be go-redis's Client (also one of NewFailoverClient), its ClusterClient (also
+// one of NewFailoverClusterClient), or its Ring.
 func New(rdb goredis.UniversalClient, opts ...locker.Option) (*locker.Client, error) {
 	d, err := NewDriver(rdb)
 	if err != nil {

@@ -41,9 +41,9 @@
 // or is slow. The conditions: clocks run at about the same speed, and nodes keep their data. If a
 // node restarts empty, there may be two holders. To prevent that, let Redis write its append-only
 // file with fsync at every write, or keep such a node out of service for one TTL, the longest in
-// use. To keep the order of tokens, keep the node out of service for 12 hours and a TTL: tokens are
-// made from clocks, and one that the node has forgotten may be up to 12 hours ahead of the node's
-// clock. Without any loss of data, too, a node deletes a name a minute after its TTL. Tokens still
+// use. To keep the order of tokens, keep the node out of service for 12 hours and a TTL. Tokens are
+// made from clocks, and a token that the node has lost may be up to 12 hours ahead of the node's
+// clock. In normal operation, too, a node deletes a name, a minute after its TTL. Tokens still
 // rise, even if clocks jump; docs/redlock-tokens.md has the one exception. A node must not evict
 // keys. Waiters queue on every node, in the same order, and a release wakes the first; after a
 // fault the order may change. TryLock may return ErrHeld although nobody holds the lock: if several

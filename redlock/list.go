@@ -10,9 +10,10 @@ import (
 )
 
 // List implements [driver.Lister]. It returns the names that are held at a majority of the nodes,
-// also while votes are split. It reads the names of one node after another, of as many nodes as it
-// takes to find every name that a majority has. For each name it asks all nodes. A node that does
-// not answer is left out. If too many do not, the error, an [Error], tells how each has answered.
+// also while votes are split. It reads the names of one node after another, until it has read
+// enough nodes to find every name that a majority has. For each name it asks all nodes. A node that
+// does not answer is left out. If too many nodes do not answer, the error is an [Error], which
+// tells how each node has answered.
 func (d *Driver) List(prefix string) driver.Pager {
 	w := &walk{driver: d, prefix: prefix, votes: make([]error, len(d.nodes)), told: map[string]bool{}}
 	for i := range w.votes {

@@ -73,10 +73,10 @@ type DriverOption func(*Driver) error
 const minNodes = 3
 
 // NewDriver makes a Driver over nodes, each a Driver of package redis or redigo; others are
-// [driver.ErrUnsupported]. There must be at least three, all of different addresses. Fewer, two of
-// one address, a nil among them, and an option that is not valid are errors. From then on the nodes
-// belong to the Driver: its Close closes them. A node closes only the connections that it has made
-// itself. If NewDriver fails they are still the caller's.
+// [driver.ErrUnsupported]. There must be at least three, all of different addresses. Fewer than
+// three nodes, two nodes with one address, a nil node, and an option that is not valid are errors.
+// From then on the nodes belong to the Driver: its Close closes them. A node closes only the
+// connections that it has made itself. If NewDriver fails they are still the caller's.
 func NewDriver(nodes []driver.Driver, opts ...DriverOption) (*Driver, error) {
 	d := &Driver{clock: time.Now, random: rand.Int64N}
 	d.open, d.shut = context.WithCancel(context.Background())

@@ -11,12 +11,11 @@ import (
 // most 500 ms: far below the TTL, because an attempt takes that long when a majority hangs.
 //
 // An attempt takes up to two rounds of requests, one to take the lock and, where the nodes' tokens
-// differ, one to raise them. What they may take together must leave more than half of the TTL to
-// the holder, after the allowance for drift: 2 × NodeTimeout + TTL/100 + 2 ms < TTL/2. And
-// NodeTimeout must not be more than TTL/7, because a renewal is sent again after TTL/6. A Client or
-// Mutex whose TTL is too short for that is refused with an error that has the numbers, and matches
-// [driver.ErrUnsupported]; with the default time-out, this is a TTL below 7 ms. A d of 0 or less is
-// an error of [NewDriver].
+// differ, one to raise them. Two rounds and the allowance for drift together must last less than
+// half of the TTL: 2 × NodeTimeout + TTL/100 + 2 ms < TTL/2. And NodeTimeout must not be more than
+// TTL/7, because a renewal is sent again after TTL/6. A Client or Mutex whose TTL is too short for
+// that is refused with an error that has the numbers, and matches [driver.ErrUnsupported]; with the
+// default time-out, this is a TTL below 7 ms. A d of 0 or less is an error of [NewDriver].
 func NodeTimeout(d time.Duration) DriverOption {
 	return func(driver *Driver) error {
 		if d <= 0 {

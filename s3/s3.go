@@ -14,7 +14,7 @@
 //
 // The key of an object is the name of its lock, escaped. Its content is JSON: name, owner,
 // metadata, token, TTL in seconds, whether the hold was released, and a random ID of the request.
-// No two requests write the same text, so an ETag never comes back: a write that asks for an ETag
+// No two requests write the same text, so no two states have the same ETag. A write with If-Match
 // acts on the state that its sender has read, or not at all.
 //
 //   - Take: read the object; if there is none, write with If-None-Match: *. If it is released or

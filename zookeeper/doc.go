@@ -19,7 +19,7 @@
 //
 // The hosts are servers of one ensemble; the default is localhost. The default port is 2181, and
 // with TLS 2281, the servers' secureClientPort. All nodes are made below the path, which is made if
-// it is missing. The user is one of ZooKeeper's authentication scheme "digest".
+// it is missing. User and password are for ZooKeeper's authentication scheme "digest".
 //
 // # The TTL
 //
@@ -35,12 +35,12 @@
 // after the last contact, and at most a tick later than that. If the leader changed, it may be up
 // to one TTL later.
 //
-// The Driver has to know how late the leader may hear of a contact, which depends on the servers'
-// tick. It assumes a tick of a quarter of the TTL, at most 30 s. The assumed tick may be as short
-// as half of the real tick. That is still safe, because the leader asks its followers twice in a
-// tick. Give the real tick, by the parameter tick or by [Tick], if the servers' tickTime is above a
-// minute, or their minSessionTimeout is below two ticks. If you give a tick, never give one that is
-// shorter than the servers' tickTime: it would make the locks unsafe.
+// A session's sign of life reaches the leader with a delay, which depends on the servers' tick. The
+// Driver has to know the longest delay. It assumes a tick of a quarter of the TTL, at most 30 s.
+// This is safe even if the real tick is up to twice as long, because the leader asks its followers
+// twice in a tick. Give the real tick, by the parameter tick or by [Tick], if the servers' tickTime
+// is above a minute, or their minSessionTimeout is below two ticks. If you give a tick, never give
+// one that is shorter than the servers' tickTime: it would make the locks unsafe.
 //
 // # What it is worth
 //
@@ -50,6 +50,6 @@
 // with empty servers, use [locker.WithTokenBase]. After two billion Locks of one name, Lock fails
 // until its queue is empty and the servers have removed its node.
 //
-// [locker.Client.Inspect] cannot tell how long the holder's session lasts, nor, once others have
-// come or gone, the holder's token.
+// [locker.Client.Inspect] cannot tell how long the holder's session lasts. When others have come or
+// gone, it cannot tell the holder's token either.
 package zookeeper

@@ -14,8 +14,8 @@ import (
 )
 
 // ExtendAll asks a quorum whether the nodes of the leases exist. If they do, their session exists.
-// The answer proves that the leader knows every contact of the session that is a tick old or older.
-// The holds last one TTL from the latest of these contacts.
+// After this answer, the leader knows all contacts of the session that were made at least one tick
+// ago. The holds last one TTL from the latest of these contacts.
 func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, _ time.Duration) []error {
 	errs := make([]error, len(leases))
 	var lasting []int // they have one TTL, and so one session

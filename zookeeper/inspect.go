@@ -33,11 +33,11 @@ func (d *Driver) onAnySession(ctx context.Context, f func(*session) error) (err 
 	return err
 }
 
-// Inspect implements driver.Inspector, on whichever session there is: it has the server catch up
-// with its leader, reads the queue, and then the nodes in it. ZooKeeper does not tell how long the
-// holder's session lasts. The holder's token is known only if nobody has joined or left the queue
-// since the holder came, not even for an attempt that failed. If nobody holds the lock, no token is
-// known.
+// Inspect implements driver.Inspector, on any session that is open: it makes the server catch up
+// with its leader, then reads the queue, and then the nodes in the queue. ZooKeeper does not tell
+// how long the holder's session lasts. The holder's token is known only if nobody has joined or
+// left the queue since the holder came, not even for an attempt that failed. If nobody holds the
+// lock, no token is known.
 func (d *Driver) Inspect(ctx context.Context, name string) (state driver.State, err error) {
 	err = d.onAnySession(ctx, func(s *session) (err error) {
 		state, err = lock{s, parentOf(d.chroot, name)}.inspect(ctx)

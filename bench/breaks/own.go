@@ -7,28 +7,28 @@ const core = "internal/test/core"
 var own = []ours{
 	{
 		name: "core-session-heard-of-in-the-last-moment-keeps-the-lock", lock: "core", by: "the simulation",
-		what: "a hold was already over when the server answered for its session at the last moment; the hold was not released, and the lock stayed taken for as long as the session lasted",
+		what: "a hold was over, and then its session was renewed at the last moment; the hold was not released, and the lock stayed taken for as long as the session lasted",
 		fix:  "526b29f8", dir: core, test: "TestLoss_releasesALeaseWhoseSessionIsHeardOfAtTheLastMoment",
 	},
 	{
 		name: "core-context-outlives-a-loss-that-is-noticed", lock: "core",
-		what: "when one goroutine had just noticed a loss, another found at its first look that the context of the hold had not ended",
+		what: "one goroutine had noticed a loss, but another still saw the context of the hold as not ended",
 		by:   "a test that failed under load",
 		fix:  "058702b", dir: core, test: "TestHoldContext_hasEndedThoughWhoNoticedIsStillTellingOthers",
 	},
 	{
 		name: "etcd-try-that-left-is-granted", lock: "etcd",
-		what: "a TryLock asked to give up its place in the queue, got no answer, and was then granted the lock at this place",
+		what: "a TryLock sent a request to leave the queue, got no answer, and was later granted the lock at its old place",
 		fix:  "9ab923b", dir: "etcd", test: "TestAsk_ofATryThatIsToLeave",
 	},
 	{
 		name: "zookeeper-try-that-left-is-granted", lock: "ZooKeeper",
-		what: "a TryLock asked to give up its place in the queue, got no answer, and was then granted the lock at this place",
+		what: "a TryLock sent a request to leave the queue, got no answer, and was later granted the lock at its old place",
 		fix:  "9ab923b", dir: "zookeeper", test: "TestAsk_ofATryThatIsToLeave",
 	},
 	{
 		name: "postgres-try-after-a-lost-reply-is-held-up-by-itself", lock: "PostgreSQL",
-		what: "a TryLock that asked again after a lost reply took its own hold for that of another",
+		what: "a TryLock that asked again after a lost reply mistook its own hold for that of another",
 		fix:  "06b7a2d", dir: "postgres", test: "TestAsk_afterATakeWhoseReplyWasLost",
 	},
 	{
@@ -91,7 +91,7 @@ var own = []ours{
 	},
 	{
 		name: "core-reader-misses-close", lock: "core",
-		what: "a goroutine that waited on an RWMutex for the share of another goroutine was not told of Close",
+		what: "a goroutine that waited for the share of another goroutine to end, on one RWMutex, was not told of Close",
 		fix:  "bedcbae", dir: ".", test: "TestRWMutex_whoWaitsForItsOwnHoldIsToldOfClose",
 		looks: []string{"core.TestRWMutex_whoWaitsForItsOwnHoldIsToldOfClose"},
 	},
@@ -111,7 +111,7 @@ var own = []ours{
 		fix:  "738b77b", dir: "keyed", test: "TestLock_endsWhenTheClientIsClosed",
 	},
 	{
-		name: "zookeeper-unlock-in-a-silence-leaves-the-lock-taken", lock: "ZooKeeper", by: "the suite",
+		name: "zookeeper-unlock-in-a-silence-leaves-the-lock-taken", lock: "ZooKeeper", by: "a scenario of package recipes",
 		what: "a lock that was unlocked while the servers were silent stayed taken for as long as its Client used the session",
 		fix:  "02e9d8e", dir: "zookeeper", test: "TestSilence_untilAfterAnUnlockLeavesNothing",
 	},
@@ -134,7 +134,7 @@ var own = []ours{
 	},
 	{
 		name: "core-renewal-without-a-pause", lock: "core", by: "counting requests",
-		what: "if the TTL of a hold counted from a time before its request, the hold was renewed again and again, without a pause",
+		what: "if the backend counted the TTL of a hold from a time long before the request, the hold was renewed again and again, without a pause",
 		fix:  "cc292d7", dir: ".", test: "TestRenewal_ofALeaseThatCountsFromEarlier",
 		looks: []string{"core.TestRenewal_ofALeaseThatCountsFromEarlier"},
 	},
@@ -167,7 +167,7 @@ var own = []ours{
 	},
 	{
 		name: "redlock-counts-more-than-its-nodes-have", lock: "Redlock",
-		what: "a hold counted on more time than was left on its nodes",
+		what: "a hold was believed to last for longer than it lasted on its nodes",
 		fix:  "cf89635", dir: "redlock", test: "TestAcquire_countsNoMoreThanItsNodesHave",
 		looks: []string{"a take that arrives late leaves nothing behind"},
 	},

@@ -78,7 +78,7 @@ func Libraries() []Library {
 		},
 		{
 			Name: "concurrency.Mutex", Module: etcd, Test: "TestConcurrencyMutex", Findings: etcdFindings,
-			Settings: "each Lock has a Session of its own, except that Lockers of one client share one; when the lock is held, the adapter ends the renewal of the Session (Orphan)",
+			Settings: "each Locker has a Session of its own, or, if several are made from one client, that of the client; when the lock is held, the adapter ends the renewal of the Session (Orphan)",
 		},
 		{
 			Name: "zk.Lock", Module: "github.com/go-zookeeper/zk", Test: "TestZkLock", Findings: zkFindings,
@@ -268,7 +268,7 @@ var rueidislockFindings = []Finding{
 		Scenarios: []string{takeItself}, Repro: "TestRepro_rueidislock_swallowsErrorsWhileWaiting",
 	},
 	{
-		Cause:     "a waiter may miss all further releases: after a failed attempt, a goroutine may read the number of failures before it was raised, and then removes the waiter's gate, the entry by which releases are told",
+		Cause:     "a waiter may miss all further releases: if two goroutines race after a failed attempt, one of them removes the entry (the gate) through which the waiter is told of releases",
 		Scenarios: []string{"waiters miss none of many unlocks", "a grant to a waiter whose ctx ends just then is given back"},
 		Repro:     "TestRepro_rueidislock_missesAnUnlock",
 		// A waiter that hears of nothing any more waits there for as long as it may.
@@ -303,7 +303,7 @@ var rueidislockFindings = []Finding{
 		Repro: "TestRepro_rueidislock_renewsWithoutEnd",
 	},
 	{
-		Cause: "an attempt that takes longer than TryNextAfter (by default 20 ms) is undone. With NoLoopTracking this wakes nobody: WithContext waits for ever for a free lock",
+		Cause: "an attempt that takes longer than TryNextAfter (by default 20 ms) is undone. With NoLoopTracking this wakes nobody: WithContext waits for ever although the lock is free",
 		Repro: "TestRepro_rueidislock_overrunAttemptWaitsForAFreeLock",
 	},
 	{

@@ -16,7 +16,7 @@ var etcdFindings = []Finding{
 		Scenarios: []string{waitSaysHeld}, Repro: "TestRepro_concurrencyMutex_interruptedLockDoesNotSayHeld",
 	},
 	{
-		Cause: "a Mutex does not check its lease: after the lease has ended, Unlock returns nil and Header is unchanged; Done of the Session reports the end only if the session is renewed",
+		Cause: "a Mutex does not check its lease: after the lease has ended, Unlock returns nil and Header is unchanged; Done of the Session reports the end only while the client&#39;s renewal of the Session runs",
 		Scenarios: slices.Concat([]string{
 			"Unlock of a hold that expired says ErrLost",
 			"Unlock after a take-over says ErrLost",
@@ -29,7 +29,7 @@ var etcdFindings = []Finding{
 		Repro: "TestRepro_concurrencyMutex_unlockAfterTheLeaseIsGone",
 	},
 	{
-		Cause:     "Done may be closed too late, when another has the lock: the client checks only once a second whether a session has had no answer for a TTL, and gives the first answer its DialTimeout plus one second",
+		Cause:     "Done may be closed too late, when another has the lock: the client checks only once a second whether a session has had no answer for a TTL, and it waits for the first answer for DialTimeout plus one second",
 		Scenarios: []string{expiredStaysLost}, Repro: "TestRepro_concurrencyMutex_doneComesLate",
 	},
 	{

@@ -36,7 +36,7 @@ func Programs() []Library {
 
 var redispyFindings = []Finding{
 	{
-		Cause:     "a Lock does not measure its TTL: it learns only from the server that a hold has ended, and after a loss acquire on the same object takes a new hold, and does not report the loss",
+		Cause:     "a Lock does not measure its TTL: only the server tells it that a hold has ended; if acquire is called on the same object after a loss, it takes a new hold, and does not report the loss",
 		Scenarios: []string{lostAwaits, cutOff},
 		Repro:     "TestRepro_redispy_doesNotCountItsTime",
 	},

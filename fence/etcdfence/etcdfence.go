@@ -15,9 +15,9 @@
 //	etcdctl put orders/42/token 00000000000000001000
 //
 // sets it by hand. If the key is missing, nobody has written to the resource yet. So if you delete
-// the key, any token is let through. etcd can only compare texts. If this shows that the value is
-// no token, each Write is refused with [fence.ErrUnknown]. The key has no lease, and takes some
-// hundred bytes for each resource, until somebody deletes it. One key may guard any number of
+// the key, any token is let through. etcd can only compare texts. If the comparison shows that the
+// value is no token, each Write is refused with [fence.ErrUnknown]. The key has no lease, and takes
+// some hundred bytes for each resource, until somebody deletes it. One key may guard any number of
 // others.
 //
 // # A lock on the same cluster
@@ -30,10 +30,10 @@
 //
 // # What it is worth
 //
-// A majority agrees on each write and on its token, in one step: no stale write gets in, also
-// through the loss of a minority of the members. After a restore from a backup, the token is that
-// of the backup; for the locks see [github.com/go-locker/locker.WithTokenBase]. Writes that do not
-// go through the fence are not checked.
+// A majority agrees on each write and on its token, in one step: no stale write gets in, even if a
+// minority of the members is lost. After a restore from a backup, the token is that of the backup;
+// for the locks see [github.com/go-locker/locker.WithTokenBase]. Writes that do not go through the
+// fence are not checked.
 package etcdfence
 
 import (

@@ -68,11 +68,11 @@ import (
 // disk of this machine when Write returns.
 //
 // If the file does not exist, it is made with perm, less the umask. If it exists, it keeps its
-// mode, and also its owner and group if the process may set them. If the file gets another group,
-// the new group and all others keep a right only if the old group and all others had it: 0640
-// becomes 0600, and 0644 stays. Access control lists and extended attributes are not kept. If name
-// is a symbolic link, the file that it leads to is replaced, and the token is beside that file.
-// Other hard links keep the old content.
+// mode, and also its owner and group if the process may set them. If the file gets another group, a
+// right of the group or of others stays only if both had it: 0640 becomes 0600, and 0644 stays.
+// Access control lists and extended attributes are not kept. If name is a symbolic link, the file
+// that it leads to is replaced, and the token is beside that file. Other hard links keep the old
+// content.
 //
 // While another writer has the lock, Write tries again every few milliseconds. If ctx ends first,
 // its cause is in the error. After an error the content is the old one, unless only the fsync of

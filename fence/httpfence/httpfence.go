@@ -21,12 +21,13 @@
 //	428  no token              type …/fence/httpfence#missing-token
 //	400  not one number        type …/fence/httpfence#malformed-token
 //	412  a stale token, or 0   type …/fence/httpfence#stale-token, members token and newest: strings of digits
-//	503  fence.ErrUnknown      type …/fence/httpfence#unknown-tokens, of the guard
+//	503  fence.ErrUnknown,     type …/fence/httpfence#unknown-tokens
+//	     from the guard
 //	503  the guard has failed  type about:blank
 //
 // The URLs of the types lead to the README beside this file.
 //
-// # The other way
+// # Servers without a fence
 //
 // Object stores, and other servers whose code is not yours, have no fence, but compare entity tags.
 // [IfMatch] and [fence.Mark] are for those. The documentation of IfMatch and of fence.Mark says

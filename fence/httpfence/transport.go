@@ -29,10 +29,10 @@ type Transport struct {
 // connection, has the same token and so is accepted again: a fence does not make a write
 // idempotent.
 //
-// The token goes only to the origin of the first request: its scheme, host and port. If that origin
-// redirects to another one, even from http to https, a write fails, because the other origin may
-// have another fence, or none. A safe request goes there without the token. So write to the origin
-// that has the fence.
+// In a chain of redirects the token goes only to the origin of the first request: its scheme, host
+// and port. If that origin redirects to another one, even from http to https, a write fails,
+// because the other origin may have another fence, or none. A safe request goes there without the
+// token. So write to the origin that has the fence.
 func NewTransport(base http.RoundTripper, token func() uint64) *Transport {
 	if base == nil {
 		base = http.DefaultTransport

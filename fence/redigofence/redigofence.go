@@ -91,7 +91,7 @@ func Set(ctx context.Context, pool *redis.Pool, key string, token uint64, value 
 	return err
 }
 
-// TokenKey returns a key for the token that guards key, on the same slot of a Redis Cluster. It
-// begins with "fence:". Two different keys never have the same token key. Exception: if key has a
-// '}' and no hash tag, the token's key is on another slot, and a Cluster refuses the write.
+// TokenKey returns a key for the token that guards key. It begins with "fence:". Two different keys
+// never have the same token key. Both are on the same slot of a Redis Cluster, with one exception:
+// if key has a '}' and no hash tag, the slots differ, and a Cluster refuses the write.
 func TokenKey(key string) string { return fencescript.TokenKey(key) }

@@ -41,9 +41,9 @@
 // In the first three columns the older transaction reads the row, and is paused. Then the newer one
 // writes and commits, if the database lets it, and the older one writes. "Own check" is what not to
 // do: SELECT the token, compare, UPDATE. LOST: the newer write was overwritten. Without a
-// transaction around SELECT and UPDATE, it is overwritten on every database, at every level. The
-// next two columns are of transactions that begin with the write; the newer one begins while the
-// older is open. In all columns
+// transaction around SELECT and UPDATE, it is overwritten on every database, at every level. In the
+// two columns "both write at once", each transaction begins with its write. The newer one begins
+// while the older is open. In all columns
 //
 //   - refused is [fence.ErrStale];
 //   - retry is an error of the database. (In the columns of "both at once" the newer transaction
@@ -51,7 +51,7 @@
 //     token. If the token is stale, it is refused then;
 //   - waits means that the newer write waited for the older one to commit, and came after it.
 //     SQLite waits for as long as busy_timeout allows, and then fails with 5 (SQLITE_BUSY). In this
-//     test busy_timeout was 0, and the write was tried again until it was done.
+//     test busy_timeout was 0: the statement was repeated until it was done.
 //
 // At SERIALIZABLE and at PostgreSQL's REPEATABLE READ the error may come with any statement, and
 // with Commit. MariaDB and PostgreSQL may find a deadlock (1213, 40P01) at any level. In SQLite, if

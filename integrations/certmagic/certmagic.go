@@ -80,8 +80,8 @@ func (s *Storage) TryLock(ctx context.Context, name string) (bool, error) {
 
 // Unlock releases the lock called name, also if ctx has ended, and returns by the hold's deadline.
 // It returns ErrLost if the hold had ended before; certmagic logs this. If there is nothing to
-// release, it returns nil: after an error certmagic keeps the lock in its list, and its clean-up
-// calls Unlock again, and logs the error again. See [keyed.Locks.Unlock].
+// release, it returns nil. After an error, certmagic would call Unlock again at its clean-up, and
+// log the error again. See [keyed.Locks.Unlock].
 func (s *Storage) Unlock(ctx context.Context, name string) error {
 	err := s.locks.Unlock(context.WithoutCancel(ctx), name)
 	if errors.Is(err, locker.ErrNotHeld) {

@@ -16,9 +16,9 @@
 //   - Unlock gets the job's context, which has ended when the scheduler shuts down, and gocron
 //     drops the error of Unlock. A Locker releases all the same, and passes the error to the
 //     function that [NewLocker] was given.
-//   - The lock's name is the job's name, by default that of its function, which is the same for all
-//     functions that Task made. Without [cron.WithName] (cron is gocron/v2 in these texts), such a
-//     job is refused.
+//   - The lock's name is the job's name. By default this is the name of the job's function. All
+//     functions that Task makes have the same name. Without [cron.WithName] (cron is gocron/v2 in
+//     these texts), such a job is refused.
 //
 // A job of Task takes the fencing token, or the number of the term. No lock can stop a process that
 // is paused, and wakes after its lock was given to another. The resource has to refuse its writes,

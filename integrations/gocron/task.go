@@ -20,8 +20,8 @@ import (
 //
 // Two runs never share a lock. The runs of a job get its locks in the order of the grants. So each
 // run gets its own lock, with one exception: a run may be delayed after its grant, until its lock
-// is lost and another run of the same scheduler has taken the lock again. Then both may fail, and
-// neither runs under a lock that it does not hold.
+// is lost and another run of the same scheduler has taken it. These two runs may get each other's
+// lock. Then both may fail, and neither runs under a lock that it does not hold.
 func (l *Locker) Task(f func(ctx context.Context, token uint64) error) cron.Task {
 	return cron.NewTask((&task{l, f}).run)
 }
