@@ -24,9 +24,9 @@
 // checks: it refuses 0 and any token below the largest it has seen. See Martin Kleppmann, "How to
 // do distributed locking" (2016), and [Locker.FencingToken].
 //
-// How reliable exclusion and the order of tokens are depends on the backend. [Client.Guarantees]
-// returns what the backend promises. With [Require], [New] and [Open] fail if the backend promises
-// less. Everything else in the contract of [Locker] holds on every backend.
+// The backend decides how reliable the exclusion is, and how reliable the order of tokens is.
+// [Client.Guarantees] returns what the backend promises. With [Require], [New] and [Open] fail if
+// the backend promises less. Everything else in the contract of [Locker] holds on every backend.
 //
 // # Packages
 //
@@ -37,8 +37,8 @@
 // github.com/go-locker/locker/all imports all of these. The adapters postgres, mysql, sqlite, s3
 // and kubernetes are modules of their own. Package driver is for authors of other adapters. Package
 // fence, and the packages below it, are the resource's side: they refuse a stale token. Package
-// locktest is for tests of code that takes locks. Package conformance puts any Locker through the
-// contract. The module otel makes spans and metrics of what a Client does, and the command
+// locktest is for tests of code that takes locks. Package conformance tests whether a Locker keeps
+// the contract. The module otel makes spans and metrics of what a Client does, and the command
 // cmd/locker takes locks for scripts.
 package locker
 

@@ -80,7 +80,8 @@ const foregroundTries = 3
 // Deadline, even if this process crashes or closes the Client. It is free at the backend within one
 // TTL. Abandon makes no request and does not wait. Use it to keep a lock for a minimum time: if
 // several machines start the same short job at 3:00, one whose clock is late would otherwise find
-// the lock free again, and run the job a second time. For a whole TTL from now, call Extend first.
+// the lock free again, and run the job a second time. To keep the lock for a whole TTL from now,
+// call Extend before Abandon.
 //
 // It returns ErrLost if the hold had ended before, and ErrNotHeld after Unlock or another Abandon.
 // Afterwards Unlock returns ErrNotHeld.

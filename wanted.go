@@ -20,7 +20,7 @@ const looksPerTTL = 10
 //
 // Memory, Redis, etcd and ZooKeeper tell the holder when somebody begins to wait. The first call of
 // Wanted costs two requests there. One more follows in each TTL, because a message may be lost.
-// Redis tells on the connection on which it also wakes the Client's waiters. On other backends the
+// Redis sends this on the connection that also wakes the Client's waiters. On other backends the
 // hold makes the request of [Client.Inspect], every TTL/10. A backend that promises no order of
 // waiters has no queue to look at, so only a Lock of the same Mutex closes the channel.
 //

@@ -55,14 +55,14 @@ type Harness struct {
 	// An empty map promises nothing.
 	Promises locker.Guarantees
 
-	// Deviations lists, by the name of a scenario, the promises that the backend is known to
-	// break, and why. Run requires that it does break those whose scenario is Deterministic, so
-	// that the list stays true.
+	// Deviations lists, by the name of a scenario, the promises that the backend is known to break,
+	// and why. If the scenario of a listed promise is Deterministic, and the backend keeps the
+	// promise, Run fails. So the list stays true.
 	Deviations map[string]string
 
 	// Sometimes is like Deviations, for promises that this backend breaks only now and then. Only
-	// scenarios that are Deterministic need an entry here: of these, a backend in Deviations is
-	// expected to fail each time. It is no failure if such a promise is kept.
+	// scenarios that are Deterministic need an entry here: if they are in Deviations, the backend
+	// has to fail them each time. It is no failure if such a promise is kept.
 	Sometimes map[string]string
 
 	operations *atomic.Int64 // counts calls of Lockers

@@ -24,18 +24,18 @@
 // A scenario blames a Locker only for what is certain, or for what it saw in every one of several
 // trials: it allows for slow calls, unfair queues, a TTL that is up to half a second late, tokens
 // with gaps, and a hold that is now and then reported lost before its time. Two holders at once
-// break the promise, even in one trial. In a scenario without faults, an early loss is excused if
-// no other hold begins before the first should have ended. If one begins, the promise is broken,
-// even if the Locker tells of the loss in time.
+// break the promise, even in one trial. A Locker may report a loss too early. In a scenario without
+// faults, this is excused if no other hold begins before the lost hold should have ended. If one
+// begins, the promise is broken, even if the Locker tells of the loss in time.
 //
 // A trial is in doubt if it saw something that slowness or an early loss can explain. Then the
 // scenario is tried up to five times. The promise is kept if at least one of these trials sees no
 // breach. The result says in how many trials it was kept: "kept, in 3 of 5 trials". The flag
 // -conformance.doubts=N tolerates N trials in doubt and no more. If you know that your lock is
 // never slow and loses no hold before its time, set it to 0. By default any number of trials may be
-// in doubt, but not all of them. A trial in which this machine paused or was overloaded does not
-// count against the Locker, unless every trial is in doubt. If every trial was of this kind, more
-// than five are made, for about half a minute.
+// in doubt, but not all of them. A trial that is in doubt because this machine paused or was
+// overloaded does not count. If every trial is in doubt, it counts. If the machine paused or was
+// overloaded in every trial, more than five trials are made, for about half a minute.
 //
 // Locks are held for real time. If the backend allows a TTL of 300 ms, the suite takes ten seconds
 // without faults, and a minute and a half with all faults. With a longer TTL it takes longer in
@@ -61,12 +61,12 @@
 // # Histories
 //
 // In some scenarios clients make random calls while faults come and go. The answers must be the
-// history of one lock. The checker, porcupine, looks for an order of all calls, each at some moment
-// between its call and its return. In this order a hold begins only when there is none, its token
-// is larger than all before, and calls such as Extend confirm it only while it lasts. If the
-// outcome of a call is unknown, the checker accepts any outcome. The flags -conformance.seed,
-// -conformance.for and -conformance.faults set the random choices, the duration and the faults. A
-// history that fails is saved in -conformance.dir, as a page and as JSON.
+// history of one lock. The checker, porcupine, looks for an order of all calls, in which each takes
+// effect at one moment between its start and its return. In this order a hold begins only when
+// there is none, its token is larger than all before, and calls such as Extend confirm it only
+// while it lasts. If the outcome of a call is unknown, the checker accepts any outcome. The flags
+// -conformance.seed, -conformance.for and -conformance.faults set the random choices, the duration
+// and the faults. A history that fails is saved in -conformance.dir, as a page and as JSON.
 //
 // # Results
 //

@@ -30,10 +30,10 @@ type Faults struct {
 	WipeServer func(t TB) (restart func())
 
 	// FailOver prepares a failover to the server that lags most, which has received the fewest
-	// writes. After FailOver has returned, this server receives only what the backend replicates
-	// before it answers a request. fail then crashes the present primary, and the backend's own
-	// failover lets the other server take its place. fail returns when the backend answers again.
-	// The Cleanup functions of t mend what is left.
+	// writes. After FailOver has returned, this server receives only the writes that the backend
+	// replicates before it answers its client. fail then crashes the present primary, and the
+	// backend's own failover lets the other server take its place. fail returns when the backend
+	// answers again. The Cleanup functions of t mend what is left.
 	//
 	// For a quorum of independent servers, fail crashes one server that has granted the lock. This
 	// server comes back without its data.

@@ -185,7 +185,7 @@ func nameMutants() []mutant {
 				return lock(ctx)
 			}
 		}),
-		mutant{"long names made unique", "one odd name is one lock", func() conformance.Harness {
+		mutant{"long names made unique", "two Lockers of one odd name exclude each other", func() conformance.Harness {
 			var n atomic.Int64
 			return renamed(nothing, func(name string) string {
 				if len(name) > 1024 {

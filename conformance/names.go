@@ -31,7 +31,7 @@ var nameRows = []row{{
 	needs:   []need{clients},
 	body:    namesAtOnce,
 }, {
-	name:    "one odd name is one lock",
+	name:    "two Lockers of one odd name exclude each other",
 	promise: "Lockers of one name contend, whatever characters it has.",
 	sources: []string{contract},
 	body:    oddNamesContend,

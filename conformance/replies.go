@@ -18,13 +18,13 @@ var replyRows = []row{{
 	body:    takeUnanswered,
 }, {
 	name:    "a Lock whose replies are lost for a while is not held up by itself",
-	promise: "If the reply to a request was lost, and the request is sent again, it succeeds, or is cleaned up. The Locker never mistakes its own hold for another's.",
+	promise: "If the reply to a request was lost, and the request is sent again, it succeeds, or what it took is cleaned up. The Locker never mistakes its own hold for another's.",
 	sources: []string{redsyncReply},
 	needs:   []need{links},
 	body:    takeAnsweredLate,
 }, {
 	name:    "a Lock whose first reply was lost does not wait for its own TTL to end",
-	promise: "If the reply to a request was lost, and the request is sent again, it succeeds, or is cleaned up. Nobody waits for their own hold.",
+	promise: "If the reply to a request was lost, and the request is sent again, it succeeds, or what it took is cleaned up. Nobody waits for their own hold.",
 	sources: []string{ownPrograms, redsyncReply},
 	needs:   []need{links},
 	body:    takeMeetsItself,

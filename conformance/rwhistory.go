@@ -17,7 +17,7 @@ import (
 
 var readWriteHistoryRows = []row{{
 	name:    "a random history of readers and writers is that of one read-write lock",
-	promise: "A writer is the only holder, shares held at the same time have one token, and tokens rise from one phase to the next, whatever clients do at the same time.",
+	promise: "A writer is the only holder. Shares that are held at the same time have the same token. From each writer or group of shares to the next, tokens rise.",
 	sources: []string{herlihy, contractOfShares},
 	needs:   []need{readsWrites},
 	chance:  true,

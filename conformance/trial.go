@@ -59,7 +59,7 @@ func (r row) check(t TB, h Harness) error {
 		return Skip(fmt.Sprintf("the Harness does not promise %q", r.shows))
 	}
 	if r.queued && !h.hasQueue() {
-		return Skip("the Harness promises no order of waiters: without a queue, the backend cannot tell a holder that somebody waits")
+		return Skip("the Harness promises no order of waiters, so the backend may have no queue from which a holder learns that somebody waits")
 	}
 	if !h.entered {
 		leave := enter(r.alone)

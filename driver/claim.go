@@ -99,15 +99,15 @@ type Downgrader interface {
 
 // Leaver is a Claim whose lease would end when its Driver is closed, as a lease on a session does.
 type Leaver interface {
-	// Leave keeps Close from ending the lease: the lease expires by itself, within one TTL. Before
-	// Close, Leave changes nothing. It does nothing if the lease has ended. It makes no request and
-	// does not block.
+	// Leave keeps Close from ending the lease: the lease expires by itself, within one TTL. Until
+	// Close is called, the lease works as if Leave had not been called. It does nothing if the
+	// lease has ended. It makes no request and does not block.
 	Leave()
 }
 
 // WaitNotifier is a Claim whose backend tells when others begin to wait for its name. For other
-// claims the core uses [Inspector]. It does either only if the application asks whether somebody
-// waits.
+// claims the core uses [Inspector]. The core calls NotifyWait or Inspect for this only if the
+// application asks whether somebody waits.
 type WaitNotifier interface {
 	// NotifyWait reports whether somebody waits in the queue while the claim is held. If nobody
 	// waits, the Driver calls wake when somebody may have come, until ctx ends. ctx ends when the

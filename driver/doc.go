@@ -17,26 +17,25 @@
 //
 //	Claim      for each Lock and TryLock, and once more for a Lock whose grant came too late to be
 //	           used.
-//	Ask        by TryLock, until it is answered. By Lock, until it returns nil. Lock asks again when
+//	Ask        TryLock calls it until it is answered. Lock calls it until it returns nil: again when
 //	           Wake was called, and when the duration next, which the last Ask returned, has passed.
-//	           If next was 0, it asks again after 10 ms to 250 ms, by default.
-//	Extend     by an application. By renewal, TTL/3 after the latest request was sent that granted or
-//	           extended the lease.
+//	           If next was 0, Lock asks again after 10 ms to 250 ms, by default.
+//	Extend     by an application. By renewal, TTL/3 after the sending of the latest request that
+//	           granted or extended the lease.
 //	ExtendAll  in place of Extend, if the leases of several holds are due at once.
 //	Release    at an Unlock. For each hold when the Client is closed. For a claim that was given up,
-//	           or was granted too late. For a lost hold whose lease may go on, even if an Extend has
-//	           returned ErrLost.
+//	           or was granted too late. For a lost hold whose lease may still exist, also after an
+//	           Extend has returned ErrLost.
 //
 // Each call returns within a few milliseconds of the end of its context. What bounds a call, and
 // what follows a failure:
 //
 //	Ask        TTL/2. After a failure Lock asks again. It gives up when requests have failed in a
-//	           row for TTL/2, from when the first of them was sent. If no Ask of this call has
-//	           returned nil or ErrHeld yet, TryLock asks at most three times within 30 ms, and
-//	           returns the failure. Lock does the same, unless the failure looks like an outage: a
-//	           connection failed, a request had no answer, or the error has a method Temporary that
-//	           returns true, as for a server that starts. A Driver of several servers does not spend
-//	           the whole TTL/2 on one that hangs.
+//	           row for TTL/2, from when the first of them was sent. TryLock asks at most three times
+//	           within 30 ms, and returns the failure. Lock does the same if it has had no answer yet,
+//	           unless the failure looks like an outage: a connection failed, a request had no answer,
+//	           or the error has a method Temporary that returns true, as for a server that starts. A
+//	           Driver of several servers does not spend the whole TTL/2 on one that hangs.
 //	Extend     by an application: TTL/2, tried once. By a renewal: two thirds of the TTL, tried until
 //	           the hold's deadline. If a renewal is not answered, another is sent after TTL/6, while
 //	           the first may still be under way. If it fails, another is sent after TTL/24.
@@ -51,7 +50,8 @@
 //
 // An application imports the package of the backend. The package has registered the scheme of its
 // URLs in init. The application opens a URL, or calls the package's New(client, …) with a client of
-// its own, which is locker.New over NewDriver(client, …). The core calls Guarantees, DefaultTTL and
-// CheckTTL when a Client is made, and CheckTTL again for a Mutex that has the option WithTTL. The
-// backend need not be reachable then. A NewDriver that fails returns an [Error] with the Op new.
+// its own. This New calls locker.New with what NewDriver(client, …) returns. The core calls
+// Guarantees, DefaultTTL and CheckTTL when a Client is made, and CheckTTL again for a Mutex that
+// has the option WithTTL. The backend need not be reachable then. A NewDriver that fails returns an
+// [Error] with the Op new.
 package driver

@@ -36,7 +36,7 @@ type Request struct {
 	Metadata string        // names the owner, for people who look at the backend; any string, also an empty one, and one that is not UTF-8
 	TTL      time.Duration // 5 ms or more; one that CheckTTL has accepted
 
-	Shared bool // a share of the name, which others may have beside it
+	Shared bool // true: it asks for a share of the name; others may hold shares at the same time
 
 	// Wake is nil if the claim does not wait. Otherwise the Driver calls it when another Ask may be
 	// granted. It does not block, and may be called at any time. If Wake is called while Ask runs,
@@ -44,7 +44,7 @@ type Request struct {
 	Wake func()
 }
 
-// BatchExtender is a Driver that extends many leases in one round trip, or a few.
+// BatchExtender is a [Driver] that extends many leases in one round trip, or in a few round trips.
 type BatchExtender interface {
 	// ExtendAll extends each of the leases as Lease.Extend does, and returns an error, or nil, for
 	// each, in their order. Each is a claim of this Driver that was granted, with this TTL. It is

@@ -15,8 +15,8 @@ import (
 // each parameter that it knows; locker.Open refuses what is left. The parameters that every backend
 // has, such as ttl and prefix, have been taken off before. The OpenFunc refuses parts of the URL
 // that it has no use for, such as a user, a path, or several hosts. ctx bounds the OpenFunc alone,
-// not the Driver. The Driver connects when the first call needs a connection, so that an
-// application starts while its backend is unreachable. Close of the Driver closes all that the
+// not the Driver. If it can, the Driver connects only when the first call needs a connection. Then
+// an application starts while its backend is unreachable. Close of the Driver closes all that the
 // OpenFunc has made. No error shows a password.
 type OpenFunc func(ctx context.Context, u *URL) (Driver, error)
 

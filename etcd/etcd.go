@@ -146,7 +146,7 @@ func (d *Driver) Guarantees() driver.Guarantees {
 		driver.Exclusive: {Level: driver.LevelYes},
 		driver.Failover: {
 			Level:     driver.LevelYes,
-			Condition: "with one exception: a leader that was paused for as long as a TTL, and was replaced, may end a session that the Client still renews",
+			Condition: "with one exception. If an etcd leader is paused for a whole TTL, and is replaced, it may end a session that the Client still renews",
 		},
 		driver.Fencing: {Level: driver.LevelYes},
 		driver.FencingDurable: {

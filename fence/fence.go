@@ -28,14 +28,14 @@ import (
 // ErrStale means that the token of a write is 0, or below the largest that the resource has seen.
 // The request that was refused has written nothing. But if the client library repeats a request
 // whose reply was lost, the first one may have written. The caller has lost the lock, and must not
-// repeat the write with the same token.
+// repeat the write with the same token. (Exec of package sqlfence has more reasons: see there.)
 var ErrStale = errors.New("stale fencing token")
 
 // ErrUnknown means that the resource cannot tell which tokens it has seen: what it keeps as the
 // newest token is no token, or is missing although it has to be there. The request that was refused
 // has written nothing. But if the client library repeats a request whose reply was lost, the first
-// one may have written. All other writes are refused, too, until somebody puts the newest token in
-// its place: it is not guessed. The error names the place, if the resource tells it.
+// one may have written. All other writes are refused, too, until somebody stores the newest token
+// there. The package does not guess it. The error names the place, if the resource tells it.
 var ErrUnknown = errors.New("it is not known which tokens the resource has seen")
 
 // StaleError is the error of a refused write. It matches [ErrStale].

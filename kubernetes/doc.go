@@ -23,7 +23,7 @@
 // hash. What people look for is in the Lease's standard fields:
 //
 //	spec.holderIdentity         the beginning of the metadata, an underscore, and the owner: 32
-//	                            characters, new for each attempt. Absent: the lock is free
+//	                            characters, new for each Lock or TryLock. Absent: the lock is free
 //	spec.leaseDurationSeconds   the TTL of the hold, in whole seconds
 //	spec.acquireTime, renewTime by the holder's clock, for people; nobody compares them with a clock
 //	spec.leaseTransitions       grants

@@ -7,9 +7,9 @@
 // has a host. Nobody else shares them. The URL takes no user, port, path or parameter beyond those
 // that every backend has.
 //
-// It promises all that the contract asks: waiters are woken in the order they came, and tokens
-// rise, from one run of the program to the next too, as long as the machine's clock does not go
-// back.
+// It promises all that the contract asks: waiters are woken in the order in which they came, and
+// tokens rise. Tokens also rise from one run of the program to the next, unless the machine's clock
+// is set back.
 package memory
 
 import (

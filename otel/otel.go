@@ -4,8 +4,8 @@
 //	client, err := locker.Open(ctx, url, locker.WithObserver(otel.NewObserver()))
 //
 // It needs the API of OpenTelemetry alone, and uses the providers that the application has set
-// (go.opentelemetry.io/otel, SetTracerProvider and SetMeterProvider, also later) unless it is given
-// others.
+// (go.opentelemetry.io/otel, SetTracerProvider and SetMeterProvider, which may be called later)
+// unless it is given others.
 //
 // # Spans
 //
@@ -36,7 +36,7 @@
 //	locker.hold.duration       s       how long holds lasted: locker.hold.end_cause
 //	locker.hold.validity_left  s       how long they had left when their unlock began
 //	locker.hold.losses         {loss}  holds that ended before their unlock: locker.hold.end_cause;
-//	                                   0 from the first hold on
+//	                                   the first hold makes this series, with the value 0
 //	locker.hold.active         {lock}  locks that are held now
 //	locker.hold.oldest_age     s       how long the oldest of them has been held
 //	locker.wait.active         {call}  calls of lock and rlock that wait now

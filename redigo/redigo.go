@@ -21,18 +21,19 @@
 //
 // # What it is worth
 //
-// The same as package redis. There is one holder, on one server whose clock nobody sets and which
-// evicts no keys. After a failover, or a restart without the data, two may hold. See package redis
-// for when the later one has the larger token, and for what is stored and how long.
+// The same as package redis. There is one holder at a time, if there is one server, nobody sets its
+// clock, and it evicts no keys. After a failover, or a restart without the data, two may hold. See
+// package redis for when the later one has the larger token, and for what is stored and how long.
 //
 // # Time-outs
 //
 // Lock, Unlock and Extend return when their context ends, also while they wait for a connection of
-// the pool, and during a Dial or a TestOnBorrow that knows no context. If the pool is exhausted and
-// does not Wait, they return an error at once. A pool of one connection is enough: waiters listen
-// on a connection of their own, which is dialled as the pool dials. A connection whose request
-// nobody waits for any more is closed. If the server has closed a connection, it is replaced, and
-// the request sent again. [Interruptible] makes a pool faster.
+// the pool, and during a Dial or a TestOnBorrow that knows no context. (There is one exception, a
+// DialContext that ignores its context: see [Interruptible].) If the pool is exhausted and does not
+// Wait, they return an error at once. A pool of one connection is enough: waiters listen on a
+// connection of their own, which is dialled as the pool dials. A connection whose request nobody
+// waits for any more is closed. If the server has closed a connection, it is replaced, and the
+// request sent again. [Interruptible] makes a pool faster.
 package redigo
 
 import (

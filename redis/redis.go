@@ -47,7 +47,7 @@
 // until its ReadTimeout, 5 s by default; ContextTimeoutEnabled, which Open sets, frees it at TTL/2
 // at the latest. [Interruptible] makes a Client faster.
 //
-// A client of NewFailoverClient gives up a sentinel that hangs only if (MaxRetries + 1) ×
+// If a sentinel hangs, a client of NewFailoverClient gives it up only if (MaxRetries + 1) ×
 // ReadTimeout is shorter than DialTimeout. By default it is not. A ClusterClient looks for a new
 // primary once a minute by default; this package makes it look at once if a request fails, or takes
 // a second.

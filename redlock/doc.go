@@ -43,11 +43,12 @@
 // file with fsync at every write, or keep such a node out of service for one TTL, the longest in
 // use. To keep the order of tokens, keep the node out of service for 12 hours and a TTL. Tokens are
 // made from clocks, and a token that the node has lost may be up to 12 hours ahead of the node's
-// clock. In normal operation, too, a node deletes a name, a minute after its TTL. Tokens still
-// rise, even if clocks jump; docs/redlock-tokens.md has the one exception. A node must not evict
-// keys. Waiters queue on every node, in the same order, and a release wakes the first; after a
-// fault the order may change. TryLock may return ErrHeld although nobody holds the lock: if several
-// callers got some nodes each and none a majority, or if a node has not heard of a release yet.
+// clock. A node also forgets the token of a name in normal operation: it deletes the name a minute
+// after its TTL. Tokens still rise, even if clocks jump; docs/redlock-tokens.md has the one
+// exception. A node must not evict keys. Waiters queue on every node, in the same order, and a
+// release wakes the first; after a fault the order may change. TryLock may return ErrHeld although
+// nobody holds the lock: if several callers got some nodes each and none a majority, or if a node
+// has not heard of a release yet.
 //
 // Without a majority, Lock returns an error that wraps an [Error] with the [Vote] of each node.
 package redlock

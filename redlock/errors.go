@@ -10,8 +10,8 @@ import (
 )
 
 // Error tells why the nodes have not agreed, and what each of them said. [errors.As] finds it in
-// the errors of a Client. It matches [driver.ErrHeld] if a majority answers and another has the
-// lock; else it unwraps to the errors of those that failed.
+// the errors of a Client. It matches [driver.ErrHeld] if a majority of the nodes answers, and
+// another owner has the lock. Otherwise it unwraps to the errors of the nodes that failed.
 type Error struct {
 	Votes []Vote // of each node, in their order
 

@@ -125,7 +125,7 @@ func (d *Driver) Guarantees() driver.Guarantees {
 		driver.Failover:       remember,
 		driver.Fencing:        remember,
 		driver.FencingDurable: {Level: driver.LevelConditional, Condition: "while clocks are sane"},
-		driver.Ordered:        {Level: driver.LevelConditional, Condition: "while subscriptions last, and nodes answer and keep their data"},
+		driver.Ordered:        {Level: driver.LevelConditional, Condition: "while the waiters' subscriptions do not break, and nodes answer and keep their data"},
 		driver.Woken:          {Level: driver.LevelYes},
 	}
 }

@@ -8,7 +8,8 @@ import (
 )
 
 // NodeTimeout sets how long one node may take to answer one request. The default is TTL/10, and at
-// most 500 ms: far below the TTL, because an attempt takes that long when a majority hangs.
+// most 500 ms. It is far below the TTL, because an attempt lasts for one NodeTimeout if a majority
+// hangs.
 //
 // An attempt takes up to two rounds of requests, one to take the lock and, where the nodes' tokens
 // differ, one to raise them. Two rounds and the allowance for drift together must last less than

@@ -21,7 +21,8 @@
 //     has expired, write with If-Match: its ETag. The token is one more than the last, or the
 //     store's clock in microseconds if that is more.
 //   - Extend: write with If-Match: the ETag of the hold's latest write.
-//   - Release: the same, and the text says so. The object stays, for its token.
+//   - Release: the same write, and the JSON says that the hold was released. The object stays, for
+//     its token.
 //
 // # What an answer means
 //
@@ -49,8 +50,8 @@
 // answered, its Release first reads the object. If the take may still succeed, because the object
 // has not changed since, Release writes the object anew, so that the take fails. An Extend that
 // arrives after Release is refused. An Extend that arrives after its hold has expired may be
-// accepted, if nobody has taken the lock since: the holder has lost the hold by its own clock, and
-// releases the lock.
+// accepted, if nobody has taken the lock since. By its own clock the holder has lost the hold then,
+// so it releases the lock.
 //
 // # Sweeping
 //

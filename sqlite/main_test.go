@@ -2,7 +2,6 @@ package sqlite_test
 
 import (
 	"database/sql"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -32,12 +31,7 @@ var (
 // file returns the path of a file that is not there yet, on a disk that does not have tests wait.
 func file(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "locker-")
-	if err != nil {
-		return filepath.Join(t.TempDir(), "locks.db")
-	}
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	return filepath.Join(dir, "locks.db")
+	return filepath.Join(testserver.MemoryDir(t), "locks.db")
 }
 
 func newClient(t testing.TB, path string, opts ...locker.Option) *locker.Client {

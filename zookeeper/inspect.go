@@ -113,7 +113,7 @@ func participants(queue []contender) (all []driver.Participant) {
 // first page reads, in one request, the names of all locks under the Client's prefix that are held,
 // or were released within the last minute. Then each page reads the queues of some of these locks.
 // A name of more than 512 characters, after escaping, is stored as a hash. List counts these names,
-// but cannot tell them.
+// but cannot return them.
 func (d *Driver) List(prefix string) driver.Pager {
 	prefix, begins := split(prefix)
 	w := &walk{prefix: prefix, begins: begins}

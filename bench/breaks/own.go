@@ -7,7 +7,7 @@ const core = "internal/test/core"
 var own = []ours{
 	{
 		name: "core-session-heard-of-in-the-last-moment-keeps-the-lock", lock: "core", by: "the simulation",
-		what: "a hold was over, and then its session was renewed at the last moment; the hold was not released, and the lock stayed taken for as long as the session lasted",
+		what: "the holder counted a hold as over, but its session was renewed just before its end at the server; the hold was not released, and the lock stayed taken for as long as the session lasted",
 		fix:  "526b29f8", dir: core, test: "TestLoss_releasesALeaseWhoseSessionIsHeardOfAtTheLastMoment",
 	},
 	{
@@ -85,13 +85,13 @@ var own = []ours{
 	},
 	{
 		name: "core-readers-of-one-mutex-all-ask", lock: "core",
-		what: "several goroutines that waited for a share of one RWMutex each asked the backend",
+		what: "several goroutines waited for a share of one RWMutex, and every one of them asked the backend",
 		fix:  "bedcbae", dir: ".", test: "TestRWMutex_manyGoroutinesAskTheBackendOnceEach",
 		looks: []string{"core.TestRWMutex_manyGoroutinesAskTheBackendOnceEach"},
 	},
 	{
 		name: "core-reader-misses-close", lock: "core",
-		what: "a goroutine that waited for the share of another goroutine to end, on one RWMutex, was not told of Close",
+		what: "on one RWMutex, a goroutine that waited until the share of another goroutine ended was not told of Close",
 		fix:  "bedcbae", dir: ".", test: "TestRWMutex_whoWaitsForItsOwnHoldIsToldOfClose",
 		looks: []string{"core.TestRWMutex_whoWaitsForItsOwnHoldIsToldOfClose"},
 	},
@@ -183,7 +183,7 @@ var own = []ours{
 	},
 	{
 		name: "url-second-at-hides-a-host", lock: "core",
-		what: "if a URL's password had a raw @, a host after it was taken for a part of the password",
+		what: "if a URL's password had a raw @, the code took the host that follows the @ for a part of the password",
 		fix:  "7edc85c", dir: ".", test: "TestURL_refusesASecondAt",
 		looks: []string{"driver.TestURL_refusesASecondAt"},
 	},

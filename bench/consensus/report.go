@@ -74,7 +74,7 @@ func systemOf(library string) system {
 
 func (r *Results) printPairs(b *strings.Builder) {
 	fmt.Fprintf(b, `
-## Nobody else
+## One goroutine, no contention
 
 The time of a Lock, of an Unlock, and of both (a pair), of one goroutine, in µs. Servers in each cluster: %d.
 Ratio: the p50 of a pair, divided by that of the same system's "bare" in the same round. The other columns are for a

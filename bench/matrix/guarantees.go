@@ -286,7 +286,7 @@ func (r *Run) notTried(b *strings.Builder, backend backends.Backend) {
 		slices.Sort(places[one])
 		t.AppendRow(table.Row{cellText(plain(one.reason)), strings.Join(places[one], ", "), one.scenarios})
 	}
-	fmt.Fprintf(b, "\n## Not run: %d\n\nThese scenarios were not tried, or need what the backend lacks. The *Harness* is what the backend's tests give the suite: Lockers, servers and [faults](../conformance.md#next-steps), such as "+
+	fmt.Fprintf(b, "\n## Not run: %d\n\nThese scenarios were not tried, or need what the backend lacks. The backend's tests pass a *Harness* to the suite. It makes the Lockers and the servers, and causes [faults](../conformance.md#next-steps), such as "+
 		"Faults.FailOver. *RW* stands for read-write locks. The [lists](../conformance.md#the-scenarios) say what each scenario needs.\n\n%s\n", count, t.RenderMarkdown())
 }
 

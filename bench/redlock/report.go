@@ -60,7 +60,7 @@ func (r *Results) Print(b *strings.Builder) {
 
 func (r *Results) printPairs(b *strings.Builder) {
 	fmt.Fprintf(b, `
-## Nobody else
+## One goroutine, no contention
 
 The time of a Lock, of an Unlock, and of both (a pair), of one goroutine on %d nodes, in µs. There are two ratios to %s
 in the same round: of the p50 of a pair, and of the servers' time. The other columns are for a pair, over all nodes.

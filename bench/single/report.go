@@ -37,7 +37,7 @@ func (r *Results) Print(b *strings.Builder) {
 	r.Setting.Print(b)
 	if len(r.Pairs) > 0 {
 		fmt.Fprintf(b, `
-## Nobody else
+## One goroutine, no contention
 
 The time of a Lock, of an Unlock, and of both (a pair), of one goroutine, in µs. There are two ratios to %s
 in the same round: of the p50 of a pair, and of the server's time. The other columns are for a pair. Sent: commands that

@@ -69,7 +69,7 @@ func Libraries() []Library {
 		},
 		{
 			Name: "redislock", Module: "github.com/bsm/redislock", Test: "TestRedislock", Findings: redislockFindings,
-			Settings: "LinearBackoff(20ms); a ctx without a deadline is given one of a year; go-redis with ContextTimeoutEnabled",
+			Settings: "LinearBackoff(20ms); if a ctx has no deadline, the adapter sets one a year from now; go-redis with ContextTimeoutEnabled",
 		},
 		{
 			Name: "rueidislock", Module: "github.com/redis/rueidis", Test: "TestRueidislock", Findings: rueidislockFindings,
@@ -78,7 +78,7 @@ func Libraries() []Library {
 		},
 		{
 			Name: "concurrency.Mutex", Module: etcd, Test: "TestConcurrencyMutex", Findings: etcdFindings,
-			Settings: "each Locker has a Session of its own, or, if several are made from one client, that of the client; when the lock is held, the adapter ends the renewal of the Session (Orphan)",
+			Settings: "each Locker has a Session of its own, but Lockers of one client share the client's Session; when the lock is held, the adapter ends the renewal of the Session (Orphan)",
 		},
 		{
 			Name: "zk.Lock", Module: "github.com/go-zookeeper/zk", Test: "TestZkLock", Findings: zkFindings,
@@ -182,7 +182,7 @@ var redsyncFindings = []Finding{
 		Scenarios: slices.Concat(unbounded, []string{silentExtend, cancelledUnlock, cutOff}), Repro: "TestRepro_redsync_callsOutlastTheExpiry",
 	},
 	{
-		Cause:     "nothing renews a hold but the caller",
+		Cause:     "only the caller renews a hold",
 		Scenarios: []string{renewedLasts}, Repro: "TestRepro_redsync_renewsNothing", Lacks: true,
 	},
 	{
@@ -229,7 +229,7 @@ var redislockFindings = []Finding{
 		Scenarios: []string{lostAwaits}, Repro: "TestRepro_redislock_lossIsKnownToTheServerAlone",
 	},
 	{
-		Cause:     "nothing renews a hold but the caller",
+		Cause:     "only the caller renews a hold",
 		Scenarios: []string{renewedLasts}, Repro: "TestRepro_redislock_renewsNothing", Lacks: true,
 	},
 	{

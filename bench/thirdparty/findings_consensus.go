@@ -29,7 +29,7 @@ var etcdFindings = []Finding{
 		Repro: "TestRepro_concurrencyMutex_unlockAfterTheLeaseIsGone",
 	},
 	{
-		Cause:     "Done may be closed too late, when another has the lock: the client checks only once a second whether a session has had no answer for a TTL, and it waits for the first answer for DialTimeout plus one second",
+		Cause:     "Done may be closed so late that another already has the lock: the client checks only once a second whether a session has had no answer for a TTL, and it waits for the first answer for DialTimeout plus one second",
 		Scenarios: []string{expiredStaysLost}, Repro: "TestRepro_concurrencyMutex_doneComesLate",
 	},
 	{
@@ -73,7 +73,7 @@ var zkFindings = []Finding{
 		Scenarios: []string{extendUnanswered, extendLate}, Repro: "TestRepro_zkLock_hasNoExtend", Lacks: true,
 	},
 	{
-		Cause:     "a hold ends only when the server reports it. A holder that was cut off for longer than the time-out may keep its hold: the server does not count the time when it was down, and after a pause of the server a message of the client may arrive before the time-out is checked",
+		Cause:     "a hold ends only when the server reports it. A holder that was cut off for longer than the time-out may keep its hold: the server does not count the time in which the server itself was down, and after a pause of the server a client&#39;s message may arrive before the server checks the time-out",
 		Scenarios: []string{expiredStaysLost}, Repro: "TestRepro_zkLock_outlastsItsTimeOut",
 	},
 	{
@@ -85,7 +85,7 @@ var zkFindings = []Finding{
 		Scenarios: []string{takeUnanswered}, Repro: "TestRepro_zkLock_connectingAgainKeepsTheNode",
 	},
 	{
-		Cause: "a child whose name it cannot parse is an error, so one foreign node makes everybody's Lock fail",
+		Cause: "Lock returns an error if it cannot parse the name of a child node, so one foreign node makes everybody's Lock fail",
 		Repro: "TestRepro_zkLock_foreignChildFailsEverybody",
 	},
 	{

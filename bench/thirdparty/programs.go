@@ -82,7 +82,7 @@ var npmRedlockFindings = []Finding{{
 
 var npmEtcd3Findings = []Finding{
 	{
-		Cause:     "acquire takes no time limit and cannot be cancelled: a request that was not answered is sent again on another connection",
+		Cause:     "acquire takes no time limit and cannot be cancelled, and a request that was not answered is sent again on another connection",
 		Scenarios: []string{takeLate, takeTooLate},
 		Repro:     "TestRepro_npmEtcd3_cannotBeCancelled",
 	},

@@ -2,10 +2,18 @@
 //
 //	locker run redis://localhost:6379 backup -- /usr/local/bin/backup --all
 //
-// It runs commands under a lock (run), shows who holds a lock and who waits (inspect), watches that
-// (watch), lists the locks that are held (list), ends the hold of another process (release), tests
-// which promises the locks of servers keep (check), measures what they cost (bench), or does both
-// and compares servers (compare). See README.md, or locker help.
+// Its commands:
+//
+//	run      runs a command under a lock
+//	inspect  shows who holds a lock, and who waits
+//	watch    shows the same, and each change
+//	list     lists the locks that are held
+//	release  ends the hold of another process
+//	check    tests which promises the locks of servers keep
+//	bench    measures what the locks of servers cost
+//	compare  does check and bench on several servers, and compares them
+//
+// See README.md, or locker help.
 package main
 
 import (

@@ -9,10 +9,11 @@
 // While a write is under way, there are also config.json.fence.data and config.json.fence.new. They
 // stay after a crash or a full disk, until the next write removes them. The token is not in the
 // file, because the content is yours, and not in extended attributes, because they are lost with
-// the first copy. The lock is a file of its own because the other two are replaced, and a lock on a
-// file that was replaced excludes nobody. All writers have to use this package, with the right to
-// write into the directory and to open the lock's file for writing. Move, restore and delete the
-// files config.json.fence… together with the file, and never while somebody may be writing.
+// the first copy. The lock has a file of its own, because a write replaces the other files, and a
+// lock on a file that was replaced excludes nobody. All writers have to use this package, with the
+// right to write into the directory and to open the lock's file for writing. Move, restore and
+// delete the files config.json.fence… together with the file, and never while somebody may be
+// writing.
 //
 // # Who may write
 //
@@ -68,11 +69,11 @@ import (
 // disk of this machine when Write returns.
 //
 // If the file does not exist, it is made with perm, less the umask. If it exists, it keeps its
-// mode, and also its owner and group if the process may set them. If the file gets another group, a
-// right of the group or of others stays only if both had it: 0640 becomes 0600, and 0644 stays.
-// Access control lists and extended attributes are not kept. If name is a symbolic link, the file
-// that it leads to is replaced, and the token is beside that file. Other hard links keep the old
-// content.
+// mode, and also its owner and group if the process may set them. If the file gets another group,
+// the group keeps a right only if others had it, too, and others keep one only if the group had it.
+// So 0640 becomes 0600, and 0644 stays. Access control lists and extended attributes are not kept.
+// If name is a symbolic link, the file that it leads to is replaced, and the token is beside that
+// file. Other hard links keep the old content.
 //
 // While another writer has the lock, Write tries again every few milliseconds. If ctx ends first,
 // its cause is in the error. After an error the content is the old one, unless only the fsync of
@@ -81,8 +82,8 @@ func Write(ctx context.Context, name string, token uint64, data []byte, perm fs.
 	return WriteFrom(ctx, name, token, bytes.NewReader(data), perm)
 }
 
-// WriteFrom is [Write] of what r yields until io.EOF. It reads r while it has the lock, so r should
-// not keep others waiting for long: ctx does not interrupt a Read. If the token is stale, WriteFrom
+// WriteFrom is [Write] of what r yields until io.EOF. It reads r while it has the lock, so others
+// wait for a slow r. The end of ctx does not interrupt r.Read. If the token is stale, WriteFrom
 // reads nothing.
 func WriteFrom(ctx context.Context, name string, token uint64, r io.Reader, perm fs.FileMode) error {
 	return replace(ctx, name, token, r, perm, func(step) {})

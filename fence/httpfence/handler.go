@@ -19,12 +19,13 @@ import (
 // resource returns the resource that a request writes. If it is nil, the resource is the path of
 // the URL, unescaped and cleaned by [path.Clean]: /a/b, /a/./b, //a/b, /a%2Fb and /a/b/ are one
 // resource, whatever the host and the query. next gets the URL as it was sent. Requests that write
-// one thing must have one resource, or the fence keeps two tokens for it. If /A is /a, or a path
-// has other names, as by a symbolic link, pass a function of your own. If a handler changes the
-// path, such as [http.StripPrefix], put the Handler inside of it, so that it sees the path that
-// next sees. All servers of a resource have to share one guard, or the resource has several newest
-// tokens: a [fence.Memory] serves one process, and a Dir of filefence one machine. If several
-// machines write the resource, the check belongs into the database that they share.
+// one thing must have one resource, or the fence keeps two tokens for it. If letter case does not
+// matter (/A and /a are one thing), or if one thing has several paths, as by a symbolic link, pass
+// a function of your own. If a handler changes the path, such as [http.StripPrefix], put the
+// Handler inside of it, so that it sees the path that next sees. All servers of a resource have to
+// share one guard, or the resource has several newest tokens: a [fence.Memory] serves one process,
+// and a Dir of filefence one machine. If several machines write the resource, the check belongs
+// into the database that they share.
 //
 // All of next's ServeHTTP runs within one Write of the [fence.Guard]. A request with a larger token
 // waits until next has returned, for as long as its own context allows. It waits even if the client

@@ -81,10 +81,10 @@ func (p *problem) write(w http.ResponseWriter) {
 // longest is how much of a body Check reads: a problem of ours has about 250 bytes.
 const longest = 64 << 10
 
-// Check returns nil unless resp refuses a write for its token or its mark. It returns a
-// *[fence.StaleError] for the 412 of a [Handler]. It returns an error that matches
-// [fence.ErrUnknown] for the 503 of a Handler whose guard has returned ErrUnknown, and one that
-// matches [fence.ErrMarkGone] for any other 412 to a request with If-Match. The body of resp can
+// Check returns nil unless resp refuses a write for its token or its mark. For the 412 of a
+// [Handler] it returns a *[fence.StaleError]. For any other 412, to a request with If-Match, it
+// returns an error that matches [fence.ErrMarkGone]. For the 503 of a Handler whose guard has
+// returned ErrUnknown, it returns an error that matches [fence.ErrUnknown]. The body of resp can
 // still be read, and has to be closed, whatever Check returns. A body that breaks off is an error
 // too.
 func Check(resp *http.Response) error {

@@ -13,8 +13,8 @@
 // If a second run of the script does no harm (HSET, but not HINCRBY), it can be run again with the
 // same token.
 //
-// The end of a context ends a request on a connection. It ends the making of a connection if the
-// pool has a DialContext.
+// The end of a context ends a request on a connection. It ends a dial only if the pool has a
+// DialContext.
 package redigofence
 
 import (
@@ -92,6 +92,7 @@ func Set(ctx context.Context, pool *redis.Pool, key string, token uint64, value 
 }
 
 // TokenKey returns a key for the token that guards key. It begins with "fence:". Two different keys
-// never have the same token key. Both are on the same slot of a Redis Cluster, with one exception:
-// if key has a '}' and no hash tag, the slots differ, and a Cluster refuses the write.
+// never have the same token key. A key and its token key are on the same slot of a Redis Cluster,
+// with one exception: if key has a '}' and no hash tag, the slots differ, and a Cluster refuses the
+// write.
 func TokenKey(key string) string { return fencescript.TokenKey(key) }

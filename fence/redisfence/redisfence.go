@@ -26,8 +26,8 @@
 // even if the data that it guards expires. It takes some hundred bytes for each resource, until
 // somebody deletes it. One key may guard any number of others.
 //
-// In a Redis Cluster, and with a Ring, the keys of a write and the token's need the same hash tag;
-// [TokenKey] makes a key for the token from that of the data. A Cluster refuses keys of several
+// In a Redis Cluster, and with a Ring, the keys of a write and the token's key need the same hash
+// tag; [TokenKey] makes the token's key from the key of the data. A Cluster refuses keys of several
 // slots before anything is done. A Ring does not notice, and asks the server of the token's key. If
 // one client cannot reach that server, its Ring asks another one, which lets any token through. So
 // do not use a Ring for a fence that has to hold.
@@ -40,7 +40,7 @@
 //
 // Replication is asynchronous. A failover to a replica that has not received the last writes loses
 // them, and their tokens with them. Data and fence are then as before these writes, and a token
-// that the lost ones had made stale is accepted again. A primary that has been replaced, and does
+// that the lost writes had made stale is accepted again. A primary that has been replaced, and does
 // not know it yet, compares with its own newest token. What it accepts is discarded when it finds
 // out. If that is not good enough for a resource, use another database.
 //
@@ -133,6 +133,7 @@ func Set(ctx context.Context, rdb goredis.UniversalClient, key string, token uin
 }
 
 // TokenKey returns a key for the token that guards key. It begins with "fence:". Two different keys
-// never have the same token key. Both are on the same slot of a Redis Cluster, with one exception:
-// if key has a '}' and no hash tag, the slots differ, and a Cluster refuses the write.
+// never have the same token key. A key and its token key are on the same slot of a Redis Cluster,
+// with one exception: if key has a '}' and no hash tag, the slots differ, and a Cluster refuses the
+// write.
 func TokenKey(key string) string { return fencescript.TokenKey(key) }

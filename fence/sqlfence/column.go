@@ -31,9 +31,11 @@ var ErrNoRow = errors.New("no row was written, and the token is not the reason")
 //
 // In MySQL ON DUPLICATE KEY UPDATE takes no condition, and its count of rows does not show what was
 // written, so Exec refuses it. First insert the row with token 0, without Exec, by a statement that
-// changes nothing if the row is there. Then update it, with Exec:
+// changes nothing if the row is there:
 //
 //	INSERT INTO orders (id) VALUES (?) ON DUPLICATE KEY UPDATE id = id
+//
+// Then update the row with Exec, as above.
 //
 // If no row was written, the error is a *fence.StaleError, whatever the reason: the token is stale,
 // the row is not there, or its token is NULL. In MySQL there is one more reason: a holder repeats a

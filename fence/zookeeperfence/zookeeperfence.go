@@ -23,9 +23,9 @@
 //
 // # What it is worth
 //
-// A majority agrees on each write and on its token, in one step: no stale write gets in, also
-// through the loss of a minority of the servers, or if the read came from one that lags. After a
-// restore from a backup, the token is that of the backup; for the locks see
+// A majority agrees on each write and on its token, in one step. No stale write gets in, even if a
+// minority of the servers is lost, or the read came from a server that lags. After a restore from a
+// backup, the token is that of the backup; for the locks see
 // [github.com/go-locker/locker.WithTokenBase]. Writes that do not go through the fence are not
 // checked.
 //

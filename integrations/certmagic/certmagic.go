@@ -79,9 +79,9 @@ func (s *Storage) TryLock(ctx context.Context, name string) (bool, error) {
 }
 
 // Unlock releases the lock called name, also if ctx has ended, and returns by the hold's deadline.
-// It returns ErrLost if the hold had ended before; certmagic logs this. If there is nothing to
-// release, it returns nil. After an error, certmagic would call Unlock again at its clean-up, and
-// log the error again. See [keyed.Locks.Unlock].
+// It returns ErrLost if the hold had ended before; certmagic logs this. If Unlock has returned an
+// error, certmagic calls it again at its clean-up. Then there is nothing to release, and Unlock
+// returns nil. See [keyed.Locks.Unlock].
 func (s *Storage) Unlock(ctx context.Context, name string) error {
 	err := s.locks.Unlock(context.WithoutCancel(ctx), name)
 	if errors.Is(err, locker.ErrNotHeld) {

@@ -18,10 +18,11 @@ import (
 // Each job of Task needs [cron.WithName]. Its scheduler, or the job itself, has to use this Locker.
 // Otherwise f is never called, and onError is told why.
 //
-// Two runs never share a lock. The runs of a job get its locks in the order of the grants. So each
-// run gets its own lock, with one exception: a run may be delayed after its grant, until its lock
-// is lost and another run of the same scheduler has taken it. These two runs may get each other's
-// lock. Then both may fail, and neither runs under a lock that it does not hold.
+// Two runs never share a lock. If several runs of a job are granted locks before they start, the
+// first to start gets the lock that was granted first, and so on. So each run gets its own lock,
+// with one exception: a run may be delayed after its grant, until its lock is lost and another run
+// of the same scheduler has taken it. These two runs may get each other's lock. Then both may fail,
+// but f never runs without a lock that is held.
 func (l *Locker) Task(f func(ctx context.Context, token uint64) error) cron.Task {
 	return cron.NewTask((&task{l, f}).run)
 }

@@ -3,10 +3,10 @@
 //
 // Migrate's interface for databases has no context, and cannot tell that a lock was lost. A
 // statement that is running goes on after a loss. A holder that was paused past its TTL hears of
-// the loss at its next step, by the clock. With [New], a holder that is paused between this check
-// and the step still makes the step. With [NewFenced], for PostgreSQL and SQLite, the database
-// refuses that step: the fencing token is checked in the transaction of the migration, and in that
-// of the version.
+// the loss at its next step, by the clock. With [New], a holder that is paused right before a step,
+// after it has looked at the clock, still makes the step. With [NewFenced], for PostgreSQL and
+// SQLite, the database refuses that step: the fencing token is checked in the transaction of the
+// migration, and in that of the version.
 //
 //	inner, err := pgx.WithInstance(db, &pgx.Config{})
 //	d, err := golangmigrate.NewFenced(client.Mutex("migrate"), inner, golangmigrate.Postgres, "schema_migrations")

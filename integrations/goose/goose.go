@@ -5,7 +5,7 @@
 // With a [Lock] alone, a holder that was paused past its TTL goes on when it wakes, and a migration
 // may be applied twice. But goose's Store records a version in the transaction of its migration. So
 // the Store of [NewStore] checks the fencing token there: the migration of a holder that has lost
-// the lock is refused, and rolled back. The context of [Context] ends when the lock is lost.
+// the lock is refused, and rolled back. The context that [Context] returns ends when the lock is lost.
 //
 //	import lockergoose "github.com/go-locker/locker/integrations/goose" // beside goose itself
 //
@@ -91,10 +91,10 @@ func (l *Lock) SessionLock(ctx context.Context, _ *sql.Conn) error { return l.Lo
 // SessionUnlock is Unlock.
 func (l *Lock) SessionUnlock(ctx context.Context, _ *sql.Conn) error { return l.Unlock(ctx, nil) }
 
-// Context returns a context for the methods of a goose.Provider. It ends when ctx ends. It also
-// ends, with the cause [locker.ErrLost], when a Lock took a hold with this context, and the hold is
-// lost. Its Err and Done look at the clock, so that they are right at the first look after a pause
-// of the process. Call the returned function when the work is done.
+// Context returns a context for the methods of a goose.Provider. It ends when ctx ends. If a Lock
+// has taken its hold with this context, the context also ends when this hold is lost, with the
+// cause [locker.ErrLost]. Its Err and Done look at the clock, so that they are right at the first
+// look after a pause of the process. Call the returned function when the work is done.
 func Context(ctx context.Context) (context.Context, context.CancelFunc) {
 	own, end := context.WithCancelCause(ctx)
 	c := &lossContext{end: end}

@@ -14,9 +14,10 @@ import (
 )
 
 // NewStore returns goose's own Store for dialect and the version table called name, with a fence:
-// it records or deletes a version only under the hold of m, and only if the database has seen no
-// later one. Otherwise the error matches fence.ErrStale, [locker.ErrLost] or [locker.ErrNotHeld],
-// and goose rolls the migration back. Give it to goose.WithStore, and m to [New].
+// it records or deletes a version only while m is held, and only if the database has seen no token
+// of a later hold. Otherwise the error matches fence.ErrStale, [locker.ErrLost] or
+// [locker.ErrNotHeld], and goose rolls the migration back. Give it to goose.WithStore, and m to
+// [New].
 //
 // The dialect is goose.DialectPostgres or goose.DialectSQLite3.
 func NewStore(m *locker.Mutex, dialect database.Dialect, name string) (database.Store, error) {

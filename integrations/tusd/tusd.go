@@ -3,11 +3,11 @@
 //
 // Tusd's interface can tell a holder that somebody waits: the holder is asked to let go, and ends
 // its request. So a client that resumes on another server need not wait until the first server
-// notices that its connection is dead. The interface cannot tell that a lock was lost; this package
-// then asks the holder to let go, too. And it has no place for a fencing token: tusd's stores
-// append what they are given. A server that was paused past its TTL ends its request after it
-// wakes. What it reads from the connection before the request has ended is still appended. So
-// choose a TTL that is longer than your pauses.
+// notices that its connection is dead. The interface cannot tell a holder that its lock was lost.
+// So, after a loss, this package also asks the holder to let go. And it has no place for a fencing
+// token: tusd's stores append what they are given. A server that was paused past its TTL ends its
+// request after it wakes. What it reads from the connection before the request has ended is still
+// appended. So choose a TTL that is longer than your pauses.
 //
 //	composer := handler.NewStoreComposer()
 //	filestore.New("/shared/uploads").UseIn(composer)

@@ -40,7 +40,7 @@ func Consensus() map[string]string {
 
 // ZooKeeper returns what its sessions cannot keep, on any servers.
 func ZooKeeper() map[string]string {
-	const session = "while requests arrive and answers do not, the client's last connection keeps the session alive for one TTL more: it ends within two TTLs, not one"
+	const session = "if requests arrive but answers are lost, the client's last connection keeps the session alive for one TTL more, so the session ends within two TTLs, not within one"
 	return map[string]string{
 		"a take whose reply was lost leaves nothing behind":  session,
 		"a share whose reply was lost leaves nothing behind": session,

@@ -68,7 +68,7 @@ func (d *Driver) Guarantees() driver.Guarantees {
 		driver.Failover:       {Level: driver.LevelNo, Condition: "replication is asynchronous, and a failover can lose the lock"},
 		driver.Fencing:        {Level: driver.LevelYes},
 		driver.FencingDurable: {Level: driver.LevelConditional, Condition: "while clocks are sane"},
-		driver.Ordered:        {Level: driver.LevelConditional, Condition: "while subscriptions last and no replica takes over"},
+		driver.Ordered:        {Level: driver.LevelConditional, Condition: "while the waiters' subscriptions do not break, and no replica takes over"},
 		driver.Woken:          {Level: driver.LevelYes},
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -70,7 +69,7 @@ func Etcd(t testing.TB, opts ...EtcdOption) *EtcdServer {
 func newEtcd(t testing.TB, name string, certs *certificates) *EtcdServer {
 	t.Helper()
 	path := lookup(t, etcdServer)
-	data := memoryDir(t) // before the process, for etcd allocates 128 MB in it
+	data := MemoryDir(t) // before the process, for etcd allocates 128 MB in it
 	s := &EtcdServer{process: newProcess(t, name, path), data: data, client: &http.Client{
 		// No connection is kept that a test which looks for leaks would find.
 		Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Second,
@@ -80,26 +79,6 @@ func newEtcd(t testing.TB, name string, certs *certificates) *EtcdServer {
 		s.client.Transport.(*http.Transport).TLSClientConfig = certs.clientConfig
 	}
 	return s
-}
-
-// memoryDir is a directory in memory where the system has that. It is removed when the test ends, after what has
-// registered its clean-up later.
-func memoryDir(t testing.TB) string {
-	t.Helper()
-	const shm = "/dev/shm"
-	if _, err := os.Stat(shm); err != nil {
-		return t.TempDir()
-	}
-	dir, err := os.MkdirTemp(shm, "locker-")
-	if err != nil {
-		return t.TempDir()
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Errorf("testserver: %v", err)
-		}
-	})
-	return dir
 }
 
 func (s *EtcdServer) configure(advertised int, members string, o etcdOptions) {

@@ -58,7 +58,7 @@ func (g *EtcdGroup) Remove(s *EtcdServer) {
 // stopped and started again by both.
 func (s *EtcdServer) Backup() (restore func()) {
 	s.t.Helper()
-	backup := memoryDir(s.t)
+	backup := MemoryDir(s.t)
 	s.Terminate()
 	if err := os.CopyFS(backup, os.DirFS(s.dataDir())); err != nil {
 		s.t.Fatalf("testserver: %v", err)

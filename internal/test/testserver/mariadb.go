@@ -39,7 +39,7 @@ func MariaDBSettings(settings ...string) func(*MariaDBServer) {
 func MariaDB(t testing.TB, opts ...func(*MariaDBServer)) *MariaDBServer {
 	t.Helper()
 	path := lookup(t, server{"mariadbd", "run make setup-check, which fetches it"})
-	dir := memoryDir(t) // before the process, which writes into it
+	dir := MemoryDir(t) // before the process, which writes into it
 	s := &MariaDBServer{process: newProcess(t, "mariadb", path)}
 	s.dir = dir
 	for _, o := range opts {

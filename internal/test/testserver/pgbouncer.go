@@ -21,7 +21,7 @@ func PgBouncer(t testing.TB, s *PostgresServer, connections int) *PgBouncerServe
 	t.Helper()
 	b := &PgBouncerServer{process: newProcess(t, "pgbouncer", lookup(t, server{"pgbouncer", "run make setup-check, which fetches it"}))}
 	if os.Geteuid() == 0 {
-		b.dir = memoryDir(t)
+		b.dir = MemoryDir(t)
 		if err := notAsRoot(b.sys, b.dir); err != nil {
 			unavailable(t, err, "run the tests as another user")
 		}

@@ -56,7 +56,7 @@ func newPostgres(t testing.TB, opts []PostgresOption) *PostgresServer {
 	t.Helper()
 	const install = "run make setup, which finds or fetches it"
 	initdb, path := lookup(t, server{"initdb", install}), lookup(t, server{"postgres", install})
-	dir := memoryDir(t) // before the process, which writes into it
+	dir := MemoryDir(t) // before the process, which writes into it
 	s := &PostgresServer{process: newProcess(t, "postgres", path)}
 	s.dir = dir
 	t.Cleanup(s.shutDown) // before the process is killed, whose children might then still write
@@ -81,6 +81,7 @@ func (s *PostgresServer) begin() {
 		s.args = []string{
 			"-D", s.data(), "-c", "listen_addresses=127.0.0.1", "-c", "port=" + strconv.Itoa(port), "-c", "unix_socket_directories=",
 			"-c", "fsync=off", "-c", "shared_buffers=16MB", "-c", "max_connections=500",
+			"-c", "dynamic_shared_memory_type=mmap", // if it is killed, it leaves nothing outside of its data
 		}
 		for _, setting := range s.settings {
 			s.args = append(s.args, "-c", setting)

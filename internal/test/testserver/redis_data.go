@@ -18,7 +18,7 @@ func RedisPersistent() RedisOption {
 // moveToMemory comes before the server has any files.
 func (s *RedisServer) moveToMemory() {
 	s.t.Helper()
-	s.dir = memoryDir(s.t)
+	s.dir = MemoryDir(s.t)
 	s.t.Cleanup(s.kill) // before the directory is removed
 }
 

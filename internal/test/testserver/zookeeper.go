@@ -85,7 +85,7 @@ func ZooKeeper(t testing.TB, opts ...ZooKeeperOption) *ZooKeeperServer {
 func newZooKeeper(t testing.TB, id int, o zooKeeperOptions) *ZooKeeperServer {
 	t.Helper()
 	path := lookup(t, zooKeeperServer)
-	data := memoryDir(t) // before the process, which writes into it
+	data := MemoryDir(t) // before the process, which writes into it
 	s := &ZooKeeperServer{process: newProcess(t, "zookeeper"+strconv.Itoa(id), path), id: id, data: data}
 	s.args = []string{filepath.Join(s.dir, "zoo.cfg")}
 	s.env = []string{"SERVER_JVMFLAGS=" + strings.Join(slices.Concat(zooKeeperJVM, o.jvm), " ")}
