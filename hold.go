@@ -86,12 +86,13 @@ func (h *Hold) lostChannel() chan struct{} {
 // Deadline returns when the hold expires unless it is extended, on the clock of [time.Now]. It
 // never moves backwards, with one exception.
 //
-// The exception is a machine that is suspended, on Linux: the TTL goes on meanwhile, so after the
-// resume the Deadline is earlier by the time of the suspension. On other systems the time of the
-// suspension does not count, and the hold may have expired at the backend before its Deadline. If a
-// host pauses a virtual machine, no system counts that time, and the hold may have expired before
-// its Deadline. If the wall clock is correct after the resume, the hold is renewed within a second.
-// If it had expired at the backend, it ends then.
+// The exception is a machine that is suspended, on Linux. The TTL goes on meanwhile, but the clock
+// of [time.Now] stands still. So after the resume, Deadline returns a time that is earlier than
+// before, by the length of the suspension. On other systems the time of the suspension does not
+// count, and the hold may have expired at the backend before its Deadline. If a host pauses a
+// virtual machine, no system counts that time, and the hold may have expired before its Deadline.
+// If the wall clock is correct after the resume, the hold is renewed within a second. If it had
+// expired at the backend, it ends then.
 func (h *Hold) Deadline() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()

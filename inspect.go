@@ -134,9 +134,10 @@ func (c *Client) list(ctx context.Context, prefix string, yield func(string) boo
 }
 
 // ForceRelease ends the hold that shown describes, whichever process has it. name is that of the
-// lock, and shown is what [Client.Inspect] returned for it. The backend compares what it stores:
-// the Token, or the IDs of the Holder or the Shares, or the Token and the IDs. So it ends no other
-// hold, even if the State in shown is old. It ends no share that another reader has taken since.
+// lock, and shown is what [Client.Inspect] returned for it. Some backends store the Token, some the
+// IDs of the Holder or the Shares, and some both. The backend compares shown with what it stores.
+// So it ends no other hold, even if the State in shown is old. It ends no share that another reader
+// has taken since.
 //
 // It is for an operator, if the holder cannot be stopped. ForceRelease does not stop the holder.
 // The holder works on until it hears of the loss: at its next renewal, or by the ErrLost of its

@@ -302,12 +302,12 @@ func (m *Mutex) do(ctx context.Context, op string, f func(context.Context) error
 // [Hold.Context] returned it, or if it is derived from such a context. A hold of another name or of
 // another Client does not count: Join then waits like anybody else.
 //
-// The h that f gets is the hold. This Mutex holds nothing meanwhile, so its FencingToken returns 0.
-// The context of f ends like that of Do. If Join took the lock itself, it returns f's error
-// together with that of Unlock. If it used a hold that was there, it returns f's error together
-// with [Hold.Err]: ErrLost or ErrNotHeld if the hold ended before f did. Hold.Err makes no request:
-// it knows the clock, and what this process has heard. Whether the backend still has the hold is
-// found out when the outer call unlocks.
+// The h that f gets is the hold. Join does not make it the hold of this Mutex: FencingToken returns
+// 0, unless this Mutex has a hold by its own Lock or Do. The context of f ends like that of Do. If
+// Join took the lock itself, it returns f's error together with that of Unlock. If it used a hold
+// that was there, it returns f's error together with [Hold.Err]: ErrLost or ErrNotHeld if the hold
+// ended before f did. Hold.Err makes no request: it knows the clock, and what this process has
+// heard. Whether the backend still has the hold is found out when the outer call unlocks.
 //
 // If the hold has ended, Join returns ErrLost or ErrNotHeld, and does not call f. It does not take
 // a new hold, because the work so far and f would not be under one lock. So if a goroutine uses the

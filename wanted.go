@@ -21,8 +21,9 @@ const looksPerTTL = 10
 // Memory, Redis, etcd and ZooKeeper tell the holder when somebody begins to wait. The first call of
 // Wanted costs two requests there. One more follows in each TTL, because a message may be lost.
 // Redis sends this on the connection that also wakes the Client's waiters. On other backends the
-// hold makes the request of [Client.Inspect], every TTL/10. A backend that promises no order of
-// waiters has no queue to look at, so only a Lock of the same Mutex closes the channel.
+// hold makes the request of [Client.Inspect], every TTL/10. There is an exception: a backend that
+// promises no order of waiters has no queue to look at. There only a Lock of the same Mutex closes
+// the channel.
 //
 // The hold watches for waiters until somebody waits, or until its end. This takes a goroutine. A
 // hold for which nobody calls Wanted pays nothing.

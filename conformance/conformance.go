@@ -27,9 +27,9 @@ type Harness struct {
 
 	// TTL is the shortest lifetime that the backend honours. Scenarios ask for multiples of TTL,
 	// and wait until they have passed. The longest is twenty times TTL, or about 6 s if that is
-	// more. One scenario asks for 24 s. Another asks for a TTL that is no multiple of TTL; New or
-	// Lock may refuse it. Below about 300 ms holds expire early on a busy machine, and trials are
-	// repeated.
+	// more, with one exception. One scenario asks for 24 s. Another asks for a TTL that is no
+	// multiple of TTL; New or Lock may refuse it. Below about 300 ms holds expire early on a busy
+	// machine, and trials are repeated.
 	TTL time.Duration
 
 	// Client, optional, makes a client, with or without automatic renewal, and returns a function
@@ -60,9 +60,10 @@ type Harness struct {
 	// promise, Run fails. So the list stays true.
 	Deviations map[string]string
 
-	// Sometimes is like Deviations, for promises that this backend breaks only now and then. Only
-	// scenarios that are Deterministic need an entry here: if they are in Deviations, the backend
-	// has to fail them each time. It is no failure if such a promise is kept.
+	// Sometimes is like Deviations, for promises that this backend breaks only now and then. A
+	// Deterministic scenario in Deviations has to fail each time, or Run fails. If the backend
+	// fails it only sometimes, list it here. Scenarios that are not Deterministic can stay in
+	// Deviations. It is no failure if such a promise is kept.
 	Sometimes map[string]string
 
 	operations *atomic.Int64 // counts calls of Lockers

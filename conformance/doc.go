@@ -26,7 +26,7 @@
 // with gaps, and a hold that is now and then reported lost before its time. Two holders at once
 // break the promise, even in one trial. A Locker may report a loss too early. In a scenario without
 // faults, this is excused if no other hold begins before the lost hold should have ended. If one
-// begins, the promise is broken, even if the Locker tells of the loss in time.
+// begins, the promise is broken, even if the Locker has told of the loss before that.
 //
 // A trial is in doubt if it saw something that slowness or an early loss can explain. Then the
 // scenario is tried up to five times. The promise is kept if at least one of these trials sees no
@@ -34,8 +34,9 @@
 // -conformance.doubts=N tolerates N trials in doubt and no more. If you know that your lock is
 // never slow and loses no hold before its time, set it to 0. By default any number of trials may be
 // in doubt, but not all of them. A trial that is in doubt because this machine paused or was
-// overloaded does not count. If every trial is in doubt, it counts. If the machine paused or was
-// overloaded in every trial, more than five trials are made, for about half a minute.
+// overloaded does not count. There is one exception: if every trial is in doubt, these count, too.
+// If the machine paused or was overloaded in every trial, more than five trials are made, for about
+// half a minute.
 //
 // Locks are held for real time. If the backend allows a TTL of 300 ms, the suite takes ten seconds
 // without faults, and a minute and a half with all faults. With a longer TTL it takes longer in

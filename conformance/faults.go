@@ -8,9 +8,9 @@ import (
 )
 
 // Faults are what the suite may do to the backend, each optional. Scenarios that need a missing one
-// are skipped, and say so. A fault of the servers returns a function that undoes it. The suite
-// calls it once, also if the scenario has failed, and at the latest when the Cleanup functions of t
-// run. Faults are called from goroutines other than the test's.
+// are skipped, and say so. A fault of the servers, except FailOver, returns a function that undoes
+// it. The suite calls it once, also if the scenario has failed, and at the latest when the Cleanup
+// functions of t run. Faults are called from goroutines other than the test's.
 //
 // The suite checks that each fault acts, in a scenario of its own and where it is used. A fault may
 // begin to act up to a second after it has returned. In a random history the limit is a tenth of a

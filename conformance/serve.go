@@ -10,8 +10,8 @@ import (
 	"github.com/go-locker/locker/internal/stdio"
 )
 
-// In a process that the suite has started by Faults.Process, Serve serves a Locker to the suite,
-// and does not return. In every other process it returns at once. In a test binary, call it first
+// Serve serves a Locker to the suite in a process that the suite has started by Faults.Process, and
+// does not return there. In every other process it returns at once. In a test binary, call it first
 // in TestMain:
 //
 //	func TestMain(m *testing.M) {

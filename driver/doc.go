@@ -17,9 +17,9 @@
 //
 //	Claim      for each Lock and TryLock, and once more for a Lock whose grant came too late to be
 //	           used.
-//	Ask        TryLock calls it until it is answered. Lock calls it until it returns nil: again when
-//	           Wake was called, and when the duration next, which the last Ask returned, has passed.
-//	           If next was 0, Lock asks again after 10 ms to 250 ms, by default.
+//	Ask        TryLock calls it until it is answered. Lock calls it until it returns nil. Lock calls
+//	           it again as soon as Wake is called, or the time has passed that the last Ask returned
+//	           as its result next. If next was 0, that is 10 ms to 250 ms, by default.
 //	Extend     by an application. By renewal, TTL/3 after the sending of the latest request that
 //	           granted or extended the lease.
 //	ExtendAll  in place of Extend, if the leases of several holds are due at once.
@@ -32,10 +32,11 @@
 //
 //	Ask        TTL/2. After a failure Lock asks again. It gives up when requests have failed in a
 //	           row for TTL/2, from when the first of them was sent. TryLock asks at most three times
-//	           within 30 ms, and returns the failure. Lock does the same if it has had no answer yet,
-//	           unless the failure looks like an outage: a connection failed, a request had no answer,
-//	           or the error has a method Temporary that returns true, as for a server that starts. A
-//	           Driver of several servers does not spend the whole TTL/2 on one that hangs.
+//	           within 30 ms, and returns the failure. Lock does the same if no Ask has returned nil
+//	           or ErrHeld yet, and the failure does not look like an outage. An outage is: a
+//	           connection failed, a request had no reply, or the error has a method Temporary that
+//	           returns true, as for a server that starts. A Driver of several servers does not spend
+//	           the whole TTL/2 on one that hangs.
 //	Extend     by an application: TTL/2, tried once. By a renewal: two thirds of the TTL, tried until
 //	           the hold's deadline. If a renewal is not answered, another is sent after TTL/6, while
 //	           the first may still be under way. If it fails, another is sent after TTL/24.

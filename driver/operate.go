@@ -37,8 +37,8 @@ type Page struct {
 type ForceReleaser interface {
 	// ForceRelease ends a hold of the lock called name: the hold that the State in shown describes.
 	// shown is what an Inspect has returned, perhaps long ago. Another Driver of this backend may
-	// have made this Inspect. Its field Held is true. If it has a Holder, at least one of its Token
-	// and the Holder's ID is known.
+	// have made this Inspect. In shown, Held is true. If shown has a Holder, it has a Token, the
+	// Holder's ID, or both.
 	//
 	//  1. It ends the hold that is there only if its Token and ID are those in shown. It compares
 	//     and ends in one step. It does not compare what is zero. If the lock is shared by now,

@@ -9,11 +9,11 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// List implements [driver.Lister]. It returns the names that are held at a majority of the nodes,
-// also while votes are split. It reads the names of one node after another, until it has read
-// enough nodes to find every name that a majority has. For each name it asks all nodes. A node that
-// does not answer is left out. If too many nodes do not answer, the error is an [Error], which
-// tells how each node has answered.
+// List implements [driver.Lister]. It returns each name that is held at a majority of the nodes.
+// These nodes may name different owners, as while votes are split. It reads the names of one node
+// after another, until it has read enough nodes to find every name that a majority has. For each
+// name it asks all nodes. A node that does not answer is left out. If too many nodes do not answer,
+// the error is an [Error], which tells how each node has answered.
 func (d *Driver) List(prefix string) driver.Pager {
 	w := &walk{driver: d, prefix: prefix, votes: make([]error, len(d.nodes)), told: map[string]bool{}}
 	for i := range w.votes {

@@ -88,7 +88,7 @@ func TestOpen_refuses(t *testing.T) {
 		"redlock://h1,h2,h3?socket=/run/redis.sock":                 "place of a host",
 		"redlock://u:secret@h1,h2,h3?pool_size=0":                   "pool_size",
 		"redlock://u:secret@h1,h2,h3?ttl=1500us":                    "",
-		"redlock://u:secret@h1,h2,h3?require=fencing":               "nodes remember",
+		"redlock://u:secret@h1,h2,h3?require=fencing":               "nodes keep their data",
 		"redlock://u:secret@h1,h2,h3?tls_ca=/nowhere":               "tls_ca",
 		"redlock://u:secret@h1,h2,h3?driver=rediss&tls_ca=/nowhere": "tls_ca",
 	} {

@@ -76,7 +76,7 @@ const minNodes = 3
 // [driver.ErrUnsupported]. There must be at least three, all of different addresses. Fewer than
 // three nodes, two nodes with one address, a nil node, and an option that is not valid are errors.
 // From then on the nodes belong to the Driver: its Close closes them. A node closes only the
-// connections that it has made itself. If NewDriver fails they are still the caller's.
+// connections that it has made itself. If NewDriver fails, the nodes still belong to the caller.
 func NewDriver(nodes []driver.Driver, opts ...DriverOption) (*Driver, error) {
 	d := &Driver{clock: time.Now, random: rand.Int64N}
 	d.open, d.shut = context.WithCancel(context.Background())

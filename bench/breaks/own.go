@@ -7,7 +7,7 @@ const core = "internal/test/core"
 var own = []ours{
 	{
 		name: "core-session-heard-of-in-the-last-moment-keeps-the-lock", lock: "core", by: "the simulation",
-		what: "the holder counted a hold as over, but its session was renewed just before its end at the server; the hold was not released, and the lock stayed taken for as long as the session lasted",
+		what: "the holder counted a hold as over, but just before the hold's session ended at the server, the session was renewed; the hold was not released, and the lock stayed taken until the session ended",
 		fix:  "526b29f8", dir: core, test: "TestLoss_releasesALeaseWhoseSessionIsHeardOfAtTheLastMoment",
 	},
 	{

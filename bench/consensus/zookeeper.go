@@ -15,7 +15,7 @@ import (
 const zooKeeperModule = "github.com/go-zookeeper/zk"
 
 var zooKeeperLibraries = contend.Libraries{
-	{Name: "zookeeper locker", Module: "github.com/go-locker/locker", Settings: "TTL and session 1m; an option tells locker the servers' tickTime", TTL: usualTTL, Open: openZooKeeper},
+	{Name: "zookeeper locker", Module: "github.com/go-locker/locker", Settings: "TTL and session 1m; the option Tick is set to the servers' tickTime", TTL: usualTTL, Open: openZooKeeper},
 	{Name: "zookeeper zk.Lock", Module: zooKeeperModule, Settings: "NewLock, session 1m", TTL: usualTTL, Open: openZKLock},
 	{
 		Name: "zookeeper bare", Module: zooKeeperModule, TTL: usualTTL, Open: openBareZooKeeper(true),
@@ -23,7 +23,7 @@ var zooKeeperLibraries = contend.Libraries{
 	},
 	{
 		Name: "zookeeper bare serial", Module: zooKeeperModule, TTL: usualTTL, Open: openBareZooKeeper(false),
-		Settings: "the same, children listed thereafter",
+		Settings: "the same, but the children are listed after the node was created",
 	},
 }
 

@@ -44,7 +44,7 @@ func (r *Run) breaksPage() string {
 	return fmt.Sprintf("%s# Known breaks\n\n"+
 		"This page lists bugs of locks: of this module's own, and of other libraries. For most of them there is a command that shows the bug again, for example:\n\n"+
 		"    make show BREAK=redsync-stopped-node\n\n"+
-		"The beginning of a name is enough. `make nightly PART=breaks` shows all of them, and fails if one can no longer be shown.\n\n"+
+		"The beginning of a name is enough. `make nightly PART=breaks` runs all these commands, and fails if a bug can no longer be shown.\n\n"+
 		"Each lock is measured by the contract of this module. If a library promises something else, its deviation is no defect.\n\n"+
 		"## Judged blind\n\n%s\n"+
 		"## Of this module\n\n"+

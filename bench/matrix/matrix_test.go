@@ -151,9 +151,9 @@ func TestPages_countTrials(t *testing.T) {
 
 	assert.Equal(t, "held", r.cell(redis, locker.Exclusive))
 	assert.Equal(t, "held", r.compare("redis", "two at once"))
-	const count = ", in 3 of 5 trials; in 1 of the others the machine was overloaded"
+	const count = ", in 3 of 5 trials, while the machine was overloaded in another"
 	assert.Equal(t, "held", r.compare("redis", doubted.Scenario), "no difference from other backends")
-	assert.Equal(t, count+" on standalone", r.shares("redis", doubted.Scenario))
+	assert.Equal(t, count+" (standalone)", r.shares("redis", doubted.Scenario))
 	assert.Empty(t, r.shares("redis", "two at once"))
 	assert.Contains(t, r.comparisonPage(), count)
 	page := r.backendPage(redis)

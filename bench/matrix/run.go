@@ -243,8 +243,12 @@ func share(s conformance.Result) string {
 		return ""
 	}
 	text := fmt.Sprintf(", in %d of %d trials", s.Trials-s.Doubts, s.Trials)
-	if s.Paused > 0 {
-		text += fmt.Sprintf("; in %d of the others the machine was overloaded", s.Paused)
+	switch s.Paused {
+	case 0:
+	case 1:
+		text += ", while the machine was overloaded in another"
+	default:
+		text += fmt.Sprintf(", while the machine was overloaded in %d others", s.Paused)
 	}
 	return text
 }

@@ -29,7 +29,7 @@ var etcdFindings = []Finding{
 		Repro: "TestRepro_concurrencyMutex_unlockAfterTheLeaseIsGone",
 	},
 	{
-		Cause:     "Done may be closed so late that another already has the lock: the client checks only once a second whether a session has had no answer for a TTL, and it waits for the first answer for DialTimeout plus one second",
+		Cause:     "Done may be closed so late that another already has the lock: only once a second, the client looks for sessions that had no answer for a TTL, and for the first answer of a session it waits DialTimeout plus one second",
 		Scenarios: []string{expiredStaysLost}, Repro: "TestRepro_concurrencyMutex_doneComesLate",
 	},
 	{
@@ -65,7 +65,7 @@ var zkFindings = []Finding{
 		Repro:     "TestRepro_zkLock_noFencingToken", Lacks: true,
 	},
 	{
-		Cause:     "Lock takes no ctx: its wait cannot be ended, and nothing tells that it waits",
+		Cause:     "Lock takes no ctx: the caller cannot end its wait, and is not told that another has the lock",
 		Scenarios: []string{waitSaysHeld}, Repro: "TestRepro_zkLock_cannotBeCancelled",
 	},
 	{

@@ -29,8 +29,9 @@
 // its own, and fsync it; if the token rises, replace the token's file in the same way; rename the
 // new content over the old, and fsync the directory. So a crash, of the process or of the machine,
 // leaves the whole old content or the whole new one, and the token of that content is stored. At
-// worst a token is stored that has written nothing. Readers need no lock. Windows cannot fsync a
-// directory, and there a replacement also fails while another process has the file open.
+// worst, if the crash comes between the two steps, the stored token is newer than the content.
+// Readers need no lock. Windows cannot fsync a directory, and there a replacement also fails while
+// another process has the file open.
 //
 // A writer that is stopped with the lock in hand makes all others wait, until it goes on, dies or
 // is killed: this is the price of a check and a rename that nobody can get between. The ctx of the
@@ -69,11 +70,11 @@ import (
 // disk of this machine when Write returns.
 //
 // If the file does not exist, it is made with perm, less the umask. If it exists, it keeps its
-// mode, and also its owner and group if the process may set them. If the file gets another group,
-// the group keeps a right only if others had it, too, and others keep one only if the group had it.
-// So 0640 becomes 0600, and 0644 stays. Access control lists and extended attributes are not kept.
-// If name is a symbolic link, the file that it leads to is replaced, and the token is beside that
-// file. Other hard links keep the old content.
+// mode, and also its owner and group if the process may set them. If the process cannot keep the
+// group, the new file has another one. Then a right of the group or of others stays only if both
+// had it. So 0640 becomes 0600, and 0644 stays. Access control lists and extended attributes are
+// not kept. If name is a symbolic link, the file that it leads to is replaced, and the token is
+// beside that file. Other hard links keep the old content.
 //
 // While another writer has the lock, Write tries again every few milliseconds. If ctx ends first,
 // its cause is in the error. After an error the content is the old one, unless only the fsync of

@@ -46,10 +46,10 @@
 //
 // # Replies that are lost
 //
-// If a reply was lost, go-redis sends the request again, unless MaxRetries is -1. The token is then
-// equal, and the script runs twice. So use commands that may run twice, such as HSET, and not
-// HINCRBY. If another holder has written between the two, the answer is a refusal, although the
-// first request was done before the other holder's write.
+// If a reply was lost, go-redis sends the request again, unless MaxRetries is -1. The second
+// request has the same token, so it is not stale, and the script runs twice. So use commands that
+// may run twice, such as HSET, and not HINCRBY. If another holder has written between the two, the
+// answer is a refusal, although the first request was done before the other holder's write.
 //
 // After any other error that does not come from the server, the write may have been made. It may
 // also be made later, even after the next write of the same holder: a token orders holders, not the

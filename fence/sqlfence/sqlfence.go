@@ -23,8 +23,8 @@
 // 10.11 and SQLite 3. Each line is about two transactions that write one row. One of them, called
 // the older, has a smaller token:
 //
-//	                                     the older reads first      both write        error codes
-//	                                     own                        at once
+//	                                     the older reads first      both write        error
+//	                                                                at once           codes
 //	                                     check    Exec     Admit    Exec     Admit
 //	PostgreSQL, READ COMMITTED           LOST     refused  refused  waits    waits
 //	PostgreSQL, REPEATABLE READ          retry    retry    retry    retry    retry    40001
@@ -39,7 +39,7 @@
 //	SQLite, WAL, BEGIN IMMEDIATE         waits    waits    waits    retry    retry    5
 //
 // In the first three columns the older transaction reads the row, and is paused. Then the newer one
-// writes and commits, if the database lets it, and the older one writes. "Own check" is what not to
+// writes and commits, if the database lets it, and the older one writes. "check" is what not to
 // do: SELECT the token, compare, UPDATE. LOST: the newer write was overwritten. Without a
 // transaction around SELECT and UPDATE, it is overwritten on every database, at every level. In the
 // two columns "both write at once", each transaction begins with its write. The newer one begins

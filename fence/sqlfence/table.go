@@ -78,8 +78,8 @@ END $$`, t.name()), nil
 // Do not set a savepoint before Admit. After a rollback to it, the token counts as not seen, but
 // the transaction can still write and commit. Then a smaller token is accepted later.
 //
-// If the row's token is NULL, or a comparison shows that it is no token, the error is
-// [fence.ErrUnknown].
+// If the row's token is NULL, or cannot be a token (as far as a comparison in SQL shows it), the
+// error is [fence.ErrUnknown].
 //
 // If two transactions conflict, the database may refuse one with an error of its own. Then nothing
 // was written, and the transaction may be tried again, from its beginning and with the same token:
