@@ -65,9 +65,9 @@ func (h *Hold) Token() uint64 { return h.token }
 func (h *Hold) Err() error { return h.expireIfDue() }
 
 // Lost returns a channel that is closed when this hold is lost: when it has ended before its
-// Unlock. The channel is closed by Deadline at the latest, even if the backend cannot be reached. A
-// call looks at the clock, as Err does. A channel that was returned earlier is closed when a timer
-// fires.
+// Unlock. The channel is closed by Deadline at the latest, even if the backend cannot be reached.
+// Each call of Lost looks at the clock, as Err does. A channel that was returned earlier is closed
+// when a timer fires.
 func (h *Hold) Lost() <-chan struct{} {
 	_ = h.expireIfDue()
 	h.mu.Lock()
@@ -86,13 +86,13 @@ func (h *Hold) lostChannel() chan struct{} {
 // Deadline returns when the hold expires unless it is extended, on the clock of [time.Now]. It
 // never moves backwards, with one exception.
 //
-// The exception is a machine that is suspended, on Linux. The TTL goes on meanwhile, but the clock
-// of [time.Now] stands still. So after the resume, Deadline returns a time that is earlier than
-// before, by the length of the suspension. On other systems the time of the suspension does not
-// count, and the hold may have expired at the backend before its Deadline. If a host pauses a
-// virtual machine, no system counts that time, and the hold may have expired before its Deadline.
-// If the wall clock is correct after the resume, the hold is renewed within a second. If it had
-// expired at the backend, it ends then.
+// The exception is a machine that is suspended, on Linux. The TTL goes on meanwhile, but the
+// monotonic clock of [time.Now] stands still. So after the resume, Deadline returns a time that is
+// earlier on this clock, by the length of the suspension. On other systems the time of the
+// suspension does not count, and the hold may have expired at the backend before its Deadline. If a
+// host pauses a virtual machine, no system counts that time, and the hold may have expired before
+// its Deadline. If the wall clock is correct after the resume, the hold is renewed within a second.
+// If it had expired at the backend, it ends then.
 func (h *Hold) Deadline() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -60,10 +60,11 @@ import (
 //
 // A name is any non-empty UTF-8 string, and two different names never collide.
 type Locker interface {
-	// Lock waits until the lock is held or ctx is done; ctx then has no further effect on the hold.
-	// It succeeds only if at least half a TTL is left. A hold lasts one TTL unless it is extended.
-	// The TTL counts from just before the Client sends a request that takes or extends the hold.
-	// The latest such request counts. For clock drift, TTL/100 + 2 ms are taken off.
+	// Lock waits until the lock is held or ctx is done. Once the lock is held, ctx has no further
+	// effect on the hold. It succeeds only if at least half a TTL is left. A hold lasts one TTL
+	// unless it is extended. The TTL counts from just before the Client sends a request that takes
+	// or extends the hold. The latest such request counts. For clock drift, TTL/100 + 2 ms are
+	// taken off.
 	//
 	// When ctx ends, Lock returns within milliseconds, whatever the server does. The error then
 	// matches ctx.Err() and context.Cause(ctx). If the last answer was ErrHeld, and no request has
@@ -78,8 +79,9 @@ type Locker interface {
 	// Unlock ends the caller's hold, never another owner's. It returns by the hold's deadline, even
 	// if ctx ends later. It returns ErrNotHeld without a hold, and ErrLost if the hold ended first.
 	// After any other error, too, the caller no longer has the hold, and the backend ends it within
-	// one TTL. In doubt it returns ErrLost, never nil. When ctx ends, Unlock returns within
-	// milliseconds, and what is left is done in the background.
+	// one TTL. If it cannot tell whether the hold lasted until now, it returns ErrLost, never nil.
+	// When ctx ends, Unlock returns within milliseconds, and what is left is done in the
+	// background.
 	Unlock(ctx context.Context) error
 
 	// Extend makes the hold last one TTL from now. Extend never moves a deadline backwards. It
@@ -100,7 +102,7 @@ type Locker interface {
 var (
 	// ErrHeld means that another owner holds the lock.
 	ErrHeld = driver.ErrHeld
-	// ErrNotHeld means that Unlock or Extend was called without a hold.
+	// ErrNotHeld means that there is no hold: the caller has none, or nobody has one (ForceRelease).
 	ErrNotHeld = driver.ErrNotHeld
 	// ErrLost means that the hold ended before its Unlock. It expired, somebody removed it, its
 	// session at the backend ended (etcd, ZooKeeper), or the Client was closed.

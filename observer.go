@@ -88,7 +88,7 @@ const (
 // Renewal is an automatic attempt to extend a hold.
 type Renewal struct {
 	// Lag is how late the request was sent. An extension is due TTL/3 after the last one. While
-	// attempts fail, their Lag grows, and near TTL·2/3 the hold is lost.
+	// attempts fail, their Lag grows. When Lag comes near TTL·2/3, the hold is lost.
 	Lag time.Duration
 	Err error // nil: the hold was extended
 }

@@ -33,14 +33,13 @@
 // breach. The result says in how many trials it was kept: "kept, in 3 of 5 trials". The flag
 // -conformance.doubts=N tolerates N trials in doubt and no more. If you know that your lock is
 // never slow and loses no hold before its time, set it to 0. By default any number of trials may be
-// in doubt, but not all of them. A trial that is in doubt because this machine paused or was
-// overloaded does not count. There is one exception: if every trial is in doubt, these count, too.
-// If the machine paused or was overloaded in every trial, more than five trials are made, for about
-// half a minute.
+// in doubt, but not all of them. Doubts while this machine paused or was overloaded are not
+// counted, unless every trial is in doubt: then they are. If the machine paused or was overloaded
+// in every trial, more than five trials are made, for about half a minute.
 //
-// Locks are held for real time. If the backend allows a TTL of 300 ms, the suite takes ten seconds
-// without faults, and a minute and a half with all faults. With a longer TTL it takes longer in
-// proportion. Scenarios that wait run side by side.
+// The suite holds locks, and waits for TTLs, in real time. If the backend allows a TTL of 300 ms,
+// the suite takes ten seconds without faults, and a minute and a half with all faults. With a
+// longer TTL it takes longer in proportion. Scenarios that wait run side by side.
 //
 // Programs that are not tests use [Examine], which runs one scenario with a [TB] of the caller's.
 // The command locker check does so for a deployment.

@@ -14,9 +14,9 @@ import (
 // that was broken, and what was seen. Scenarios that wait run side by side, on names of their own,
 // whatever -parallel says. Those that disturb the servers run one after the other, at the end.
 // Several Runs may go on at once. One scenario counts goroutines. It waits until no other Run is at
-// work. It cannot wait for other tests: let no other test be parallel to a Run. A test that calls
-// Run may call Parallel, too. Then let it start its servers before Parallel, because goroutines
-// that begin later disturb this scenario.
+// work. It cannot wait for tests that do not call Run: let none of these be parallel to a Run. A
+// test that calls Run may call Parallel, too. Then let it start its servers before Parallel,
+// because goroutines that begin later disturb this scenario.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	run(t, h, Scenarios())

@@ -17,8 +17,8 @@ type Claim interface {
 	Lease
 
 	// Ask makes one attempt to get the lock, or a share of it: in most Drivers one request. A
-	// backend may need several, such as one that looks and one that takes. All are sent within ctx,
-	// and Release removes what the first of them has left.
+	// backend may need several, such as one that looks and one that takes. All are sent within ctx.
+	// If Ask fails after some of them, Release removes what these have left.
 	//
 	//  1. It returns nil if the lock is granted. Taking the lease and setting its TTL are one
 	//     atomic step at the backend. The backend ends the lease when the TTL has passed: never
@@ -76,8 +76,9 @@ type Lease interface {
 	// machine was suspended.
 	Validity() time.Duration
 
-	// Extend makes the lease last ttl, which is that of its Request, from now. It never revives a
-	// lease that has expired. If two calls overlap, the later end counts.
+	// Extend makes the lease last ttl from now. The argument ttl is the TTL of the lease's
+	// [Request]. It never revives a lease that has expired. If two calls overlap, the later end
+	// counts.
 	Extend(ctx context.Context, ttl time.Duration) error
 
 	// Release gives the lease back. If it is called again because its reply was lost, it succeeds.

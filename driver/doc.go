@@ -18,8 +18,8 @@
 //	Claim      for each Lock and TryLock, and once more for a Lock whose grant came too late to be
 //	           used.
 //	Ask        TryLock calls it until it is answered. Lock calls it until it returns nil. Lock calls
-//	           it again as soon as Wake is called, or the time has passed that the last Ask returned
-//	           as its result next. If next was 0, that is 10 ms to 250 ms, by default.
+//	           it again as soon as Wake is called, or the duration has passed that the last Ask
+//	           returned as its second result. If this was 0, it is 10 ms to 250 ms, by default.
 //	Extend     by an application. By renewal, TTL/3 after the sending of the latest request that
 //	           granted or extended the lease.
 //	ExtendAll  in place of Extend, if the leases of several holds are due at once.

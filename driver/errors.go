@@ -12,7 +12,7 @@ import (
 var (
 	// ErrHeld means that another owner holds the lock.
 	ErrHeld = errors.New("the lock is held by another owner")
-	// ErrNotHeld means that Unlock or Extend was called without a hold.
+	// ErrNotHeld means that there is no hold: the caller has none, or nobody has one (ForceRelease).
 	ErrNotHeld = errors.New("the lock is not held")
 	// ErrLost means that the hold ended before its Unlock. It expired, was taken, or its session
 	// ended.

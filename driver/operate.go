@@ -15,9 +15,9 @@ type Lister interface {
 //  1. It changes nothing at the backend, makes nothing there, and wakes nobody.
 //  2. A call makes few requests, and none that keeps a server busy for long, however many locks
 //     there are. So a page may be empty.
-//  3. A lock that is held from the first call to the last is on a page. One that is taken or
-//     released meanwhile may be on one, and any may be on two. A hold that had expired when its
-//     page was made does not count as held.
+//  3. A lock that is held from the first call to the last is on a page. A lock that is taken or
+//     released meanwhile may be on a page or on none. Any lock may be on two pages. A hold that had
+//     expired when its page was made does not count as held.
 //  4. ctx bounds the call, and has a deadline. If the backend is unreachable, it returns the client
 //     library's error before the deadline.
 type Pager func(ctx context.Context) (Page, error)

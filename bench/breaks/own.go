@@ -7,7 +7,7 @@ const core = "internal/test/core"
 var own = []ours{
 	{
 		name: "core-session-heard-of-in-the-last-moment-keeps-the-lock", lock: "core", by: "the simulation",
-		what: "the holder counted a hold as over, but just before the hold's session ended at the server, the session was renewed; the hold was not released, and the lock stayed taken until the session ended",
+		what: "the session of a hold was renewed at the last moment, when the holder already counted the hold as over; nobody released the hold, and the lock stayed taken until the renewed session ended",
 		fix:  "526b29f8", dir: core, test: "TestLoss_releasesALeaseWhoseSessionIsHeardOfAtTheLastMoment",
 	},
 	{
@@ -91,7 +91,7 @@ var own = []ours{
 	},
 	{
 		name: "core-reader-misses-close", lock: "core",
-		what: "on one RWMutex, a goroutine that waited until the share of another goroutine ended was not told of Close",
+		what: "two goroutines used one RWMutex, and one waited for the end of the other&#39;s share; the waiting goroutine was not told of Close",
 		fix:  "bedcbae", dir: ".", test: "TestRWMutex_whoWaitsForItsOwnHoldIsToldOfClose",
 		looks: []string{"core.TestRWMutex_whoWaitsForItsOwnHoldIsToldOfClose"},
 	},

@@ -44,7 +44,7 @@ func (r *Run) comparisonPage() string {
 	}
 	fmt.Fprintf(&b, "## Where they differ\n\n%s\n", differ.render())
 	fmt.Fprintf(&b, "\n## Broken on all backends, or held in some trials only\n\n%s\n", others.render())
-	fmt.Fprintf(&b, "\n## How many scenarios held on every backend where they were tried\n\nOnly scenarios that every backend promises can count as held.\n\n%s\n", heldTable(same))
+	fmt.Fprintf(&b, "\n## How many scenarios held on every backend where they were tried\n\nA scenario that some backend does not promise does not count as held. For shares, only the backends that have read-write locks are asked.\n\n%s\n", heldTable(same))
 	return b.String()
 }
 

@@ -87,7 +87,7 @@ func (r *Run) figure() string {
 		}
 	}
 	text := fmt.Sprintf("The suite finds %d of the %d bugs of this module that were judged. Only %d of the %d break the contract of a Locker, and it finds %d of these. "+
-		"It finds half of these within %.0f s, and the last after %.0f s.", n.Found, n.Judged, n.Covered, n.Judged, n.FoundOfCovered, n.Median, n.Longest)
+		"It found one after %.0f s, and the last after %.0f s.", n.Found, n.Judged, n.Covered, n.Judged, n.FoundOfCovered, n.Median, n.Longest)
 	others := breaks.TallyOf(r.Judged, func(j breaks.Judgement) bool { return !j.IsOwn() })
 	text += fmt.Sprintf(" Each of the bugs was once in this module, and the suite of that time passed at least once in spite of it. Most need two events at the same moment: "+
 		"a test inside the package can cause that, the suite cannot. We also judged %d old versions of other libraries, which the suite had never seen. Each has a bug that its authors fixed later. The suite finds %d of these bugs.",

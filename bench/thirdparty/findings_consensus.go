@@ -29,7 +29,7 @@ var etcdFindings = []Finding{
 		Repro: "TestRepro_concurrencyMutex_unlockAfterTheLeaseIsGone",
 	},
 	{
-		Cause:     "Done may be closed so late that another already has the lock: only once a second, the client looks for sessions that had no answer for a TTL, and for the first answer of a session it waits DialTimeout plus one second",
+		Cause:     "Done may be closed so late that another already has the lock: the client checks only once a second whether a session had no answer for a TTL; for the first answer of a new session it waits DialTimeout plus one second",
 		Scenarios: []string{expiredStaysLost}, Repro: "TestRepro_concurrencyMutex_doneComesLate",
 	},
 	{
