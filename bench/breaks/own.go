@@ -183,7 +183,7 @@ var own = []ours{
 	},
 	{
 		name: "url-second-at-hides-a-host", lock: "core",
-		what: "if a URL's password had a raw @, the code took the host that follows the @ for a part of the password",
+		what: "if a URL had two raw @, the code took a host between them for a part of the password",
 		fix:  "7edc85c", dir: ".", test: "TestURL_refusesASecondAt",
 		looks: []string{"driver.TestURL_refusesASecondAt"},
 	},

@@ -53,7 +53,7 @@ var Releases = []Release{
 	},
 	{
 		Lock: "rueidislock", Version: "v1.0.69", Fixed: "v1.0.70", test: "TestRueidislock",
-		What:   "a renewal sets a wrong expiry (the time of the next renewal plus what was left of the old time), not a KeyValidity from now",
+		What:   "a renewal should set the expiry to one KeyValidity from now, but sets it to the time of the next renewal plus the rest of the old time",
 		Source: "https://github.com/redis/rueidis/issues/923",
 	},
 	{

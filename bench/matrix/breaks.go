@@ -51,7 +51,7 @@ func (r *Run) breaksPage() string {
 		"All of these were fixed before the first release. The command checks out the commit of the fix, and runs the test of this commit twice. "+
 		"Without the fix the test has to fail. With the fix it has to pass.\n\n%s\n\n"+
 		"## Of other libraries\n\n"+
-		"The command runs the library alone, on a real server. It uses the version in [bench/go.mod](../bench/go.mod), or the one that you name: "+
+		"The command runs the library alone, on a real server. For a library in Go it uses the version in [bench/go.mod](../bench/go.mod), or the one that you name: "+
 		"`make show BREAK=redsync-stopped-node VERSION=v4.13.0`. *Seen in* begins with the oldest version that was tried. The scenarios are those of the [conformance suite](conformance.md). "+
 		"If more than two scenarios and tests look for a break, a number in brackets counts the others. With its usual settings the suite finds %d of these %d. For the others a test has to cause the event.\n\n%s\n\n"+
 		"## Old versions of other libraries\n\n"+

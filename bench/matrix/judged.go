@@ -63,7 +63,7 @@ func (r *Run) judgedText() string {
 	}
 	t.AppendRow(tallyRow("old versions of other libraries", breaks.TallyOf(r.Judged, func(j breaks.Judgement) bool { return !j.IsOwn() })))
 	b.WriteString(t.RenderMarkdown())
-	b.WriteString("\n\nIn the tables below a bold **no** means that the contract of a Locker covers the bug, and the suite did not find it. *It would take X* means that the suite would have to test X; *(today)* means that the code and the suite of today were judged. *(then)* means that the commit before the fix was judged, with its own suite, which had fewer scenarios. " +
+	b.WriteString("\n\nIn the tables below a bold **no** means that the contract of a Locker covers the bug, and the suite did not find it. *It would take X* means that the contract or the suite would need X. *(today)* means that the code and the suite of today were judged. *(then)* means that the commit before the fix was judged, with its own suite, which had fewer scenarios. " +
 		"If one commit fixed two bugs, the judged code has both. A scenario that fails in the row of one bug may then have found the other. " +
 		"What the contract of a Locker does not cover, such as URLs, has tests of its own. " +
 		"A scenario that was made because the suite had missed a bug is named behind *since then*, and does not count.\n")
@@ -87,7 +87,7 @@ func (r *Run) figure() string {
 		}
 	}
 	text := fmt.Sprintf("The suite finds %d of the %d bugs of this module that were judged. Only %d of the %d break the contract of a Locker, and it finds %d of these. "+
-		"It found one after %.0f s, and the last after %.0f s.", n.Found, n.Judged, n.Covered, n.Judged, n.FoundOfCovered, n.Median, n.Longest)
+		"One was found after %.0f s, and the last of them after %.0f s.", n.Found, n.Judged, n.Covered, n.Judged, n.FoundOfCovered, n.Median, n.Longest)
 	others := breaks.TallyOf(r.Judged, func(j breaks.Judgement) bool { return !j.IsOwn() })
 	text += fmt.Sprintf(" Each of the bugs was once in this module, and the suite of that time passed at least once in spite of it. Most need two events at the same moment: "+
 		"a test inside the package can cause that, the suite cannot. We also judged %d old versions of other libraries, which the suite had never seen. Each has a bug that its authors fixed later. The suite finds %d of these bugs.",
