@@ -31,11 +31,18 @@ func runOf(results ...conformance.Result) *Run {
 	return &Run{Results: map[string][]conformance.Result{"redis": results}}
 }
 
+// lacking is a result of a scenario that asks for what the backend lacks.
+func lacking(g locker.Guarantee) conformance.Result {
+	r := seen(conformance.Skipped, g, "clock")
+	r.Seen = "the Harness has no RW"
+	return r
+}
+
 var redis = backends.All[1]
 
 func TestCell(t *testing.T) {
 	const x = locker.Exclusive
-	kept, known := seen(conformance.Kept, x, ""), seen(conformance.Known, x, "clock")
+	kept, known, lacked := seen(conformance.Kept, x, ""), seen(conformance.Known, x, "clock"), lacking(x)
 	for name, c := range map[string]struct {
 		results []conformance.Result
 		want    string
@@ -50,9 +57,29 @@ func TestCell(t *testing.T) {
 		"of another guarantee":                 {[]conformance.Result{seen(conformance.Known, locker.Fencing, "")}, "not tried"},
 		"not seen this time":                   {[]conformance.Result{kept, seen(conformance.Unseen, x, "clock")}, "held, by luck"},
 		"tried in a condition only":            {[]conformance.Result{known}, "**broken** when: clock"},
+		"broken, and another was not tried":    {[]conformance.Result{kept, known, seen(conformance.Skipped, x, "failover")}, "held, but **broken** when: clock; not tried when: failover"},
+		"some of a fault needs what is lacked": {[]conformance.Result{kept, lacked, seen(conformance.Skipped, x, "clock")}, "held; not tried when: clock"},
+		"all of a fault needs what is lacked":  {[]conformance.Result{kept, lacked}, "held; not tried when: clock"},
 	} {
 		t.Run(name, func(t *testing.T) { assert.Equal(t, c.want, runOf(c.results...).cell(redis, x)) })
 	}
+}
+
+func TestCell_ofMemoryHasNoServer(t *testing.T) {
+	memory := backends.All[0]
+	kept, skipped := seen(conformance.Kept, locker.Exclusive, ""), seen(conformance.Skipped, locker.Exclusive, "clock")
+	r := &Run{Results: map[string][]conformance.Result{"memory": {kept, skipped}}}
+	assert.Equal(t, "held", r.cell(memory, locker.Exclusive))
+	assert.Equal(t, "no server", r.cell(memory, locker.Failover))
+	assert.Contains(t, r.backendPage(memory), "| clock | no server | 1 |")
+}
+
+func TestBackendPage_countsWhatIsLackedWithWhatWasNotTried(t *testing.T) {
+	const x = locker.Exclusive
+	skipped := seen(conformance.Skipped, x, "clock")
+	skipped.Scenario = "another"
+	assert.Contains(t, runOf(lacking(x), skipped).backendPage(redis), "| clock | not tried | 2 |")
+	assert.Contains(t, runOf(lacking(x)).backendPage(redis), "| clock | lacks | 1 |")
 }
 
 // Who reads that a lock survives the loss of a server has to know which loss.
