@@ -18,8 +18,8 @@ import (
 // Each renewal and each Extend moves the end, like the Deadline. Once the context has ended it
 // stays so, even if a later renewal succeeds: the hold then lasts, and awaits its Unlock. A renewal
 // is first tried when two thirds of the TTL are left, so a larger reserve ends the context before
-// the first renewal. If no more than reserve is left already, the context has ended when it is
-// returned. With a reserve of 0 or less it ends at the loss.
+// the first renewal. If the time until Deadline is reserve or less, the returned context has
+// already ended. With a reserve of 0 or less it ends at the loss.
 //
 // Err, Done and [context.Cause] look at the clock: after a pause of the process they are right at
 // the first look, before any timer has fired. A context that is derived from this one ends when a

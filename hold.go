@@ -88,11 +88,11 @@ func (h *Hold) lostChannel() chan struct{} {
 //
 // The exception is a machine that is suspended, on Linux. The TTL goes on meanwhile, but the
 // monotonic clock of [time.Now] stands still. So after the resume, Deadline returns a time that is
-// earlier on this clock, by the length of the suspension. On other systems the time of the
-// suspension does not count, and the hold may have expired at the backend before its Deadline. If a
-// host pauses a virtual machine, no system counts that time, and the hold may have expired before
-// its Deadline. If the wall clock is correct after the resume, the hold is renewed within a second.
-// If it had expired at the backend, it ends then.
+// earlier on this clock, by the length of the suspension. On other systems this process does not
+// see how long the suspension lasted, and the hold may have expired at the backend before its
+// Deadline. If a host pauses a virtual machine, no system counts that time, and the hold may have
+// expired before its Deadline. If the wall clock is correct after the resume, the hold is renewed
+// within a second. If it had expired at the backend, it ends then.
 func (h *Hold) Deadline() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()

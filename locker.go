@@ -79,9 +79,9 @@ type Locker interface {
 	// Unlock ends the caller's hold, never another owner's. It returns by the hold's deadline, even
 	// if ctx ends later. It returns ErrNotHeld without a hold, and ErrLost if the hold ended first.
 	// After any other error, too, the caller no longer has the hold, and the backend ends it within
-	// one TTL. If it cannot tell whether the hold lasted until now, it returns ErrLost, never nil.
-	// When ctx ends, Unlock returns within milliseconds, and what is left is done in the
-	// background.
+	// one TTL. If the backend has answered, but Unlock cannot tell whether the hold lasted until
+	// now, it returns ErrLost, never nil. When ctx ends, Unlock returns within milliseconds, and
+	// what is left is done in the background.
 	Unlock(ctx context.Context) error
 
 	// Extend makes the hold last one TTL from now. Extend never moves a deadline backwards. It

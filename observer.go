@@ -54,7 +54,7 @@ type Call struct {
 
 // Result is what came of a [Call].
 type Result struct {
-	Token     uint64        // of the hold that it took or concerned; 0: none
+	Token     uint64        // of the hold that the Call took or concerned; 0: none
 	Contended bool          // a lock or trylock was told, at least once, that another holds the lock
 	Took      time.Duration // from the end of Start to the beginning of Done
 	Err       error         // what the caller gets

@@ -14,8 +14,8 @@ import (
 
 // Harness tells the suite how to make the Locker under test, and what to expect of it.
 //
-// New, Client and RW must close what they start in a Cleanup function of the TB that they are
-// given. The suite runs these functions when a scenario ends, which may be before the test does.
+// New, Client and RW have to register a Cleanup function of their TB that closes what they start.
+// The suite runs these functions when a scenario ends, which may be before the test does.
 //
 // Several goroutines call New, Client, RW, and Revoke, Through and Process of Faults at the same
 // time.
@@ -27,9 +27,9 @@ type Harness struct {
 
 	// TTL is the shortest lifetime that the backend honours. Scenarios ask for multiples of TTL,
 	// and wait until they have passed. The longest is twenty times TTL, or about 6 s if that is
-	// more, with one exception. One scenario asks for 24 s. Another asks for a TTL that is no
-	// multiple of TTL; New or Lock may refuse it. Below about 300 ms holds expire early on a busy
-	// machine, and trials are repeated.
+	// more. One scenario asks for more, 24 s. Another asks for a TTL that is no multiple of TTL;
+	// New or Lock may refuse it. Below about 300 ms holds expire early on a busy machine, and
+	// trials are repeated.
 	TTL time.Duration
 
 	// Client, optional, makes a client, with or without automatic renewal, and returns a function
@@ -63,7 +63,7 @@ type Harness struct {
 	// Sometimes is like Deviations, for promises that this backend breaks only now and then. A
 	// Deterministic scenario in Deviations has to fail each time, or Run fails. If the backend
 	// fails it only sometimes, list it here. Scenarios that are not Deterministic can stay in
-	// Deviations. It is no failure if such a promise is kept.
+	// Deviations. It is no failure if a listed promise is kept.
 	Sometimes map[string]string
 
 	operations *atomic.Int64 // counts calls of Lockers

@@ -10,7 +10,7 @@ import (
 
 var contextRows = []row{{
 	name:    "Lock refuses a ctx that has ended",
-	promise: "Lock waits until the lock is held or ctx is done; on any error the caller holds nothing.",
+	promise: "Lock waits until the caller has the lock, or ctx is done. On any error the caller holds nothing.",
 	sources: []string{goContext},
 	needs:   []need{cancels},
 	body:    endedContext,

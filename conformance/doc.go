@@ -25,31 +25,32 @@
 // trials: it allows for slow calls, unfair queues, a TTL that is up to half a second late, tokens
 // with gaps, and a hold that is now and then reported lost before its time. Two holders at once
 // break the promise, even in one trial. A Locker may report a loss too early. In a scenario without
-// faults, this is excused if no other hold begins before the lost hold should have ended. If one
-// begins, the promise is broken, even if the Locker has told of the loss before that.
+// faults, this is excused if no other hold begins before the lost hold should have ended. If
+// another hold begins before that time, the promise is broken, even if the Locker has told of the
+// loss before.
 //
 // A trial is in doubt if it saw something that slowness or an early loss can explain. Then the
 // scenario is tried up to five times. The promise is kept if at least one of these trials sees no
 // breach. The result says in how many trials it was kept: "kept, in 3 of 5 trials". The flag
 // -conformance.doubts=N tolerates N trials in doubt and no more. If you know that your lock is
 // never slow and loses no hold before its time, set it to 0. By default any number of trials may be
-// in doubt, but not all of them. Doubts while this machine paused or was overloaded are not
-// counted, unless every trial is in doubt: then they are. If the machine paused or was overloaded
-// in every trial, more than five trials are made, for about half a minute.
+// in doubt, but not all of them. A doubt is not counted if this machine paused or was overloaded in
+// that trial. If every trial is in doubt, all doubts are counted. If the machine paused or was
+// overloaded in every trial, more than five trials are made, for about half a minute.
 //
 // The suite holds locks, and waits for TTLs, in real time. If the backend allows a TTL of 300 ms,
 // the suite takes ten seconds without faults, and a minute and a half with all faults. With a
 // longer TTL it takes longer in proportion. Scenarios that wait run side by side.
 //
-// Programs that are not tests use [Examine], which runs one scenario with a [TB] of the caller's.
-// The command locker check does so for a deployment.
+// Programs that are not tests use [Examine]. It runs one scenario, with a [TB] that the caller
+// passes. The command locker check does so for a deployment.
 //
 // # Locks in other languages
 //
-// [Exec] makes the Harness of a lock that is a program of its own, in any language, which reads
-// requests and writes answers as lines of JSON: docs/judge-any-language.md is the specification. A
-// Go program becomes such a program when it calls [ServeLocks]. A Go test that needs its Lockers in
-// another process calls [Serve].
+// [Exec] makes a Harness for a lock that is a program of its own, in any language. The program
+// reads requests and writes answers as lines of JSON: docs/judge-any-language.md is the
+// specification. A Go program becomes such a program when it calls [ServeLocks]. A Go test that
+// needs its Lockers in another process calls [Serve].
 //
 // # Faults
 //
@@ -71,6 +72,6 @@
 // # Results
 //
 // With the flag -conformance.results=FILE each [Result] is appended to a file, as JSON. With
-// -conformance.record=DIR each scenario leaves what happened in its last trial.
+// -conformance.record=DIR each scenario writes a record of its last trial into DIR.
 // docs/conformance.md has more, and a table of all scenarios with where each comes from.
 package conformance

@@ -15,7 +15,7 @@ var expiryRows = []row{{
 	body:    expires,
 }, {
 	name:    "a hold does not expire before its TTL",
-	promise: "A hold lasts one TTL from just before its request was sent. For clocks that run at different speeds, TTL/100 + 2 ms are taken off.",
+	promise: "A hold lasts one TTL from just before its request was sent. It may be shorter by TTL/100 + 2 ms, because clocks run at different speeds.",
 	sources: []string{antirez},
 	needs:   []need{expire},
 	body:    expiresNotEarly,

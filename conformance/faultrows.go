@@ -34,7 +34,7 @@ var faultRows = []row{{
 	body:    revokeActs,
 }, {
 	name:    "the fault Through acts",
-	promise: "The suite gives Faults.Through a function, via, that takes a server&#39;s address and returns a proxy&#39;s. The Locker that Through returns connects only to the proxies.",
+	promise: "The suite gives Faults.Through a function, via, that takes the address of a server, and returns that of a proxy. The Locker that Through returns connects only to the proxies.",
 	sources: []string{contractOfFaults},
 	needs:   []need{links},
 	body:    throughActs,

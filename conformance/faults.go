@@ -15,7 +15,7 @@ import (
 // The suite checks that each fault acts, in a scenario of its own and where it is used. A fault may
 // begin to act up to a second after it has returned. In a random history the limit is a tenth of a
 // second. If a fault does nothing, the scenario fails with a message about the fault, not about the
-// Locker. MoveClock is not checked, because a lock may use no clock. FailOver is checked only with
+// Locker. MoveClock is not checked, because some locks use no clock. FailOver is checked only with
 // Through, which tells the suite where the servers are.
 type Faults struct {
 	// StopServer stops the backend (SIGSTOP): it keeps and accepts connections, but answers
@@ -30,10 +30,10 @@ type Faults struct {
 	WipeServer func(t TB) (restart func())
 
 	// FailOver prepares a failover to the server that lags most, which has received the fewest
-	// writes. After FailOver has returned, this server receives only the writes that the backend
-	// replicates before it answers its client. fail then crashes the present primary, and the
-	// backend's own failover lets the other server take its place. fail returns when the backend
-	// answers again. The Cleanup functions of t mend what is left.
+	// writes. After FailOver has returned, this server receives only synchronous writes: those that
+	// the backend replicates before it answers the client. fail then crashes the present primary,
+	// and the backend's own failover lets the other server take its place. fail returns when the
+	// backend answers again. The Cleanup functions of t mend what is left.
 	//
 	// For a quorum of independent servers, fail crashes one server that has granted the lock. This
 	// server comes back without its data.

@@ -25,7 +25,7 @@ var networkRows = []row{{
 	body:    connectionBreaks,
 }, {
 	name:    "a hold goes on, or its loss is told, when one server does not answer an Extend",
-	promise: "A hold lasts until its Deadline or until its holder is told of the loss, though one of the servers cannot be reached while it is extended.",
+	promise: "A hold lasts until its Deadline, or until its holder is told of the loss, even if one of the servers cannot be reached while the holder extends the hold.",
 	sources: []string{contract, redsyncExtend},
 	needs:   []need{links, extends},
 	shows:   locker.Exclusive,

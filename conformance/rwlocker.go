@@ -11,8 +11,9 @@ import (
 // hold that excludes all others. RLock waits for a share, which excludes only Lock. Unlock, Extend
 // and FencingToken concern the current hold, of either kind. *locker.RWMutex is one.
 //
-// Shares that are held at the same time have one token, above that of the last hold of Lock, below
-// that of the next. Lock and TryLock return an error at once if the RWLocker's own hold is a share.
+// Shares that are held at the same time have one token. It is above that of the last hold of Lock
+// (or the same, if that hold was downgraded to a share), and below that of the next. Lock and
+// TryLock return an error at once if the RWLocker's own hold is a share.
 //
 // If the Harness promises locker.Ordered, waiters are served first come, first served: an RLock
 // waits for the Locks that came before it, and several RLocks in a row hold their shares at the

@@ -77,7 +77,7 @@ var readWriteQueueRows = []row{{
 	body:    writerGivesUp,
 }, {
 	name:    "a reader that gives up leaves nothing behind",
-	promise: "Everything that a failed attempt left behind (key, queue entry, goroutine) is cleaned up: no share is left, and no place of another is removed.",
+	promise: "Everything that a failed attempt left behind (key, queue entry, goroutine) is cleaned up: no share is left, and nobody else loses a place in the queue.",
 	sources: []string{zkRecipe, redsyncCancel},
 	needs:   []need{readsWrites},
 	body:    readerGivesUp,

@@ -44,10 +44,10 @@ func Serve(newLocker func(t TB, name string, ttl time.Duration) locker.Locker) {
 }
 
 // ServeLocks serves the Lockers of h.New, and of h.Client if there is one. It reads requests from
-// the parameter in, and writes answers to out, until in ends. A program that calls it can be judged
-// by the suite as a program in any language can: see docs/judge-any-language.md. ServeLocks tells
-// the suite the program's name, which is the argument name, and which methods a Locker of h.New has
-// beside those of [locker.Locker]. Nothing else may be written to out.
+// the parameter in, and writes answers to out, until in ends. The suite can judge a program that
+// calls ServeLocks, as it judges a program in another language: see docs/judge-any-language.md.
+// ServeLocks tells the suite the program's name, from the parameter name, and the methods that a
+// Locker of h.New has beside those of [locker.Locker]. Nothing else may be written to out.
 func ServeLocks(in io.Reader, out io.Writer, name string, h Harness) error {
 	s := newServer(out, h)
 	hello := stdio.Hello{Name: name, Capabilities: []string{stdio.CanLock, stdio.CanUnlock, stdio.CanExtend, stdio.CanToken, stdio.CanCancel, stdio.CanExpire}}

@@ -36,9 +36,9 @@ type Claim interface {
 	//     on, until it is granted or released; the next Ask keeps that place. Without a Wake the
 	//     claim leaves nothing at the backend, and if the Driver promises Ordered, it is not
 	//     granted while others wait.
-	//  5. After ErrHeld the core waits until it is woken, but no longer than the result next. Then
-	//     it asks again, because messages may be lost. 0 is for a backend that wakes nobody: the
-	//     core asks again 10 ms to 250 ms apart by default.
+	//  5. After ErrHeld the core waits until it is woken, but no longer than the duration that Ask
+	//     returned. Then it asks again, because messages may be lost. 0 is for a backend that wakes
+	//     nobody: the core asks again 10 ms to 250 ms apart by default.
 	//  6. Any other error means that the outcome is unknown: the core asks again, or calls Release.
 	//     If the backend is unreachable, Ask returns the client library's error, never ErrHeld or
 	//     ErrLost. For a TTL that the backend cannot honour exactly, and for a share if the backend
@@ -72,13 +72,13 @@ type Lease interface {
 	// a request that grants or extends the lease. The latest such request counts. If many leases
 	// share a session, it counts from the session's last confirmed contact. The core takes off the
 	// allowance for drift. While Validity is above 0, the core goes on trying to release what is to
-	// be released. It may count by time.Now: the core itself accounts for the time for which the
+	// be released. Validity may use [time.Now]: the core itself accounts for the time for which the
 	// machine was suspended.
 	Validity() time.Duration
 
 	// Extend makes the lease last ttl from now. The argument ttl is the TTL of the lease's
-	// [Request]. It never revives a lease that has expired. If two calls overlap, the later end
-	// counts.
+	// [Request]. It never revives a lease that has expired. If two calls overlap, the later of the
+	// two expiry times counts.
 	Extend(ctx context.Context, ttl time.Duration) error
 
 	// Release gives the lease back. If it is called again because its reply was lost, it succeeds.

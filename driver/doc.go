@@ -18,8 +18,8 @@
 //	Claim      for each Lock and TryLock, and once more for a Lock whose grant came too late to be
 //	           used.
 //	Ask        TryLock calls it until it is answered. Lock calls it until it returns nil. Lock calls
-//	           it again as soon as Wake is called, or the duration has passed that the last Ask
-//	           returned as its second result. If this was 0, it is 10 ms to 250 ms, by default.
+//	           it again as soon as Wake is called, or when the duration has passed that the last Ask
+//	           returned. If this was 0, it is 10 ms to 250 ms, by default.
 //	Extend     by an application. By renewal, TTL/3 after the sending of the latest request that
 //	           granted or extended the lease.
 //	ExtendAll  in place of Extend, if the leases of several holds are due at once.
@@ -32,8 +32,8 @@
 //
 //	Ask        TTL/2. After a failure Lock asks again. It gives up when requests have failed in a
 //	           row for TTL/2, from when the first of them was sent. TryLock asks at most three times
-//	           within 30 ms, and returns the failure. Lock does the same if no Ask has returned nil
-//	           or ErrHeld yet, and the failure does not look like an outage. An outage is: a
+//	           within 30 ms, and returns the failure. Lock does the same if no Ask of this Lock has
+//	           returned ErrHeld yet, and the failure does not look like an outage. An outage is: a
 //	           connection failed, a request had no reply, or the error has a method Temporary that
 //	           returns true, as for a server that starts. A Driver of several servers does not spend
 //	           the whole TTL/2 on one that hangs.

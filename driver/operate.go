@@ -46,9 +46,10 @@ type ForceReleaser interface {
 	//     before a Downgrade, ForceRelease ends the share that has the ID of this Holder.
 	//  2. The lock is then free as after a Release: a waiter is woken, or has it, and the next token
 	//     is larger.
-	//  3. Extend and Release of the former holder return ErrLost, also a Release that is sent again
-	//     because its reply was lost. A request of the former holder that arrives late extends
-	//     nothing. It may take only what a request after Release may take: see [Claim].
+	//  3. After that, Extend and Release of the former holder return ErrLost. If the reply to such
+	//     a Release is lost, the repeated Release returns ErrLost, too. A request of the former
+	//     holder that arrives late extends nothing. What such a request can still take ends within
+	//     one TTL of its sending, as after a Release: see [Claim].
 	//  4. It returns ErrNotHeld if nobody holds the lock, and ErrHeld, or a HeldError, if another hold
 	//     is there than the one described. After any other error the outcome is unknown.
 	//  5. ctx bounds the call, and has a deadline. If the backend is unreachable, it returns the

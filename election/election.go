@@ -63,12 +63,12 @@ var (
 // leads.
 //
 // After a term, this process waits for a second before it is a candidate again, so that another has
-// its turn. If the backend has ended the term early, this process becomes a candidate again at
-// once, but at most once in a second.
+// its turn. If the backend has ended the term early, this process does not wait: it becomes a
+// candidate again immediately, but not twice within a second.
 //
-// Lead returns nil when ctx has ended and another can lead. If the latter is not certain, it
-// returns the error of [locker.Hold.Unlock]. It returns ErrClosed if the Client is closed, and
-// ErrUnsupported if the backend cannot do what was asked. It returns an error at once if the
+// Lead returns nil when ctx has ended and another can lead. If it is not certain that another can
+// lead, it returns the error of [locker.Hold.Unlock]. It returns ErrClosed if the Client is closed,
+// and ErrUnsupported if the backend cannot do what was asked. It returns an error at once if the
 // election is not valid, if Lead is under way already, or if the reserve is not shorter than the
 // TTL. During an outage Lead goes on; a [locker.Observer] is told of the errors. If lead panics,
 // the term ends, and the panic goes on.

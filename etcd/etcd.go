@@ -32,8 +32,8 @@
 //
 // # What it is worth
 //
-// One holder, tokens that rise, and waiters in order, also through the loss of a minority of the
-// members. While there is no majority nothing can be taken, extended or released: waiters get an
+// etcd promises one holder, rising tokens and waiters in order, also if a minority of the members
+// is lost. While there is no majority nothing can be taken, extended or released: waiters get an
 // error after half a TTL, and holds expire. After a restore from a backup, or if you begin with an
 // empty cluster, use [locker.WithTokenBase].
 //
@@ -146,7 +146,7 @@ func (d *Driver) Guarantees() driver.Guarantees {
 		driver.Exclusive: {Level: driver.LevelYes},
 		driver.Failover: {
 			Level:     driver.LevelYes,
-			Condition: "with one exception. If an etcd leader is paused for a whole TTL, and is replaced, it may end a session that the Client still renews",
+			Condition: "with one exception. If an etcd leader is paused for a whole TTL, and another replaces it, the old leader may end a session when it goes on, though the Client renews that session",
 		},
 		driver.Fencing: {Level: driver.LevelYes},
 		driver.FencingDurable: {

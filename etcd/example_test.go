@@ -51,6 +51,6 @@ func Example_open() {
 	_, err = locker.Open(context.Background(), "etcd://host1,host2,host3?ttl=2500ms")
 	fmt.Println(err)
 	// Output:
-	// yes: with one exception. If an etcd leader is paused for a whole TTL, and is replaced, it may end a session that the Client still renews
+	// yes: with one exception. If an etcd leader is paused for a whole TTL, and another replaces it, the old leader may end a session when it goes on, though the Client renews that session
 	// locker: open: not supported by the backend: TTL 2.5s: etcd counts in whole seconds: use 2s or 3s
 }

@@ -80,7 +80,8 @@
 //	a reply is lost         the next attempt reads the Lease, finds that the owner is its own, and
 //	                        renews the hold. If there is no next attempt, the release changes the
 //	                        Lease, so that a take that is still under way finds another
-//	                        resourceVersion. A release that is sent again finds released-by
+//	                        resourceVersion. A release that is sent again finds its owner in
+//	                        released-by, and succeeds
 //	a request arrives late  it is refused, because the Lease has changed. An extend whose holder has
 //	                        died may prolong a hold that had expired, for one TTL, if nobody has taken
 //	                        it
@@ -101,6 +102,6 @@
 //
 // # What is left
 //
-// A Lease that was free for ten minutes, or whose holder died a day ago, is deleted by any Client
-// that makes new ones, unless it has changed since it was read.
+// A Client that makes new Leases also deletes old ones: those that were free for ten minutes, and
+// those whose holder died a day ago. It deletes none that has changed since it was read.
 package kubernetes

@@ -55,8 +55,8 @@ type Client struct {
 }
 
 // New makes a Client, and closes it when the test ends. All Clients that are made in one test use
-// the same locks, as several processes do. Clients of tests with the same name share their locks.
-// To test two processes, make two Clients. A subtest does not share locks with its parent.
+// the same locks, as several processes do. If two tests have the same name, their Clients share
+// locks. To test two processes, make two Clients. A subtest does not share locks with its parent.
 //
 // At the end of the test each hold must have ended: by Unlock or Abandon, because it was lost, or
 // because the code under test closed the Client. Otherwise the test fails, and the error names the

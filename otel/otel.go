@@ -36,7 +36,7 @@
 //	locker.hold.duration       s       how long holds lasted: locker.hold.end_cause
 //	locker.hold.validity_left  s       how long they had left when their unlock began
 //	locker.hold.losses         {loss}  holds that ended before their unlock: locker.hold.end_cause;
-//	                                   the first hold makes this series, with the value 0
+//	                                   begins at 0, with the first hold
 //	locker.hold.active         {lock}  locks that are held now
 //	locker.hold.oldest_age     s       how long the oldest of them has been held
 //	locker.wait.active         {call}  calls of lock and rlock that wait now

@@ -90,12 +90,12 @@ func (d *Driver) Close() error {
 // Guarantees returns what one PostgreSQL promises.
 func (d *Driver) Guarantees() driver.Guarantees {
 	const clock = "while the server's clock is sane"
-	const failover = clock + ", and nobody reaches a primary that was replaced. A server that takes over must know the TTLs in use, and the holds that were ended by force; a standby normally receives both within milliseconds. It must not be a copy of the files of a server that was shut down"
+	const failover = clock + ", and nobody reaches a primary that was replaced. A server that takes over must know the TTLs in use, and the holds that were ended by force; a standby normally receives both within milliseconds. A server that takes over must not be started from copied files of a server that was shut down"
 	return driver.Guarantees{
 		driver.Exclusive:      {Level: driver.LevelConditional, Condition: clock},
 		driver.Failover:       {Level: driver.LevelConditional, Condition: failover},
 		driver.Fencing:        {Level: driver.LevelYes},
-		driver.FencingDurable: {Level: driver.LevelConditional, Condition: "while the server&#39;s clock is not set back, and that of a server that takes over is not behind, by more than the longest TTL in use"},
+		driver.FencingDurable: {Level: driver.LevelConditional, Condition: "while no clock is set back by more than the longest TTL in use, and the clock of a server that takes over is behind by at most that much"},
 		driver.Ordered:        {Level: driver.LevelConditional, Condition: "while no server crashes, and no waiter is cut off for more than 5 s (or its TTL if that is shorter)"},
 		driver.Woken:          {Level: driver.LevelConditional, Condition: "if clients can LISTEN. Through a pooler they cannot, and waiters poll"},
 	}

@@ -130,9 +130,9 @@ func (d *Driver) Guarantees() driver.Guarantees {
 	}
 }
 
-// Close ends what is under way, and closes the nodes. Some requests are still open although nobody
-// waits for them, such as releases at the nodes beyond a majority. Before Close closes the nodes,
-// it waits for these answers: for one node time-out, and at most 500 ms.
+// Close ends what is under way, and closes the nodes. A call returns when a majority has answered,
+// so requests to the other nodes, such as releases, may still be open. Before Close closes the
+// nodes, it waits for these answers: for one node time-out, and at most 500 ms.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	d.closed = true

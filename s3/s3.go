@@ -37,8 +37,8 @@
 // A hold has expired when the store's Date is later than the object's Last-Modified by the TTL and
 // one second. Both times come from the store's clock, in one reply, and are cut to whole seconds.
 // The additional second makes up for what was cut off. No clock of a client is compared with
-// another's. The holder counts by its own clock, from before it sent the request. So a hold expires
-// at the store up to a second after its TTL.
+// another's. The holder counts by its own clock, from before it sent the request. Because of the
+// second that is added, a hold expires at the store up to a second after its TTL.
 //
 // The alternative would be a wait of one TTL by the observer's own clock, from when it first saw
 // the ETag. It needs no clock of the store. But a process that tries once, such as a job that is

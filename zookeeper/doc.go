@@ -37,10 +37,11 @@
 //
 // A session's sign of life reaches the leader with a delay, which depends on the servers' tick. The
 // Driver has to know the longest delay. It assumes a tick of a quarter of the TTL, at most 30 s.
-// This is safe even if the real tick is up to twice as long, because the leader asks its followers
-// twice in a tick. Give the real tick, by the parameter tick or by [Tick], if the servers' tickTime
-// is above a minute, or their minSessionTimeout is below two ticks. If you give a tick, never give
-// one that is shorter than the servers' tickTime: it would make the locks unsafe.
+// The leader asks its followers twice in a tick, so the delay is half a real tick, and a real tick
+// of up to twice the assumed one is safe. Give the real tick, by the parameter tick or by [Tick],
+// if the servers' tickTime is above a minute, or their minSessionTimeout is below two ticks. If you
+// give a tick, never give one that is shorter than the servers' tickTime: it would make the locks
+// unsafe.
 //
 // # What it is worth
 //

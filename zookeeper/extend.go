@@ -15,8 +15,8 @@ import (
 
 // ExtendAll asks a quorum whether the nodes of the leases exist. If they do, their session exists.
 // After this answer, the leader knows all contacts of the session that were made at least one tick
-// ago. The holds last one TTL from the latest of these contacts, which is up to a tick less than
-// one TTL from now.
+// ago. The holds last one TTL from the latest of these contacts, so they may end up to a tick
+// earlier than one TTL from now.
 func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, _ time.Duration) []error {
 	errs := make([]error, len(leases))
 	var lasting []int // they have one TTL, and so one session

@@ -117,7 +117,7 @@ var own = []ours{
 	},
 	{
 		name: "redis-new-name-stops-a-slot-move", lock: "Redis",
-		what: "in a Cluster, a new name made a second mark (the key that keeps tokens rising) on the node to which its slot was moving, and this stopped the move",
+		what: "in a Cluster, the first lock of a name wrote a second mark (the key that keeps tokens rising) while the slot of the name was moving; the mark on the target node stopped the move",
 		fix:  "43cd1fb", dir: "redis", test: "TestCluster_aNewNameWhoseSlotMoves",
 	},
 	{
@@ -183,7 +183,7 @@ var own = []ours{
 	},
 	{
 		name: "url-second-at-hides-a-host", lock: "core",
-		what: "if a URL had two raw @, the code took a host between them for a part of the password",
+		what: "in a URL with two unescaped @, the code read the host between them as a part of the password",
 		fix:  "7edc85c", dir: ".", test: "TestURL_refusesASecondAt",
 		looks: []string{"driver.TestURL_refusesASecondAt"},
 	},

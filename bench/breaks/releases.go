@@ -73,12 +73,12 @@ var Releases = []Release{
 	},
 	{
 		Lock: "rueidislock", Version: "v1.0.18", Fixed: "v1.0.19", test: "TestRueidislock",
-		What:   "after a FLUSHALL it asks without end",
+		What:   "after a FLUSHALL a waiter sends requests without end",
 		Source: "https://github.com/redis/rueidis/commit/4e74bce",
 	},
 	{
 		Lock: "rueidislock", Version: "v1.0.11", Fixed: "v1.0.12", test: "TestRueidislock",
-		What:   "the release of a hold that TryWithContext has taken hangs",
+		What:   "after TryWithContext has taken a hold, the release of this hold hangs",
 		Source: "https://github.com/redis/rueidis/commit/4816b0e",
 	},
 	{

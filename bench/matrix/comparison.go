@@ -23,7 +23,7 @@ func (r *Run) comparisonPage() string {
 		"Each backend has a page there, which shows how a promise was broken.\n\n" +
 		"A lock that breaks a promise may still be right for you. If two holders at once only waste work, use the server that you have. " +
 		"If two holders could damage data, the resource has to refuse a token that is smaller than one it has seen. This holds for every backend. " +
-		"Then choose a backend that keeps its promises under the conditions that your servers will meet.\n\n" +
+		"Also choose a backend that keeps its promises under the conditions that your servers will meet.\n\n" +
 		"*Held* means that nothing broke the promise in this run, not that the backend promises it. *Held, by luck* means that the promise is known to be broken, but was not seen broken in this run. *Not tried* means that the suite cannot run the scenario on that backend, mostly because it cannot cause the fault. *Lacks* means that the backend has no [read-write locks](readers-writers.md).\n\n")
 	differ, others, same := newComparison(), newComparison(), map[string]bool{}
 	for _, s := range conformance.Scenarios() {
@@ -44,7 +44,7 @@ func (r *Run) comparisonPage() string {
 	}
 	fmt.Fprintf(&b, "## Where they differ\n\n%s\n", differ.render())
 	fmt.Fprintf(&b, "\n## Broken on all backends, or held in some trials only\n\n%s\n", others.render())
-	fmt.Fprintf(&b, "\n## How many scenarios held on every backend where they were tried\n\nA scenario that some backend does not promise does not count as held. For shares, only the backends that have read-write locks are asked.\n\n%s\n", heldTable(same))
+	fmt.Fprintf(&b, "\n## How many scenarios held on every backend where they were tried\n\nIf a backend does not promise what a scenario tests, the scenario does not count as held. For shares, only the backends that have read-write locks are asked.\n\n%s\n", heldTable(same))
 	return b.String()
 }
 

@@ -87,9 +87,9 @@ func (r *Run) figure() string {
 		}
 	}
 	text := fmt.Sprintf("The suite finds %d of the %d bugs of this module that were judged. Only %d of the %d break the contract of a Locker, and it finds %d of these. "+
-		"One was found after %.0f s, and the last of them after %.0f s.", n.Found, n.Judged, n.Covered, n.Judged, n.FoundOfCovered, n.Median, n.Longest)
+		"The fastest half of these took %.0f s, and the slowest %.0f s.", n.Found, n.Judged, n.Covered, n.Judged, n.FoundOfCovered, n.Median, n.Longest)
 	others := breaks.TallyOf(r.Judged, func(j breaks.Judgement) bool { return !j.IsOwn() })
-	text += fmt.Sprintf(" Each of the bugs was once in this module, and the suite of that time passed at least once in spite of it. Most need two events at the same moment: "+
+	text += fmt.Sprintf(" Each of the bugs was once in this module. With most of them the suite of that time had passed. Most need two events at the same moment: "+
 		"a test inside the package can cause that, the suite cannot. We also judged %d old versions of other libraries, which the suite had never seen. Each has a bug that its authors fixed later. The suite finds %d of these bugs.",
 		others.Judged, others.Found)
 	if n.Judged < all {
@@ -109,7 +109,7 @@ func (r *Run) releasesTable() string {
 	for _, one := range breaks.Releases {
 		version := one.Version
 		if one.Changed() {
-			version += ": its lock, copied into the newest version of the library"
+			version += ": its lock code, put into the newest version of the library"
 		}
 		t.AppendRow(table.Row{one.Lock, version, fmt.Sprintf("[%s](%s)", cellText(plain(one.What)), one.Source), one.Fixed, r.found(one.Name(), "conformance/")})
 	}

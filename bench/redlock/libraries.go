@@ -39,7 +39,7 @@ const redsyncModule = "github.com/go-redsync/redsync/v4"
 var libraries = contend.Libraries{
 	{Name: "locker", Module: "github.com/go-locker/locker", Settings: "go-redis nodes", TTL: usualTTL, Open: openLocker},
 	{Name: "locker-redigo", Module: "github.com/go-locker/locker", Settings: "redigo nodes", TTL: usualTTL, Open: openLockerRedigo},
-	{Name: "redsync", Module: redsyncModule, Settings: "no limit of tries, else defaults", TTL: usualTTL, Open: openRedsync(false)},
+	{Name: "redsync", Module: redsyncModule, Settings: "no limit of tries; all other settings are the defaults", TTL: usualTTL, Open: openRedsync(false)},
 	{Name: ctxName, Module: redsyncModule, Settings: "the same, go-redis with ContextTimeoutEnabled", TTL: usualTTL, Open: openRedsync(true)},
 	{
 		Name: baselineName, Module: redsyncModule, Settings: "no limit of tries, WithFailFast",

@@ -78,7 +78,7 @@ func Libraries() []Library {
 		},
 		{
 			Name: "concurrency.Mutex", Module: etcd, Test: "TestConcurrencyMutex", Findings: etcdFindings,
-			Settings: "each Locker has a Session of its own, but Lockers of one client share the client's Session; when the lock is held, the adapter ends the renewal of the Session (Orphan)",
+			Settings: "a Locker of New has a Session of its own, and Lockers of Client share the Session of their client; when the lock is held, the adapter ends the renewal of the Session (Orphan)",
 		},
 		{
 			Name: "zk.Lock", Module: "github.com/go-zookeeper/zk", Test: "TestZkLock", Findings: zkFindings,

@@ -16,7 +16,7 @@ var etcdFindings = []Finding{
 		Scenarios: []string{waitSaysHeld}, Repro: "TestRepro_concurrencyMutex_interruptedLockDoesNotSayHeld",
 	},
 	{
-		Cause: "a Mutex does not check its lease: after the lease has ended, Unlock returns nil and Header is unchanged; Done of the Session reports the end only while the client&#39;s renewal of the Session runs",
+		Cause: "a Mutex does not check its lease: after the lease has ended, Unlock returns nil, and Header is unchanged; Done of the Session reports this end only if the client still renews the Session",
 		Scenarios: slices.Concat([]string{
 			"Unlock of a hold that expired says ErrLost",
 			"Unlock after a take-over says ErrLost",

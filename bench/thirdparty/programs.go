@@ -21,7 +21,7 @@ func Programs() []Library {
 		},
 		{
 			Name: "redlock (npm)", Language: JavaScript, Release: "5.0.0-beta.2", Test: "TestProgram_redlock", Findings: npmRedlockFindings,
-			Settings: "one node; acquire with retryCount 0, else the defaults; ioredis",
+			Settings: "one node; acquire with retryCount 0; all other settings are the defaults; ioredis",
 		},
 		{
 			Name: "etcd3 (npm)", Language: JavaScript, Release: "1.1.2", Test: "TestProgram_etcd3", Findings: npmEtcd3Findings,

@@ -28,10 +28,10 @@
 // With the lock in hand: read the token, and refuse a stale one; write the new content to a file of
 // its own, and fsync it; if the token rises, replace the token's file in the same way; rename the
 // new content over the old, and fsync the directory. So a crash, of the process or of the machine,
-// leaves the whole old content or the whole new one, and the token of that content is stored. At
-// worst, if the crash comes between the two steps, the stored token is newer than the content.
-// Readers need no lock. Windows cannot fsync a directory, and there a replacement also fails while
-// another process has the file open.
+// leaves the whole old content or the whole new one, and the token of that content is stored. But
+// if the crash comes after the token's file was replaced, and before the content was, the stored
+// token is newer than the content. Readers need no lock. Windows cannot fsync a directory, and
+// there a replacement also fails while another process has the file open.
 //
 // A writer that is stopped with the lock in hand makes all others wait, until it goes on, dies or
 // is killed: this is the price of a check and a rename that nobody can get between. The ctx of the
@@ -48,9 +48,10 @@
 //
 // # Where it holds
 //
-// On file systems of one machine, whose flock excludes and whose rename is atomic. On NFS it is
-// neither promised nor tested: clients cache names and contents, a server forgets the locks of a
-// client that it does not hear of, and a rename whose reply is lost may be done twice.
+// The fence holds on file systems of one machine, if flock excludes other processes, and rename is
+// atomic. On NFS it is neither promised nor tested: clients cache names and contents, a server
+// forgets the locks of a client that it does not hear of, and a rename whose reply is lost may be
+// done twice.
 package filefence
 
 import (
@@ -71,10 +72,10 @@ import (
 //
 // If the file does not exist, it is made with perm, less the umask. If it exists, it keeps its
 // mode, and also its owner and group if the process may set them. If the process cannot keep the
-// group, the new file has another one. Then a right of the group or of others stays only if both
-// had it. So 0640 becomes 0600, and 0644 stays. Access control lists and extended attributes are
-// not kept. If name is a symbolic link, the file that it leads to is replaced, and the token is
-// beside that file. Other hard links keep the old content.
+// group, the new file has another one. Then a permission of the group or of others stays only if
+// the file gave it to the group and to others. So 0640 becomes 0600, and 0644 stays. Access control
+// lists and extended attributes are not kept. If name is a symbolic link, the file that it leads to
+// is replaced, and the token is beside that file. Other hard links keep the old content.
 //
 // While another writer has the lock, Write tries again every few milliseconds. If ctx ends first,
 // its cause is in the error. After an error the content is the old one, unless only the fsync of

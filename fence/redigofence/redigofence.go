@@ -79,9 +79,10 @@ func (s *Script) run(ctx context.Context, pool *redis.Pool, w fencescript.Write,
 
 var set = NewScript(fencescript.Set)
 
-// Set sets key to value, for expiry, or for ever if that is 0, under the conditions of
-// [Script.Run]. The token is in [TokenKey] of key, and does not expire. The Resource of a refusal
-// is key. value is anything that redigo takes as a value, and expiry is in whole milliseconds.
+// Set sets key to value, under the conditions of [Script.Run]. The value expires after expiry; if
+// that is 0, it never expires. The token is in [TokenKey] of key, and does not expire. The Resource
+// of a refusal is key. value is anything that redigo takes as a value, and expiry is in whole
+// milliseconds.
 func Set(ctx context.Context, pool *redis.Pool, key string, token uint64, value any, expiry time.Duration) error {
 	w, args, err := fencescript.OfSet(name, key, token, value, expiry)
 	if err != nil {

@@ -58,8 +58,8 @@
 //
 // # Contexts
 //
-// Contexts are heeded as far as the client heeds them: go-redis looks at ctx before it sends, and
-// at its deadline while it waits for the reply if ContextTimeoutEnabled is set.
+// go-redis looks at ctx before it sends a request. While it waits for the reply, it heeds the
+// deadline of ctx only if ContextTimeoutEnabled is set.
 //
 // # Rights
 //
@@ -120,9 +120,10 @@ func (s *Script) run(ctx context.Context, rdb goredis.UniversalClient, w fencesc
 
 var set = NewScript(fencescript.Set)
 
-// Set sets key to value, for expiry, or for ever if that is 0, under the conditions of
-// [Script.Run]. The token is in [TokenKey] of key, and does not expire. The Resource of a refusal
-// is key. value is anything that go-redis takes as a value, and expiry is in whole milliseconds.
+// Set sets key to value, under the conditions of [Script.Run]. The value expires after expiry; if
+// that is 0, it never expires. The token is in [TokenKey] of key, and does not expire. The Resource
+// of a refusal is key. value is anything that go-redis takes as a value, and expiry is in whole
+// milliseconds.
 func Set(ctx context.Context, rdb goredis.UniversalClient, key string, token uint64, value any, expiry time.Duration) error {
 	w, args, err := fencescript.OfSet(name, key, token, value, expiry)
 	if err != nil {

@@ -17,9 +17,9 @@
 // the rights of the resource: a write has to read and to set the node. If the node is missing, or
 // holds something else, each Write is refused with [fence.ErrUnknown]. So if you remove it together
 // with the resource, former holders are kept out. A node that is made anew lets any token through.
-// Its versions begin anew, too: a write that has read the old node, and arrives when the new node
-// has the same version, is accepted even after a newer token. One node may guard any number of
-// others.
+// Its versions begin anew, too. A write may have read the old node, and arrive when the new node
+// has the same version. Then it is accepted, even if the new node has seen a newer token. One node
+// may guard any number of others.
 //
 // # What it is worth
 //

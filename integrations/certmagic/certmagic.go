@@ -20,10 +20,10 @@
 // RenewLockLease: they make one attempt, soon after Lock.
 //
 // All programs that share a storage must use this package. Before the first one uses it, stop all
-// programs that take the storage's own locks: the two kinds of locks do not exclude each other.
-// Give the locks a prefix of their own ([locker.WithPrefix]), one for each storage, because their
-// names are those of certificates. Do not switch off the renewal of locks
-// ([locker.WithoutRenewal]).
+// programs that take the storage's own locks: the two kinds of locks do not exclude each other. The
+// names of the locks are those of certificates, and may be the same in two storages. So give the
+// locks of each storage a prefix of their own ([locker.WithPrefix]). Do not switch off the renewal
+// of locks ([locker.WithoutRenewal]).
 package certmagic
 
 import (

@@ -62,9 +62,9 @@ import (
 // other methods but Version and Close returns an error that matches [locker.ErrLost] once the hold
 // is lost.
 type Driver struct {
-	// LockTimeout is how long Lock waits. It has to be below the LockTimeout of migrate.Migrate,
-	// which forgets a Lock that takes longer, and never unlocks it. The default is a second less
-	// than migrate's.
+	// LockTimeout is how long Lock waits. It has to be below the LockTimeout of migrate.Migrate. If
+	// a Lock takes longer than that, Migrate gives up, and never calls Unlock for it. The default
+	// is a second less than migrate's.
 	LockTimeout time.Duration
 
 	inner database.Driver

@@ -50,7 +50,7 @@ var Waiting = contend.Libraries{
 	{Name: "locker", Module: lockerModule, Settings: "defaults", TTL: TTL, Open: openLocker},
 	{
 		Name: "redsync", Module: "github.com/go-redsync/redsync/v4",
-		Settings: "no limit of tries, else defaults", TTL: TTL, Open: openRedsync,
+		Settings: "no limit of tries; all other settings are the defaults", TTL: TTL, Open: openRedsync,
 	},
 	{
 		Name: "rueidislock", Module: "github.com/redis/rueidis",
