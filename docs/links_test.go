@@ -132,6 +132,7 @@ var (
 	codeSpan = regexp.MustCompile("`[^`\n]*`")
 	link     = regexp.MustCompile(`\]\(([^)\s]+)[^)]*\)`)
 	testName = regexp.MustCompile(`\bTest[A-Z]\w*`)
+	entity   = regexp.MustCompile(`&(#\d+|quot|amp|lt|gt);`)
 )
 
 // problems are what is wrong with a page, in a sentence each.
@@ -149,6 +150,9 @@ func (r *repository) problems(t *testing.T, page string) (problems []string) {
 		if !r.tests[name] {
 			problems = append(problems, "names a test that is not there: "+name)
 		}
+	}
+	if found := entity.FindString(string(source)); found != "" {
+		problems = append(problems, "has an HTML entity: "+found)
 	}
 	places := anchors(string(source))
 	for _, place := range slices.Sorted(maps.Keys(places)) {

@@ -121,7 +121,7 @@ func (d *Driver) Guarantees() driver.Guarantees {
 		driver.Fencing:   {Level: driver.LevelYes},
 		driver.FencingDurable: {
 			Level:     driver.LevelConditional,
-			Condition: "while the cluster&#39;s store keeps its data. If you restore etcd, use --bump-revision, or set WithTokenBase",
+			Condition: "while the cluster's store keeps its data. If you restore etcd, use --bump-revision, or set WithTokenBase",
 		},
 		driver.Ordered: {Level: driver.LevelNo, Condition: "a release wakes the waiters of all processes, and the first to ask has the lock"},
 		driver.Woken:   {Level: driver.LevelConditional, Condition: "if the program's account may watch Leases. Otherwise one waiter of each Client looks every two seconds"},

@@ -91,7 +91,7 @@ var own = []ours{
 	},
 	{
 		name: "core-reader-misses-close", lock: "core",
-		what: "two goroutines used one RWMutex, and one waited for the end of the other&#39;s share; the waiting goroutine was not told of Close",
+		what: "two goroutines used one RWMutex, and one waited for the end of the other's share; the waiting goroutine was not told of Close",
 		fix:  "bedcbae", dir: ".", test: "TestRWMutex_whoWaitsForItsOwnHoldIsToldOfClose",
 		looks: []string{"core.TestRWMutex_whoWaitsForItsOwnHoldIsToldOfClose"},
 	},

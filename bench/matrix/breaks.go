@@ -56,7 +56,7 @@ func (r *Run) breaksPage() string {
 		"If more than two scenarios and tests look for a break, a number in brackets counts the others. With its usual settings the suite finds %d of these %d. For the others a test has to cause the event.\n\n%s\n\n"+
 		"## Old versions of other libraries\n\n"+
 		"Their authors have fixed these bugs. The suite of today judges the last version that has the bug, beside the first that has the fix. "+
-		"Redisson is not among them: it is a library in Java, and nobody has run the suite&#39;s adapter for it.\n\n%s\n\n"+
+		"Redisson is not among them: it is a library in Java, and nobody has run the suite's adapter for it.\n\n%s\n\n"+
 		"## Known from issues\n\n"+
 		"These bugs were reported in the issues of other libraries. No command shows them, but scenarios and tests look for them.\n\n%s\n",
 		generated, r.judgedText(), ours.RenderMarkdown(), alone, all, others.RenderMarkdown(), r.releasesTable(), reported.RenderMarkdown())

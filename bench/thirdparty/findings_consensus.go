@@ -73,11 +73,11 @@ var zkFindings = []Finding{
 		Scenarios: []string{extendUnanswered, extendLate}, Repro: "TestRepro_zkLock_hasNoExtend", Lacks: true,
 	},
 	{
-		Cause:     "a hold ends only when the server reports it. A holder that was cut off for longer than the time-out may keep its hold: the server does not count the time in which the server itself was down, and after a pause of the server a client&#39;s message may arrive before the server checks the time-out",
+		Cause:     "a hold ends only when the server reports it. A holder that was cut off for longer than the time-out may keep its hold: the server does not count the time in which the server itself was down, and after a pause of the server a client's message may arrive before the server checks the time-out",
 		Scenarios: []string{expiredStaysLost}, Repro: "TestRepro_zkLock_outlastsItsTimeOut",
 	},
 	{
-		Cause: "Unlock takes no ctx: without a connection it waits for the next attempt to connect; there is one attempt a second, even if the session&#39;s time-out is below a second",
+		Cause: "Unlock takes no ctx: without a connection it waits for the next attempt to connect; there is one attempt a second, even if the session's time-out is below a second",
 		Repro: "TestRepro_zkLock_unlockOutlastsTheSession",
 	},
 	{

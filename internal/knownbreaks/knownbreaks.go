@@ -5,11 +5,11 @@ package knownbreaks
 // Redis returns what a server of Redis cannot keep, by adapters that ask one server.
 func Redis() map[string]string {
 	return map[string]string{
-		"a hold lasts though the server loses its data":                         "the lock is a key of one server, and is lost with the server&#39;s data",
+		"a hold lasts though the server loses its data":                         "the lock is a key of one server, and is lost with the server's data",
 		"a hold lasts though the server that lags most takes over":              "replication is asynchronous: the replica that is promoted has not heard of the lock",
 		"a hold lasts though the server's clock jumps forward":                  "a key expires by the server's wall clock",
 		"a hold expires though the server's clock jumps back":                   "a key expires by the server's wall clock: if the clock is set back by an hour, the lock stays taken for an hour longer",
-		"a random history is that of one lock though servers lose their data":   "the lock is a key of one server, and is lost with the server&#39;s data",
+		"a random history is that of one lock though servers lose their data":   "the lock is a key of one server, and is lost with the server's data",
 		"a random history is that of one lock though another server takes over": "replication is asynchronous",
 		"a random history is that of one lock though the server's clock jumps":  "a key expires by the server's wall clock",
 	}
@@ -61,7 +61,7 @@ func Postgres() map[string]string {
 // S3 returns what a store of objects cannot keep.
 func S3() map[string]string {
 	return map[string]string{
-		"a hold lasts though the server loses its data":                       "the lock is an object, and is lost with the store&#39;s data",
-		"a random history is that of one lock though servers lose their data": "the lock is an object, and is lost with the store&#39;s data",
+		"a hold lasts though the server loses its data":                       "the lock is an object, and is lost with the store's data",
+		"a random history is that of one lock though servers lose their data": "the lock is an object, and is lost with the store's data",
 	}
 }

@@ -63,9 +63,9 @@ var Waiting = contend.Libraries{
 var All = append(slices.Clip(Waiting),
 	contend.Library{Name: "locker-redigo", Module: lockerModule, Settings: "redigo, with a pool as large as that of go-redis", TTL: TTL, Open: openRedigo},
 	contend.Library{Name: Floor, Module: goRedisModule, Settings: "EVALSHA of SET NX PX, and of GET and DEL", TTL: TTL, Open: openBare(false)},
-	contend.Library{Name: PipeFloor, Module: goRedisModule, Settings: "the same through go-redis&#39;s AutoPipeline", TTL: TTL, Open: openBare(true)},
+	contend.Library{Name: PipeFloor, Module: goRedisModule, Settings: "the same through go-redis's AutoPipeline", TTL: TTL, Open: openBare(true)},
 	contend.Library{Name: Scripts, Module: goRedisModule, Settings: "EVALSHA of locker's scripts, and nothing else of it", TTL: TTL, Open: openScripts(false)},
-	contend.Library{Name: PipeScripts, Module: goRedisModule, Settings: "the same through go-redis&#39;s AutoPipeline", TTL: TTL, Open: openScripts(true)},
+	contend.Library{Name: PipeScripts, Module: goRedisModule, Settings: "the same through go-redis's AutoPipeline", TTL: TTL, Open: openScripts(true)},
 )
 
 // Renews are those that renew what they hold, and how many locks they are made to hold at most: rueidislock has goroutines
