@@ -100,8 +100,8 @@ func connectionBreaks(e *env) {
 	b.release()
 }
 
-// oneServerGone has A extend its hold while A cannot reach one of the servers, which is drawn anew in
-// each trial.
+// oneServerGone has A extend its hold while A cannot reach one of the servers, which is drawn anew
+// in each trial.
 func oneServerGone(e *env) {
 	a, w := e.linked("A", e.name(), e.long)
 	b := e.party("B", a.name, e.long)

@@ -120,7 +120,7 @@ func (n *Tally) verdict() error {
 	sure := n.Doubts - n.Excused
 	switch {
 	case n.kept == 0 && n.silent > 0 && n.silent < n.Doubts:
-		return fmt.Errorf("%w: %d of %d trials say nothing; in the others; the last time: %w", ErrInDoubt, n.silent, n.Trials, n.Seen)
+		return fmt.Errorf("%w: %d of %d trials say nothing; in the others, the last time: %w", ErrInDoubt, n.silent, n.Trials, n.Seen)
 	case n.kept == 0:
 		return fmt.Errorf("in each of %d trials; the last time: %w", n.Trials, n.Seen)
 	case n.kept == n.hidden && sure > 1:

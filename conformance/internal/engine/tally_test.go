@@ -76,6 +76,16 @@ func TestTally(t *testing.T) {
 	}
 }
 
+func TestTally_ofTrialsThatSayNothing(t *testing.T) {
+	var n Tally
+	for _, seen := range []error{ErrInDoubt, errSeen, ErrInDoubt} {
+		require.False(t, n.add(&Doubt{Seen: seen}, false))
+	}
+	err := n.verdict()
+	require.ErrorIs(t, err, ErrInDoubt)
+	assert.EqualError(t, err, ErrInDoubt.Error()+": 2 of 3 trials say nothing; in the others, the last time: "+errSeen.Error())
+}
+
 // A soak is not repeated because the machine paused in it.
 func TestTally_ofASoak(t *testing.T) {
 	ends := func(long bool, err error) bool {
