@@ -14,8 +14,9 @@
 //
 //	etcd[s]://[user:password@][host[:port]][,host[:port]…][?parameter=value&…]
 //
-// The hosts are members of one cluster; the default is localhost:2379. If the URL has a user, Open asks the
-// cluster for a token, and fails if the cluster is unreachable. Without a user it makes no request.
+// The hosts are members of one cluster. The default is localhost:2379. If the URL has a user, Open
+// asks the cluster for a token, and fails if the cluster is unreachable. Without a user it makes no
+// request.
 //
 // # The TTL
 //

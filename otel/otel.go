@@ -16,7 +16,7 @@
 //
 //	locker.operation.name      the call, as above
 //	locker.lock.name           of the lock, without the prefix
-//	locker.lock.label          if WithLabel gives one; the span is then named "lock orders", for example
+//	locker.lock.label          if WithLabel gives one; the span is then named "lock orders"
 //	locker.lock.contended      of lock, trylock, rlock and tryrlock: another held the lock
 //	locker.hold.fencing_token  of the hold, if there is one
 //	error.type                 of a call that failed: lost, not_held, closed, unsupported, canceled,

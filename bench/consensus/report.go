@@ -79,9 +79,9 @@ func (r *Results) printPairs(b *strings.Builder) {
 The time of a Lock, of an Unlock, and of both (a pair), of one goroutine, in µs. Servers in each cluster: %d.
 Ratio: the p50 of a pair, divided by that of the same system's "bare" in the same round. The other columns are for a
 pair. Requests: messages that the client sent, without those that keep sessions alive. Round trips: messages that it
-sent after all earlier ones were answered; those sent before that belong to the same round trip. Bytes: sent and received, with what HTTP/2 adds. Allocations, goroutines and
-client µs: what this process allocated, the goroutines that it started, and its processor time. Each figure is the
-median (lowest–highest) of the rounds.
+sent after all earlier ones were answered; those sent before that belong to the same round trip. Bytes: sent and
+received, with what HTTP/2 adds. Allocations, goroutines and client µs: what this process allocated, the goroutines
+that it started, and its processor time. Each figure is the median (lowest–highest) of the rounds.
 
 %s
 `, r.Servers, pairs.Table(r.Pairs, func(library string) string { return systemOf(library).floor },

@@ -134,8 +134,7 @@ func (r *Results) printIdle(b *strings.Builder) {
 ## Nothing happens
 
 There are %d waiters, each on a client of its own, behind one hold with a TTL of %v. At first, in %.1f s, all connect. Then
-they wait for %.1f s. Sent and run are the commands that all clients sent, and
-that the server counted.
+they wait for %.1f s. Sent and run are the commands that all clients sent, and that the server counted.
 
 `, first.Waiters, redislocks.TTL, first.WarmUp.Seconds, first.Waiting.Seconds)
 	t := report.NewTable("library", "sent at first", "run at first", "sent then", "run then",

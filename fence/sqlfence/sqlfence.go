@@ -51,8 +51,8 @@
 //     token. If the token is stale, it is refused then;
 //   - waits means that the newer write waited for the older one to commit, and came after it.
 //     SQLite waits for as long as busy_timeout allows, and then fails with 5 (SQLITE_BUSY). In this
-//     test busy_timeout was 0. For "waits", it was enough to repeat the statement that failed with
-//     5. For "retry", the whole transaction had to be repeated.
+//     test busy_timeout was 0: the newer transaction failed with 5 at once, and was run again when
+//     the older one had committed.
 //
 // At SERIALIZABLE and at PostgreSQL's REPEATABLE READ the error may come with any statement, and
 // with Commit. MariaDB and PostgreSQL may find a deadlock (1213, 40P01) at any level. In SQLite, if

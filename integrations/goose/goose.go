@@ -5,7 +5,8 @@
 // With a [Lock] alone, a holder that was paused past its TTL goes on when it wakes, and a migration
 // may be applied twice. But goose's Store records a version in the transaction of its migration. So
 // the Store of [NewStore] checks the fencing token there: the migration of a holder that has lost
-// the lock is refused, and rolled back. The context that [Context] returns ends when the lock is lost.
+// the lock is refused, and rolled back. The context that [Context] returns ends when the lock is
+// lost.
 //
 //	import lockergoose "github.com/go-locker/locker/integrations/goose" // beside goose itself
 //

@@ -172,8 +172,9 @@ func Print(w io.Writer, all []Kill) {
 ## A process is killed
 
 %d wait for one name, with a TTL of %g s. The table shows the time until a waiter has the lock. Waiter killed: the
-first waiter is killed (SIGKILL), and a moment later the holder unlocks; the time is from this Unlock. Holder killed: the
-time is from the kill. Beyond the TTL: the time of *holder killed*, minus the TTL. Each figure is the median (lowest–highest) of the rounds; errors are a sum.
+first waiter is killed (SIGKILL), and a moment later the holder unlocks; the time is from this Unlock. Holder killed:
+the time is from the kill. Beyond the TTL: the time of *holder killed*, minus the TTL. Each figure is the median
+(lowest–highest) of the rounds; errors are a sum.
 
 `, all[0].Waiters, all[0].TTLMs/1000)
 	t := report.NewTable("library", "waiter killed, ms", "holder killed, ms", "beyond the TTL, ms", "errors")
