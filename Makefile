@@ -280,7 +280,11 @@ tidy:
 	$(call each,$(GO) mod tidy -diff)
 
 .PHONY: static
-static: gofmt lint tidy examples ## what runs no test: formatting, linters, go.mod, the programs in examples/
+static: budget gofmt lint tidy examples ## what runs no test: the budget, formatting, linters, go.mod, the programs in examples/
+
+.PHONY: budget
+budget: ## counts files, lines, words and names, and fails above .ci/budget; tools/budget.sh -lower writes what has become less
+	@tools/budget.sh
 
 # The core, what is built on it, and what sends requests to Redis.
 CORE   := . ./internal/test/core ./driver ./memory ./election ./semaphore ./multi ./keyed ./internal/redisscript
