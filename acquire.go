@@ -1,7 +1,6 @@
 package locker
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -29,11 +28,38 @@ type contender struct {
 	ctx       context.Context // of the caller, as the Observer has it
 	contended bool            // the lock was seen to be another's
 	latest    error           // answer of the backend, or failure to reach it
+	outage    *outage         // nil unless the latest request has failed
 	first     request         // most make no other
 
 	mu     sync.Mutex
 	early  bool          // wake was called before the contender waited
 	signal chan struct{} // by wake; nil: the contender has not waited yet
+}
+
+// outage is a row of requests that have failed, since the last answer.
+type outage struct {
+	since time.Time // when the first was sent, or a call that has joined the outage began
+	why   error     // the latest failure that says so
+}
+
+// joinOutage counts from start the outage in which another call of this Mutex has ended, if this
+// one began to wait at start, and has only now its turn to ask.
+func (c *contender) joinOutage(start time.Time) {
+	if o := c.mutex.outage.Load(); o != nil && c.waits() && !start.IsZero() {
+		if o.since.After(start) {
+			start = o.since
+		}
+		c.outage = &outage{start, o.why}
+	}
+}
+
+// rideLeft returns how much time is left to ride out the outage, if there is one.
+func (c *contender) rideLeft(now time.Time) time.Duration {
+	left := c.mutex.settings.ttl / 2
+	if c.outage != nil {
+		left -= now.Sub(c.outage.since)
+	}
+	return left
 }
 
 // contend makes a call that takes a hold, by acquire.
@@ -72,6 +98,9 @@ func (c *contender) acquire() (*Hold, error) {
 	}
 	defer client.calls.Done()
 	h, err := c.ask()
+	if c.outage != nil || c.mutex.outage.Load() != nil {
+		c.mutex.outage.Store(c.outage)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -93,20 +122,28 @@ const (
 // ask asks until the lock is granted, the contention is over, or the backend has not answered for
 // half a TTL: a waiter rides out a short outage, and no other. If nothing was answered yet, it
 // returns a failure after a few tries if it is no outage, or the caller does not wait.
+//
+// The half TTL of a call that had to wait until another of the process had asked counts from when
+// the call began. If it is over by then, the call returns the other's failure without a request.
 func (c *contender) ask() (*Hold, error) {
 	var (
 		set      = &c.mutex.settings
 		h, claim = c.newClaim()
 		began    = clock.Now()
-		answered bool      // the backend has answered
-		failing  time.Time // when the first request was sent that has failed since the last answer
-		why      error     // the latest failure since then that says so
+		answered bool // the backend has answered
 		pause    = set.backoffMin
 	)
+	if c.mutex.outage.Load() != nil && c.outage == nil {
+		c.joinOutage(noanswer.Start(c.ctx))
+	}
+	if c.outage != nil {
+		began = c.outage.since
+	}
 	for try := 1; ; try++ {
-		sent, patience := clock.Now(), set.ttl/2
-		if !failing.IsZero() {
-			patience -= sent.Sub(failing)
+		sent := clock.Now()
+		patience := c.rideLeft(sent)
+		if patience <= 0 {
+			return nil, c.abandon(h, c.outage.why)
 		}
 		r := &c.first
 		if try > 1 {
@@ -124,9 +161,17 @@ func (c *contender) ask() (*Hold, error) {
 		if !silent(err) || over == nil && c.latest == nil {
 			c.note(err)
 		}
-		held := errors.Is(err, ErrHeld)
-		switch late := errors.Is(err, errLate); {
-		case !c.waits() && held && failing.IsZero():
+		held, late, first := errors.Is(err, ErrHeld), errors.Is(err, errLate), c.outage == nil
+		switch {
+		case held || late:
+			c.outage = nil
+		case first:
+			c.outage = &outage{sent, err}
+		case !silent(err) || silent(c.outage.why):
+			c.outage = &outage{c.outage.since, err}
+		}
+		switch {
+		case !c.waits() && held && first:
 			return nil, err // nothing is left of the claim
 		case over != nil:
 			return nil, c.abandon(h, c.over()) // with what was answered
@@ -137,26 +182,23 @@ func (c *contender) ask() (*Hold, error) {
 			h, claim = c.newClaim()
 			fallthrough
 		case held:
-			answered, failing, why = true, time.Time{}, nil
+			answered = true
 		default:
-			if !silent(err) {
-				why = err
-			}
-			if failing.IsZero() {
-				failing = sent
-			}
 			last := try >= firstTries || clock.Since(began) > firstPatience || final(err)
-			ridesOut := answered || c.waits() && noanswer.Outage(cmp.Or(why, err))
-			if clock.Since(failing) >= set.ttl/2 || last && !ridesOut {
-				return nil, c.abandon(h, cmp.Or(why, err))
+			ridesOut := answered || c.waits() && noanswer.Outage(c.outage.why)
+			if c.rideLeft(clock.Now()) <= 0 || last && !ridesOut {
+				return nil, c.abandon(h, c.outage.why)
 			}
 		}
 		switch {
-		case !answered && why != nil && try < firstTries:
+		case !answered && c.outage != nil && !silent(c.outage.why) && try < firstTries:
 			next = firstPause/2 + clock.Random(firstPause/2)
 		case !held || next <= 0:
 			next = pause/2 + clock.Random(pause/2+1)
 			pause = min(2*pause, set.backoffMax)
+		}
+		if c.outage != nil { // a long pause leaves time for another request
+			next = min(next, max(c.rideLeft(clock.Now())/2, firstPause))
 		}
 		if !c.wait(next) {
 			return nil, c.leave(h)

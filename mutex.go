@@ -6,9 +6,11 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/clock"
 )
 
 // Mutex is the lock of one name. It implements [Locker] with one [Hold] at a time. Make one with
@@ -22,6 +24,8 @@ type Mutex struct {
 	settings settings
 	request  driver.Request
 	invalid  error // why no method works
+
+	outage atomic.Pointer[outage] // in which the last call that asked has ended; Unlock clears it
 
 	mu      sync.Mutex
 	hold    *Hold        // from Lock until its Unlock, also when lost
@@ -40,10 +44,10 @@ func (m *Mutex) Guarantees() Guarantees { return m.client.Guarantees() }
 // Lock waits until the lock is held or ctx is done. It returns ErrLost while a lost hold awaits its
 // Unlock, ErrClosed if the Client is closed, and otherwise what [Locker] lists.
 //
-// If the backend is unreachable, Lock tries again until the outage has lasted for TTL/2. Then it
-// returns the client library's error. This is the same on every backend. If the backend answers the
-// first request with an error, as it does to a wrong password, Lock makes at most three requests
-// within 30 ms, and returns that error.
+// If the backend is unreachable, Lock tries again for TTL/2, which counts from when the outage or
+// this call began, whichever is later. Then it returns the client library's error. This is the same
+// on every backend. If the backend answers the first request with an error, as it does to a wrong
+// password, Lock makes at most three requests within 30 ms, and returns that error.
 func (m *Mutex) Lock(ctx context.Context) error {
 	_, err := m.contend(ctx, opLock, (*contender).acquireOwn)
 	return err
@@ -111,7 +115,7 @@ func (c *contender) takeTurn() error {
 		m.mu.Unlock()
 		return nil
 	}
-	turn, h := make(chan error, 1), m.hold
+	turn, h, began := make(chan error, 1), m.hold, clock.Now()
 	m.waiting = append(m.waiting, turn) // from here on it is told of a loss
 	m.mu.Unlock()
 	why := c.refusedBeside(h)
@@ -122,6 +126,7 @@ func (c *contender) takeTurn() error {
 		}
 		select {
 		case err := <-turn:
+			c.joinOutage(began)
 			return err
 		case <-c.ctx.Done():
 		case <-closed.Done():
@@ -189,6 +194,7 @@ func (m *Mutex) detach(h *Hold) *Hold {
 	}
 	if current != nil {
 		m.hold = nil
+		m.outage.Store(nil)
 		m.passTurn()
 	}
 	return current

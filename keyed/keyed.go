@@ -17,6 +17,8 @@ import (
 	"sync"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/clock"
+	"github.com/go-locker/locker/internal/noanswer"
 )
 
 // Locks is the locks of a Client, by name. A name that is neither held nor awaited costs nothing.
@@ -35,9 +37,10 @@ type Locks struct {
 // lock is one name that is held or awaited.
 type lock struct {
 	*locker.Mutex
-	users int           // those who wait for their turn, or have it
-	turn  chan struct{} // full while somebody contends, and from then until Unlock
-	hold  *locker.Hold  // from Lock to Unlock, also when lost
+	users  int           // those who wait for their turn, or have it
+	turn   chan struct{} // full while somebody contends, and from then until Unlock
+	failed bool          // the last turn ended without a hold; of whose turn it is
+	hold   *locker.Hold  // from Lock to Unlock, also when lost
 }
 
 // New returns the locks of c, each with opts. It makes no request. An option that is not valid is
@@ -50,7 +53,7 @@ func New(c *locker.Client, opts ...locker.MutexOption) *Locks {
 // callers of this Locks hold the name or wait for it, Lock first waits for them, in order, without
 // a request. See [locker.Mutex.Acquire].
 func (l *Locks) Lock(ctx context.Context, name string) error {
-	one := l.enter(name)
+	one, began := l.enter(name), clock.Now()
 	select {
 	case one.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -59,6 +62,9 @@ func (l *Locks) Lock(ctx context.Context, name string) error {
 	case <-l.client.Closed():
 		l.leave(one)
 		return failed("lock", name, locker.ErrClosed)
+	}
+	if one.failed {
+		ctx = noanswer.WithStart(ctx, began)
 	}
 	hold, err := one.Acquire(ctx)
 	return l.took(one, hold, err)
@@ -90,6 +96,7 @@ func (l *Locks) busy() error {
 
 // took makes hold that of one, whose turn the caller has, or gives the turn back.
 func (l *Locks) took(one *lock, hold *locker.Hold, err error) error {
+	one.failed = err != nil
 	if err != nil {
 		<-one.turn
 		l.leave(one)

@@ -62,6 +62,44 @@ func TestLock_thatFailsLetsTheNextContend(t *testing.T) {
 	})
 }
 
+// Each caller rides out TTL/2 of an outage, from when its own call began, not one after another.
+func TestLock_ofOneNameRidesOutAnOutageTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := locktest.New(t)
+		l := keyed.New(c.Client)
+		c.Down()
+		took := make(chan time.Duration, 40)
+		lock := func() {
+			began := time.Now()
+			require.ErrorIs(t, l.Lock(t.Context(), "a"), locktest.ErrUnreachable)
+			took <- time.Since(began)
+		}
+		for range cap(took) / 2 {
+			go lock()
+		}
+		time.Sleep(ttl / 4)
+		for range cap(took) / 2 {
+			go lock()
+		}
+		for range cap(took) {
+			assert.InDelta(t, ttl/2, <-took, float64(ttl/50))
+		}
+		c.Up()
+		require.NoError(t, l.Lock(t.Context(), "a"))
+		waits := testwait.Go(func() error { return l.Lock(t.Context(), "a") })
+		synctest.Wait()
+		c.Lose("a")
+		c.Down()
+		require.ErrorIs(t, l.Relock(t.Context(), "a"), locktest.ErrUnreachable)
+		time.Sleep(ttl)
+		c.Up()
+		require.ErrorIs(t, l.Unlock(t.Context(), "a"), locker.ErrLost)
+		require.NoError(t, <-waits, "what failed under a hold that was lost is over")
+		require.NoError(t, l.Unlock(t.Context(), "a"))
+		assert.Zero(t, keyed.InUse(l))
+	})
+}
+
 // Extend is where an interface that names locks hears of a loss.
 func TestExtend_tellsOfALossThatUnlockEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

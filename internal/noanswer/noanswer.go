@@ -3,10 +3,12 @@
 package noanswer
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
 	"syscall"
+	"time"
 )
 
 // Error is the error of a request that was not answered in time. Its value is the text.
@@ -59,4 +61,19 @@ func Outage(err error) bool {
 		}
 	}
 	return false
+}
+
+type startKey struct{}
+
+// WithStart returns the context of a Lock that began at start, of package clock, and waited until
+// other calls of its process had asked for the lock in vain. The time for which it rides out an
+// outage counts from then.
+func WithStart(ctx context.Context, start time.Time) context.Context {
+	return context.WithValue(ctx, startKey{}, start)
+}
+
+// Start returns the start that ctx has from WithStart, or the zero Time.
+func Start(ctx context.Context) time.Time {
+	start, _ := ctx.Value(startKey{}).(time.Time)
+	return start
 }

@@ -168,6 +168,21 @@ func TestLock_ridesOutAShortOutageAtFirstToo(t *testing.T) {
 	})
 }
 
+// A pause that is longer than what is left of the ride does not delay the answer.
+func TestLock_ridesOutAnOutageWithALongBackoff(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		down := fault{lost: true, err: &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}}
+		b.every(acquire, down)
+		m := b.client(t, locker.WithBackoff(10*ttl, 20*ttl)).Mutex("x")
+		assert.InDelta(t, ttl/2, took(func() { require.Error(t, m.Lock(context.Background())) }), float64(ttl/50))
+		assert.Less(t, len(b.calls(acquire)), 20, "it does not ask without a pause")
+		locked := inBackground(func() error { return m.Lock(context.Background()) })
+		time.Sleep(ttl / 3)
+		b.every(acquire, fault{})
+		require.NoError(t, <-locked, "it asks while there is time")
+	})
+}
+
 // The request whose outcome is unknown may yet take the lock.
 func TestTryLock_thatIsHeldAfterAFailureIsReleased(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {

@@ -2,8 +2,11 @@ package core_test
 
 import (
 	"context"
+	"net"
 	"runtime"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -34,6 +37,62 @@ func TestMutex_waitsForItsOtherGoroutine(t *testing.T) {
 		assert.EqualValues(t, 2, m.FencingToken())
 		require.NoError(t, m.Unlock(t.Context()))
 		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrNotHeld, "each success needs one Unlock, and no more")
+	})
+}
+
+// Each goroutine rides out TTL/2 of an outage, from when its own call began, not one after another.
+func TestMutex_itsGoroutinesRideOutAnOutageTogether(t *testing.T) {
+	for name, f := range map[string]fault{
+		"hangs": hangs, "heeds no ctx": hangIgnoringCtx,
+		"cannot be reached": {lost: true, err: &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, b *backend) {
+				m := b.locked(t, "x")
+				lock := func() (took time.Duration) {
+					began := time.Now()
+					noErrorIs(t, m.Lock(context.Background()), locker.ErrHeld, context.DeadlineExceeded)
+					return time.Since(began)
+				}
+				early, late := make(chan time.Duration, 20), make(chan time.Duration, 20)
+				time.Sleep(ttl) // which those who wait for the holder do not count
+				for range cap(early) {
+					go func() { early <- lock() }()
+				}
+				synctest.Wait()
+				time.Sleep(ttl / 4)
+				b.down(f)
+				go func() { _ = m.Unlock(context.Background()) }()
+				time.Sleep(ttl / 4)
+				for range cap(late) {
+					go func() { late <- lock() }()
+				}
+				for range cap(early) {
+					assert.InDelta(t, ttl*3/4, <-early, float64(ttl/50), "in a row from ttl/4 on")
+				}
+				for range cap(late) {
+					assert.InDelta(t, ttl/2, <-late, float64(ttl/50))
+				}
+				b.down(fault{})
+				require.NoError(t, m.Lock(t.Context()), "the outage is over")
+			})
+		})
+	}
+}
+
+// A failure is no outage that a later goroutine counts, if the lock was held in between.
+func TestMutex_anOutageBeforeAHoldDoesNotCount(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		m := b.locked(t, "x")
+		waits := inBackground(func() error { return m.Lock(context.Background()) })
+		synctest.Wait()
+		b.every(acquire, hangs)
+		_, err := m.Acquire(context.Background())
+		noErrorIs(t, err, locker.ErrHeld)
+		time.Sleep(ttl)
+		b.every(acquire, fault{})
+		require.NoError(t, m.Unlock(t.Context()))
+		require.NoError(t, <-waits)
 	})
 }
 
