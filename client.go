@@ -156,7 +156,7 @@ func (c *Client) Close() error {
 	holds := c.stopRenewing() // in this step: an Unlock that finds the Client closed leaves the release to us
 	c.mu.Unlock()
 
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout-grace)
 	defer cancel()
 	patience, cancel := context.WithTimeout(ctx, closeTimeout-hurry)
 	defer cancel()
@@ -168,12 +168,21 @@ func (c *Client) Close() error {
 	}
 	var errs []error
 	if !c.config.leaveHolds {
-		errs = c.releaseAll(patience, holds)
+		var heeded bool
+		errs, heeded = within(patience, func() []error { return c.releaseAll(patience, holds) })
+		if !heeded {
+			errs = append(errs, fmt.Errorf("some of %d holds may last until they expire: the backend's client "+
+				"has not returned from their release, though its contexts have ended", len(holds)))
+		}
 	}
 	answered := returns(patience, c.calls.Wait)
 	// What is still under way is given up: its contexts end, then its connections.
 	c.stop()
-	errs = append(errs, c.closeDriver(ctx))
+	err, closed := within(ctx, c.driver.Close)
+	if !closed {
+		err = fmt.Errorf("the backend's client has not closed within %v", closeTimeout)
+	}
+	errs = append(errs, err)
 	if !answered && !returns(ctx, c.calls.Wait) {
 		errs = append(errs, fmt.Errorf("the backend has not answered every call within %v", closeTimeout))
 	}
@@ -187,26 +196,29 @@ func (c *Client) Close() error {
 // other than a lock. It makes no request.
 func (c *Client) Closed() <-chan struct{} { return c.open.Done() }
 
-// closeDriver closes the Driver, and leaves it alone with that when ctx ends.
-func (c *Client) closeDriver(ctx context.Context) error {
-	var err error
-	if !returns(ctx, func() { err = c.driver.Close() }) {
-		return fmt.Errorf("the backend's client has not closed within %v", closeTimeout)
+// grace is how long after the end of its context a call may take to return.
+const grace = 50 * time.Millisecond
+
+// within returns what f does, or false if it has not returned soon after the end of ctx, as that of
+// a Driver which heeds no context.
+func within[Result any](ctx context.Context, f func() Result) (result Result, ok bool) {
+	done := make(chan Result, 1)
+	go func() { done <- f() }()
+	select {
+	case result = <-done:
+		return result, true
+	case <-ctx.Done():
 	}
-	return err
+	select {
+	case result = <-done:
+		return result, true
+	case <-time.After(grace):
+		return result, false
+	}
 }
 
 // returns calls f, and reports whether it has returned before ctx ended.
 func returns(ctx context.Context, f func()) bool {
-	done := make(chan struct{})
-	go func() {
-		f()
-		close(done)
-	}()
-	select {
-	case <-done:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	_, ok := within(ctx, func() struct{} { f(); return struct{}{} })
+	return ok
 }

@@ -195,7 +195,8 @@ func (c *Client) Warnings(ctx context.Context) ([]string, error) {
 
 const warningsTimeout = 5 * time.Second
 
-// ask makes a request that concerns no hold, for at most timeout. It ends when Close begins.
+// ask makes a request that concerns no hold, for at most timeout. It ends when Close begins. If the
+// Driver does not heed that, ask returns soon all the same.
 func ask[Answer any](ctx context.Context, c *Client, timeout time.Duration, send func(context.Context) (Answer, error)) (Answer, error) {
 	var none Answer
 	if err := c.begin(); err != nil {
@@ -204,15 +205,22 @@ func ask[Answer any](ctx context.Context, c *Client, timeout time.Duration, send
 	defer c.calls.Done()
 	r := newRequest(ctx, c.open, timeout)
 	defer r.end()
-	answer, err := send(r)
+	type reply struct {
+		answer Answer
+		err    error
+	}
+	got, heeded := within(r, func() (got reply) { got.answer, got.err = send(r); return got })
+	if !heeded {
+		got.err = r.Err()
+	}
 	switch {
-	case err == nil:
-		return answer, nil
+	case got.err == nil:
+		return got.answer, nil
 	case ctx.Err() != nil:
 		return none, interrupted(ctx, nil)
 	case c.open.Err() != nil:
 		return none, ErrClosed
 	default:
-		return none, r.explain(err)
+		return none, r.explain(got.err)
 	}
 }

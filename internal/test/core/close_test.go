@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 func TestClose_waitersGetErrClosed(t *testing.T) {
@@ -125,6 +126,30 @@ func TestClose_ofADriverThatDoesNotClose(t *testing.T) {
 		assert.LessOrEqual(t, took(func() { require.Error(t, c.Close()) }), 5*time.Second)
 		assert.Zero(t, b.holder("0"))
 	})
+}
+
+// A Driver is to heed its contexts. One that does not keeps Close no longer than another.
+func TestClose_ofADriverThatHeedsNoContext(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		d := &fakeDriver{b: b, wrap: func(c driver.Claim) driver.Claim { return deafClaim{c, b} }}
+		c := clientOf(t, d)
+		holdMany(t, c, 2)
+		began := time.Now()
+		require.ErrorContains(t, c.Close(), "2 holds")
+		assert.LessOrEqual(t, time.Since(began), 5*time.Second)
+		assert.True(t, d.closed)
+	})
+}
+
+// deafClaim heeds no context when it is released.
+type deafClaim struct {
+	driver.Claim
+	b *backend
+}
+
+func (c deafClaim) Release(context.Context) error {
+	<-c.b.over
+	return nil
 }
 
 func TestClose_ofAHungBackendTakesAboutFiveSeconds(t *testing.T) {

@@ -67,6 +67,20 @@ func eachRequest(
 	}
 }
 
+// A Driver is to heed its contexts. One that does not keeps nobody.
+func TestOperator_ofADriverThatHeedsNoContext(t *testing.T) {
+	over := make(chan struct{})
+	deaf := func(context.Context) error { <-over; return nil }
+	eachRequest(t, deaf, func(t *testing.T, c *locker.Client, _ string, ask request) {
+		over = make(chan struct{})
+		defer close(over)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		took := took(func() { require.ErrorIs(t, ask(ctx), context.DeadlineExceeded) })
+		assert.InDelta(t, time.Second, took, float64(100*time.Millisecond))
+	})
+}
+
 func TestOperator_hearsTheClientLibrarysError(t *testing.T) {
 	for _, is := range []error{errRefused, locker.ErrHeld, locker.ErrNotHeld} {
 		answer := func(context.Context) error { return is }
