@@ -120,8 +120,20 @@ func (e *Election) once(ctx context.Context, reserve time.Duration, lead func(co
 			err = uerr
 		}
 	}()
-	if left := time.Until(h.Deadline()); reserve < 0 || reserve >= left {
-		return began, fmt.Errorf("%w: it is %v, and the hold lasts %v", errReserve, reserve, left)
+	now := time.Now()
+	if reserve >= h.Deadline().Sub(now) { // on a session that others share, less may be left than the TTL
+		switch err := h.Extend(ctx); {
+		case ctx.Err() != nil:
+			return began, nil
+		case err != nil:
+			return began, err
+		}
+	}
+	if lasts := h.Deadline().Sub(now); reserve < 0 || reserve >= lasts {
+		return began, fmt.Errorf("%w: it is %v, and the hold lasts %v", errReserve, reserve, lasts)
+	}
+	if reserve >= time.Until(h.Deadline()) {
+		return time.Now(), nil // to extend it took too long
 	}
 	t := begin(ctx, h, reserve)
 	e.set(t)
@@ -130,7 +142,8 @@ func (e *Election) once(ctx context.Context, reserve time.Duration, lead func(co
 		t.end(nil)
 	}()
 	lead(t.ctx, t.number)
-	now, deadline := time.Now(), h.Deadline()
+	now = time.Now()
+	deadline := h.Deadline()
 	switch {
 	case !now.Before(deadline):
 		return deadline, nil

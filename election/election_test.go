@@ -13,9 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/election"
 	"github.com/go-locker/locker/internal/test/testwait"
 	"github.com/go-locker/locker/locktest"
+	"github.com/go-locker/locker/memory"
 )
 
 const (
@@ -237,6 +239,66 @@ func TestLead_ofWhatIsNotValidReturnsAtOnce(t *testing.T) {
 		require.ErrorIs(t, election.New(c.Client, "x").Lead(t.Context(), 0, lead), locker.ErrClosed)
 		assert.Equal(t, began, time.Now())
 	})
+}
+
+// A hold on a session that others share lasts for less than its TTL until the session is renewed,
+// which may take a while.
+func TestLead_ofASessionOfWhichLessIsLeftThanTheReserve(t *testing.T) {
+	for name, slow := range map[string]time.Duration{"renewed": 0, "slowly": ttl / 5} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := &sessionDriver{Driver: memory.NewDriver()}
+				d.slow.Store(int64(slow))
+				c, err := locker.New(d, locker.WithTTL(ttl))
+				require.NoError(t, err)
+				defer c.Close()
+				ctx, cancel := context.WithCancel(t.Context())
+				time.AfterFunc(2*rest, func() { d.slow.Store(0) })
+				time.AfterFunc(ttl, cancel)
+				const reserve = ttl * 9 / 10
+				terms := 0
+				require.NoError(t, election.New(c, "x").Lead(ctx, reserve, func(ctx context.Context, _ uint64) {
+					assert.NoError(t, ctx.Err())
+					terms++
+					<-ctx.Done()
+				}))
+				assert.NotZero(t, terms)
+			})
+		})
+	}
+}
+
+// sessionDriver has leases of which six tenths are left when they are granted.
+type sessionDriver struct {
+	driver.Driver
+
+	slow atomic.Int64 // how long an Extend takes
+}
+
+type sessionClaim struct {
+	driver.Claim
+
+	of       *sessionDriver
+	extended atomic.Bool
+}
+
+func (d *sessionDriver) Claim(req driver.Request) driver.Claim {
+	return &sessionClaim{Claim: d.Driver.Claim(req), of: d}
+}
+
+func (c *sessionClaim) Validity() time.Duration {
+	left := c.Claim.Validity()
+	if !c.extended.Load() {
+		left -= ttl * 4 / 10
+	}
+	return left
+}
+
+func (c *sessionClaim) Extend(ctx context.Context, ttl time.Duration) error {
+	err := c.Claim.Extend(ctx, ttl)
+	time.Sleep(time.Duration(c.of.slow.Load()))
+	c.extended.Store(true)
+	return err
 }
 
 func TestLead_afterAPanicAnotherLeads(t *testing.T) {
