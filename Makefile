@@ -161,23 +161,16 @@ examples: ## run every program in examples/, of every module
 		$(LIMIT) $(GO) run -C "$${main%/main.go}" .; \
 	done
 
-# A program of bench, and what it has to be told: $(call measure,program,file,flags)
-RESULTS := $(CURDIR)/docs/bench
-measure = cd bench && $(GO) run ./$(1) -json "$(RESULTS)/$(2).json" -charts "$(RESULTS)" $(3) > "$(RESULTS)/$(2).md" && cat "$(RESULTS)/$(2).md"
+# ONLY=redis/apart,etcd: some of it. What is not measured stays as it is on the page.
+ONLY ?=
+.PHONY: bench bench-one-processor
+bench: setup-nightly ## locks beside other libraries and bare requests; writes docs/bench.json and the page of it (an hour, on a machine that does nothing else)
+	$(if $(ONLY),,taskset -c 0 $(MAKE) --no-print-directory bench-one-processor)
+	cd bench && $(GO) run ./measure $(if $(ONLY),-only $(ONLY)) -json ../docs/bench.json -page ../docs/bench.md -chart ../docs/bench.svg
+	cat docs/bench.md
 
-.PHONY: bench
-bench: setup-nightly ## beside other libraries: one server, waiting, quorums, etcd and ZooKeeper; writes docs/bench (an hour, on a machine that does nothing else)
-	@mkdir -p "$(RESULTS)"
-	$(call measure,single,single)
-	taskset -c 0 $(MAKE) bench-one-processor
-	$(call measure,waiters,waiters)
-	$(call measure,redlock,redlock-5)
-	$(call measure,consensus,consensus-1)
-	$(call measure,postgres,postgres)
-
-.PHONY: bench-one-processor
 bench-one-processor: # of make bench
-	$(call measure,single,single-one-processor,-only pairs -blocks 20)
+	cd bench && $(GO) run ./measure -only redis/pairs -note 'one processor' -json ../docs/bench.json -page ../docs/bench.md
 
 # What a package's tests leave for the matrix: $(call conformance,directory,package,tests,file)
 conformance = (cd $(1) && LOCKER_NIGHTLY=1 LOCKER_REQUIRE_SERVERS=1 $(GO) test -count=1 -timeout=60m $(3) $(2) -conformance.results="$(MATRIX)/$(4).json")

@@ -172,13 +172,10 @@ func newShell(t *testing.T, sh string) *shell {
 	}
 }
 
-// measures are programs of bench, whose own tests run them: here it is enough that they know the flags.
-var measures = regexp.MustCompile(`(?m)^go run \./(single|waiters|redlock|consensus) .*$`)
-
 var standardPort = regexp.MustCompile(`:(6379|26379|2379|2181)\b`)
 
 func (s *shell) run(t *testing.T, c commands) {
-	script := measures.ReplaceAllString(s.replacer.Replace(strings.Join(c.lines, "\n")), `$0 -h 2>&1 | grep "help requested"`)
+	script := s.replacer.Replace(strings.Join(c.lines, "\n"))
 	require.NotRegexp(t, standardPort, script, "no server of this test's own stands for that one")
 	cmd := exec.CommandContext(testwait.Context(t, 5*time.Minute), s.sh, "-e", "-c", prelude+script)
 	cmd.WaitDelay = 10 * time.Second // what it has started may have its pipes

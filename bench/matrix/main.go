@@ -13,7 +13,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -23,14 +22,16 @@ import (
 	"strings"
 
 	"github.com/go-locker/locker/bench/breaks"
-	"github.com/go-locker/locker/bench/internal/program"
 )
 
 func main() {
-	program.Main("matrix", run)
+	if err := run(os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintf(os.Stderr, "matrix: %v\n", err)
+		os.Exit(1)
+	}
 }
 
-func run(_ context.Context, args []string, stdout, stderr io.Writer) error {
+func run(args []string, stdout, stderr io.Writer) error {
 	f := flag.NewFlagSet("matrix", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	results := f.String("results", "", "directory with the results of a run; empty: those in docs/guarantees.json, once more")

@@ -231,7 +231,7 @@ func TestRun_writesAndRepeatsItself(t *testing.T) {
 	s.Seen += " conformance-0123456789abcdef"
 
 	var out strings.Builder
-	require.NoError(t, run(t.Context(), []string{"-root", root, "-results", results(t, s)}, &out, &out))
+	require.NoError(t, run([]string{"-root", root, "-results", results(t, s)}, &out, &out))
 	assert.Contains(t, out.String(), fmt.Sprintf("0 held, %d broken", len(backends.All)))
 	first := readAll(t, root)
 	for _, part := range []string{"**broken** when: clock", "B has it, and so has A x", "before\n", "\nafter\n"} {
@@ -239,7 +239,7 @@ func TestRun_writesAndRepeatsItself(t *testing.T) {
 	}
 	assert.False(t, strings.Contains(first, "the last run"), "the old table is left") //nolint:testifylint // As above.
 
-	require.NoError(t, run(t.Context(), []string{"-root", root}, &out, &out))
+	require.NoError(t, run([]string{"-root", root}, &out, &out))
 	assert.Equal(t, first, readAll(t, root), "from what was saved come the same pages")
 }
 
@@ -263,12 +263,12 @@ func TestRun_failsWithoutALibrary(t *testing.T) {
 	dir := results(t, s)
 	s.Test = thirdparty.All()[1].Test
 	write(t, filepath.Join(dir, otherLibraries+".json"), s)
-	err := run(t.Context(), []string{"-root", t.TempDir(), "-results", dir}, os.Stdout, os.Stderr)
+	err := run([]string{"-root", t.TempDir(), "-results", dir}, os.Stdout, os.Stderr)
 	require.ErrorContains(t, err, "no results of "+thirdparty.All()[0].Name)
 }
 
 func TestRun_failsWithoutResults(t *testing.T) {
-	err := run(t.Context(), []string{"-root", t.TempDir(), "-results", t.TempDir()}, os.Stdout, os.Stderr)
+	err := run([]string{"-root", t.TempDir(), "-results", t.TempDir()}, os.Stdout, os.Stderr)
 	require.ErrorIs(t, err, os.ErrNotExist)
 	assert.Contains(t, err.Error(), "memory.json")
 }

@@ -8,12 +8,14 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/bench/breaks"
-	"github.com/go-locker/locker/bench/internal/report"
 	"github.com/go-locker/locker/bench/thirdparty"
 	"github.com/go-locker/locker/conformance"
 	"github.com/go-locker/locker/internal/backends"
@@ -22,9 +24,44 @@ import (
 // otherLibraries names the file with the results of other libraries.
 const otherLibraries = "thirdparty"
 
+// Setting is where and of what a run was.
+type Setting struct {
+	At         time.Time    `json:"at"`
+	Go         string       `json:"go"`
+	OS         string       `json:"os"`
+	Processors int          `json:"processors"`
+	Server     string       `json:"server"` // with its version
+	Libraries  []LibraryRow `json:"libraries"`
+}
+
+// LibraryRow says which version of a library was tried, and how it was set up.
+type LibraryRow struct {
+	Name     string `json:"name"`
+	Module   string `json:"module"`
+	Version  string `json:"version"`
+	Settings string `json:"settings"`
+}
+
+// newSetting is that of this process, now. It fills in the versions of the libraries.
+func newSetting(server string, libraries []LibraryRow) Setting {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for i := range libraries {
+			for _, m := range info.Deps {
+				if m.Path == libraries[i].Module {
+					libraries[i].Version = m.Version
+				}
+			}
+		}
+	}
+	return Setting{
+		At: time.Now().UTC(), Go: runtime.Version(), OS: runtime.GOOS + "/" + runtime.GOARCH,
+		Processors: runtime.GOMAXPROCS(0), Server: server, Libraries: libraries,
+	}
+}
+
 // Run is what one run of the suite over all backends has seen.
 type Run struct {
-	Setting report.Setting
+	Setting Setting
 	Remark  string                          // what else a reader has to know of how it was made; empty: it was one run of one state of the code
 	Results map[string][]conformance.Result // by the backend's file
 	Judged  []breaks.Judgement              // of what is known to be broken, by another program
@@ -32,24 +69,24 @@ type Run struct {
 
 // line is a line of the file in which a Run is saved: its setting, or a result of a backend.
 type line struct {
-	Setting *report.Setting     `json:"setting,omitempty"`
+	Setting *Setting            `json:"setting,omitempty"`
 	Remark  string              `json:"remark,omitempty"`
 	Backend string              `json:"backend,omitempty"`
 	Result  *conformance.Result `json:"result,omitempty"`
 }
 
 // libraries returns the third-party libraries that were tested.
-func libraries() []report.LibraryRow {
-	var rows []report.LibraryRow
+func libraries() []LibraryRow {
+	var rows []LibraryRow
 	for _, l := range thirdparty.All() {
-		rows = append(rows, report.LibraryRow{Name: l.Name, Module: l.Module, Version: l.Release, Settings: l.Settings})
+		rows = append(rows, LibraryRow{Name: l.Name, Module: l.Module, Version: l.Release, Settings: l.Settings})
 	}
 	return rows
 }
 
 // collect reads the files that a run has left in a directory.
 func collect(dir string) (*Run, error) {
-	r := &Run{Setting: report.NewSetting(servers(), libraries()), Results: map[string][]conformance.Result{}}
+	r := &Run{Setting: newSetting(servers(), libraries()), Results: map[string][]conformance.Result{}}
 	for _, b := range backends.All {
 		results, err := read[conformance.Result](filepath.Join(dir, b.Package+".json"))
 		if err != nil {

@@ -1,8 +1,0 @@
-//go:build !unix
-
-package self
-
-import "time"
-
-// ProcessorTime is not known here.
-func ProcessorTime() time.Duration { return 0 }
