@@ -121,16 +121,14 @@ $(BIN)/minio.done: tools/minio/go.mod tools/minio/go.sum
 	GOWORK=off $(GO) build -C tools/minio -trimpath -ldflags='-s -w' -o "$(BIN)/minio" github.com/minio/minio
 	@touch $@
 
-# One break of docs/known-breaks.md, in the version of the library that bench/go.mod has, or in VERSION.
-BREAK ?=
+# One break of docs/known-breaks.md, in the version of the library that bench/go.mod has, or in VERSION=module@version.
+BREAK   ?=
+VERSION ?=
 .PHONY: show
-show: setup ## show again how a lock broke, ours or a library: BREAK=redsync-stopped-node; docs/known-breaks.md lists them
-	$(if $(BREAK),,$(error which? make show BREAK=redsync-stopped-node; docs/known-breaks.md lists them))
-	cd bench && $(GO) run ./breaks/show $(if $(VERSION),-version $(VERSION)) $(BREAK)
-
-.PHONY: judge
-judge: setup ## put a known bug, or all that were not judged yet, through the whole suite, which is not told of it (2 minutes each); BREAK=redis-late-take-holds-longer
-	cd bench && $(GO) run ./breaks/judge $(BREAK)
+show: setup ## show again how another library's lock broke: BREAK=redsync_stoppedNode; docs/known-breaks.md lists them
+	$(if $(BREAK),,$(error which? make show BREAK=redsync_stoppedNode; docs/known-breaks.md lists them))
+	cd bench && $(if $(VERSION),cp go.mod show.mod && cp go.sum show.sum && $(GO) mod edit -replace='$(firstword $(subst @, ,$(VERSION)))=$(VERSION)' show.mod &&) \
+		LOCKER_NIGHTLY=1 LOCKER_REQUIRE_SERVERS=1 $(GO) test $(if $(VERSION),-modfile=show.mod -mod=mod) -v -count=1 -run='^TestRepro_$(BREAK)' ./thirdparty
 
 # The API server of Kubernetes, and nothing else of it.
 $(BIN)/kube-apiserver.done: tools/kube/go.mod tools/kube/go.sum
@@ -380,8 +378,6 @@ nightly-modules: ## command, integrations, examples, databases, race detector
 	$(call modules,2,$(filter-out ./bench ./integrations/clientgo ./kubernetes ./mysql ./postgres ./s3 ./sqlite,$(MODULES)),LOCKER_RACE=on)
 nightly-libraries: ## other libraries and other languages; tests of the benchmarks
 	cd bench && $(TEST) ./... $(TESTFLAGS)
-nightly-breaks: ## each known bug is shown again: those of other libraries, and those of this module before each fix
-	cd bench && $(GO) run ./breaks/show
 nightly-fuzz: fuzz ## each fuzz target for a minute
 nightly-compat-redis-oldest nightly-compat-redis-newest nightly-compat-valkey-newest nightly-compat-etcd-oldest nightly-compat-etcd-newest nightly-compat-zookeeper-newest: nightly-compat-%: servers ## the adapters on another version of the server
 	./tools/compat.sh "$(BIN)/servers" $*

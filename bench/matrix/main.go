@@ -5,7 +5,7 @@
 //
 // runs the suite over all backends with -conformance.results, a file for each backend and one for
 // other libraries, and then this program. It writes docs/guarantees.json, and from that the pages
-// docs/guarantees.md, docs/comparison.md and docs/other-libraries.md, docs/known-breaks.md,
+// docs/guarantees.md, docs/comparison.md and docs/other-libraries.md,
 // docs/matrix.html, which has every lock and every promise, those in the folders docs/guarantees,
 // docs/conformance and docs/other-libraries, and the tables in docs/backends/README.md and in
 // docs/conformance.md. It fails, having written all that, if a result contradicts what the backend
@@ -20,8 +20,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	"github.com/go-locker/locker/bench/breaks"
 )
 
 func main() {
@@ -73,15 +71,12 @@ func run(args []string, stdout, stderr io.Writer) error {
 	return errors.Join(r.contradictions()...)
 }
 
-// load reads the results of a run, or those that were saved, and the judgements beside these.
+// load reads the results of a run, or those that were saved.
 func load(results, saved string) (r *Run, err error) {
 	if results == "" {
 		r, err = open(saved)
 	} else {
 		r, err = collect(results)
-	}
-	if err == nil {
-		r.Judged, err = breaks.ReadJudgements(filepath.Join(filepath.Dir(saved), breaks.JudgementsFile))
 	}
 	return r, err
 }

@@ -18,7 +18,6 @@ func (r *Run) pages() map[string]string {
 		"guarantees.md":      r.guaranteesPage(),
 		"comparison.md":      r.comparisonPage(),
 		"other-libraries.md": r.librariesPage(),
-		"known-breaks.md":    r.breaksPage(),
 	}
 	for _, b := range backends.All {
 		all["guarantees/"+b.Package+".md"] = r.backendPage(b)
@@ -34,7 +33,7 @@ func (r *Run) pages() map[string]string {
 
 // tables returns those in pages that people write.
 func (r *Run) tables() map[string]string {
-	return map[string]string{"docs/backends/README.md": r.table("../guarantees/"), "docs/conformance.md": topicTable() + "\n" + r.judgedSentence()}
+	return map[string]string{"docs/backends/README.md": r.table("../guarantees/"), "docs/conformance.md": topicTable()}
 }
 
 // servers are the versions of the servers that the tests start.

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/bench/breaks"
 	"github.com/go-locker/locker/bench/thirdparty"
 	"github.com/go-locker/locker/conformance"
 	"github.com/go-locker/locker/internal/backends"
@@ -64,7 +63,6 @@ type Run struct {
 	Setting Setting
 	Remark  string                          // what else a reader has to know of how it was made; empty: it was one run of one state of the code
 	Results map[string][]conformance.Result // by the backend's file
-	Judged  []breaks.Judgement              // of what is known to be broken, by another program
 }
 
 // line is a line of the file in which a Run is saved: its setting, or a result of a backend.

@@ -48,11 +48,8 @@ func clientOf(c *locker.Client, closeConns func()) *client {
 
 // lockName is one that all servers allow.
 func (l library) lockName(what string, details ...any) string {
-	name := what + "-" + l.name
-	for _, d := range details {
-		name += "-" + fmt.Sprint(d)
-	}
-	return strings.NewReplacer(" ", "-", ",", "-").Replace(name)
+	parts := fmt.Sprintln(append([]any{what, l.name}, details...)...)
+	return strings.NewReplacer(" ", "-", ",", "-").Replace(strings.TrimSpace(parts))
 }
 
 // openClients opens n clients, or none.

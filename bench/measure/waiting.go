@@ -421,14 +421,16 @@ func serveKill() {
 	var j job
 	err := json.Unmarshal([]byte(text), &j)
 	if err == nil {
-		err = j.run()
+		ctx, cancel := context.WithTimeout(context.Background(), beyond)
+		err = j.run(ctx)
+		cancel()
 	}
 	fmt.Println(err)
 	os.Exit(1)
 }
 
 // run says what it does, a line each, and ends when the standard input does: with the process that will kill this one.
-func (j job) run() error {
+func (j job) run(ctx context.Context) error {
 	for _, s := range subjects {
 		for _, l := range s.libraries {
 			if l.name != j.Library {
@@ -438,8 +440,6 @@ func (j job) run() error {
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeout(context.Background(), beyond)
-			defer cancel()
 			lock := c.waiter(j.Name)
 			fmt.Println("asks")
 			if _, err := lock(ctx); err != nil {

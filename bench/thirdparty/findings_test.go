@@ -38,12 +38,17 @@ func TestLibraries_findingsHaveTheirTests(t *testing.T) {
 		scenarios[s.Name] = s
 	}
 	shown := make(map[string]bool)
+	page, err := os.ReadFile("../../docs/known-breaks.md")
+	require.NoError(t, err)
 	for _, l := range All() {
 		assert.Contains(t, tests, l.Test)
 		assert.True(t, l.Language != "" || required(t, l.Module) != "", "%s: %s is no requirement of this module", l.Name, l.Module)
 		causes := make(map[string]int)
 		for _, f := range l.Findings {
 			assert.Contains(t, tests, f.Repro, "%s: %s", l.Name, f.Cause)
+			if !f.Lacks {
+				assert.Contains(t, string(page), "`"+strings.TrimPrefix(f.Repro, "TestRepro_")+"`", "the page has the break")
+			}
 			for _, name := range f.Scenarios {
 				require.Contains(t, scenarios, name, l.Name)
 				causes[name]++
