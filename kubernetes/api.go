@@ -41,6 +41,14 @@ func (a *api) lease(ctx context.Context, method, name string, sent *coordination
 	}
 	var l coordinationv1.Lease
 	date, err := a.do(ctx, method, path, query, body, &l)
+	switch {
+	case err != nil:
+		return object{}, err
+	case l.Name != name:
+		return object{}, fmt.Errorf("%s of the Lease %s: the answer is for the Lease %q: is there a proxy before the API server?", method, name, l.Name)
+	case sent != nil:
+		err = compare(sent, &l)
+	}
 	if err != nil {
 		return object{}, err
 	}
@@ -77,8 +85,8 @@ func (a *api) list(ctx context.Context, from string) (some []object, next string
 	return some, page.Continue, err
 }
 
-// do makes a request, and reads its answer into result. An answer of 400 and above is a
-// StatusError. If the server has asked for a pause, do returns when it is over, or ctx.
+// do makes a request, and reads its reply into result. Any status but 2xx is an error; that of an API
+// server is a StatusError. If the server has asked for a pause, do returns when it is over, or ctx.
 func (a *api) do(ctx context.Context, method, path string, query url.Values, body, result any) (date time.Time, err error) {
 	resp, err := a.send(ctx, method, path, query, body)
 	if err != nil {
@@ -89,7 +97,7 @@ func (a *api) do(ctx context.Context, method, path string, query url.Values, bod
 	if err != nil {
 		return date, err
 	}
-	if resp.StatusCode >= http.StatusBadRequest {
+	if resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusMultipleChoices {
 		if pause, bad := strconv.Atoi(resp.Header.Get("Retry-After")); bad == nil {
 			select {
 			case <-time.After(time.Duration(pause) * time.Second):
@@ -140,6 +148,10 @@ func failure(resp *http.Response, answer []byte) error {
 	}
 	if resp.StatusCode == http.StatusTooManyRequests {
 		return apierrors.NewTooManyRequestsError(string(answer))
+	}
+	if to, err := resp.Location(); err == nil { // its path and query may have secrets
+		return fmt.Errorf("%s %s: %s to %s://%s: locker follows no redirect: use the address of the API server itself",
+			resp.Request.Method, resp.Request.URL.Path, resp.Status, to.Scheme, to.Host)
 	}
 	return fmt.Errorf("%s %s: %s: %q", resp.Request.Method, resp.Request.URL.Path, resp.Status, answer[:min(len(answer), 200)])
 }

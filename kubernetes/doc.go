@@ -87,6 +87,8 @@
 //	                        it
 //	429, Retry-After        the request fails after the pause, and has changed nothing
 //	5xx, a time-out         the outcome is unknown
+//	a redirect, or a reply  the outcome is unknown: no redirect is followed, and the reply to a write is
+//	with other values       compared with what was sent
 //	a process is stopped    its hold is over by its own clock when it wakes, and its requests are
 //	                        refused if another has the lock
 //	an API server restarts  requests fail meanwhile; holds go on, and watches begin again

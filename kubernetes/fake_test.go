@@ -37,11 +37,13 @@ type fake struct {
 	events   []event
 	requests map[string]int // by method, or WATCH
 
-	slow   time.Duration                                 // before a request is applied that is no watch
-	ahead  atomic.Int64                                  // nanoseconds, by which its clock is
-	refuse int                                           // a status with which it answers, as a proxy does, if that is not 0
-	late   int                                           // a status with which it answers what it has applied, if that is not 0
-	lose   func(method string, applied bool) (lost bool) // breaks the connection, before the request is applied or after
+	slow   time.Duration                                                // before a request is applied that is no watch
+	ahead  atomic.Int64                                                 // nanoseconds, by which its clock is
+	refuse int                                                          // a status with which it answers, as a proxy does, if that is not 0
+	late   int                                                          // a status with which it answers what it has applied, if that is not 0
+	lose   func(method string, applied bool) (lost bool)                // breaks the connection, before the request is applied or after
+	answer func(w http.ResponseWriter, r *http.Request) (answered bool) // in place of the API server
+	admit  func(l *coordinationv1.Lease)                                // changes what is written, as an admission policy does
 }
 
 type event struct {
@@ -71,6 +73,10 @@ func (f *fake) serve(w http.ResponseWriter, r *http.Request) {
 	defer f.mu.Unlock()
 	_, name, _ := strings.Cut(r.URL.Path, "/leases")
 	name = strings.TrimPrefix(name, "/")
+	if f.answer != nil && f.answer(w, r) {
+		f.requests[r.Method]++
+		return
+	}
 	if r.URL.Query().Has("watch") {
 		f.requests["WATCH"]++
 		f.watch(w, r)
@@ -109,6 +115,9 @@ func (f *fake) apply(r *http.Request, name string) (int, any) {
 			return refuse(http.StatusBadRequest, metav1.StatusReasonBadRequest)
 		}
 		name = sent.Name
+		if f.admit != nil {
+			f.admit(&sent)
+		}
 	}
 	old, exists := f.leases[name]
 	switch r.Method {

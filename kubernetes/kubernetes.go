@@ -72,7 +72,7 @@ func NewDriver(client rest.Interface, namespace string) (*Driver, error) {
 
 func newDriver(client *http.Client, base *url.URL, namespace string) *Driver {
 	leases := base.JoinPath("apis", coordinationv1.GroupName, "v1", "namespaces", namespace, "leases")
-	d := &Driver{api: &api{client, leases, namespace}, close: func() {}}
+	d := &Driver{api: &api{adapter.Direct(client), leases, namespace}, close: func() {}}
 	d.ctx, d.stop = context.WithCancel(context.Background())
 	return d
 }

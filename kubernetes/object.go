@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base32"
 	"fmt"
@@ -108,6 +109,36 @@ func (o object) copy() *coordinationv1.Lease {
 	}
 	l.Labels[managerLabel] = manager
 	return l
+}
+
+// compare returns an error if stored, the reply to a write, is not what was sent: an admission policy
+// or webhook may have changed it, or a proxy has answered. All that a Client decides by is compared.
+// The outcome is unknown then.
+func compare(sent, stored *coordinationv1.Lease) error {
+	was, is := decisive(sent), decisive(stored)
+	for i, field := range [...]string{
+		"spec.holderIdentity", "spec.leaseDurationSeconds", "spec.renewTime", nameKey, tokenKey, releasedKey,
+	} {
+		if was[i] != is[i] {
+			return fmt.Errorf("the cluster changed %s from %s to %s when it stored the Lease %s: exempt Leases with the label %s=%s from the admission policy or webhook that does so",
+				field, cmp.Or(was[i], "none"), cmp.Or(is[i], "none"), sent.Name, managerLabel, manager)
+		}
+	}
+	return nil
+}
+
+func decisive(l *coordinationv1.Lease) (fields [6]string) {
+	if who := l.Spec.HolderIdentity; who != nil {
+		fields[0] = *who
+	}
+	if seconds := l.Spec.LeaseDurationSeconds; seconds != nil {
+		fields[1] = strconv.Itoa(int(*seconds))
+	}
+	if at := l.Spec.RenewTime; at != nil {
+		fields[2] = at.UTC().Format(metav1.RFC3339Micro)
+	}
+	fields[3], fields[4], fields[5] = l.Annotations[nameKey], l.Annotations[tokenKey], l.Annotations[releasedKey]
+	return fields
 }
 
 // free returns the Lease of a name that was never held.

@@ -1,14 +1,17 @@
 package kubernetes
 
 import (
+	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -132,6 +135,102 @@ func TestRelease_afterATimeoutOfTheServer(t *testing.T) {
 	f.late = 0
 	require.NoError(t, c.Release(t.Context()))
 	take(t, f.driver(t))
+}
+
+// A redirect is no answer. net/http would turn a PUT into a GET, whose 200 looks like a grant, and
+// client-go would send its token to the other host.
+func TestAsk_redirected(t *testing.T) {
+	for _, status := range []int{301, 302, 303, 307, 308} {
+		f, elsewhere := newFake(t), newFake(t)
+		d := f.driver(t)
+		held := take(t, d)
+		require.NoError(t, take(t, elsewhere.driver(t)).Release(t.Context()))
+		redirect := func(to *fake, methods ...string) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.answer = func(w http.ResponseWriter, r *http.Request) bool {
+				if !slices.Contains(methods, r.Method) {
+					return false
+				}
+				http.Redirect(w, r, to.URL+r.URL.Path+"?secret", status)
+				return true
+			}
+		}
+		refused := func(err error, by *fake) {
+			require.ErrorContains(t, err, by.URL+": locker follows no redirect")
+			require.NotErrorIs(t, err, driver.ErrHeld)
+			require.NotErrorIs(t, err, driver.ErrLost)
+			assert.NotContains(t, err.Error(), "secret")
+		}
+		redirect(f, http.MethodPut, http.MethodPost)
+		assert.Equal(t, map[string]int{"PUT": 1}, f.sent(func() { refused(held.Extend(t.Context(), request.TTL), f) }))
+		assert.Equal(t, map[string]int{"GET": 1, "POST": 1}, f.sent(func() {
+			_, err := f.driver(t).Claim(driver.Request{Name: "without a Lease", TTL: request.TTL}).Ask(t.Context())
+			refused(err, f)
+		}))
+		redirect(elsewhere, http.MethodGet)
+		assert.Empty(t, elsewhere.sent(func() {
+			_, err := f.driver(t).Claim(request).Ask(t.Context())
+			refused(err, elsewhere)
+		}))
+	}
+}
+
+// What an admission policy changes is no grant, and no renewal. The error tells what it changed, and
+// a release frees what was stored.
+func TestAsk_anAdmissionPolicyThatChangesALease(t *testing.T) {
+	for want, admit := range map[string]func(l *coordinationv1.Lease){
+		"spec.leaseDurationSeconds from 20 to 5": func(l *coordinationv1.Lease) { l.Spec.LeaseDurationSeconds = new(int32(5)) },
+		"spec.renewTime from ":                   func(l *coordinationv1.Lease) { l.Spec.RenewTime.Time = l.Spec.RenewTime.Add(time.Hour) },
+		"spec.holderIdentity from app@host_":     func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = new("system") },
+		"go-locker.github.io/token from ":        func(l *coordinationv1.Lease) { delete(l.Annotations, tokenKey) },
+		"go-locker.github.io/name from ":         func(l *coordinationv1.Lease) { l.Annotations[nameKey] = "x" },
+	} {
+		f := newFake(t)
+		policy := func(admit func(l *coordinationv1.Lease)) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.admit = admit
+		}
+		c := take(t, f.driver(t))
+		policy(admit)
+		before := c.Validity()
+		err := c.Extend(t.Context(), request.TTL)
+		require.ErrorContains(t, err, "the cluster changed "+want)
+		require.NotErrorIs(t, err, driver.ErrLost)
+		assert.LessOrEqual(t, c.Validity(), before, want)
+
+		policy(nil)
+		other := request
+		other.Name = "other"
+		l, err := claims.Take(t.Context(), f.driver(t), other)
+		require.NoError(t, err)
+		require.NoError(t, l.Release(t.Context()))
+		c = f.driver(t).Claim(other)
+		policy(admit)
+		_, err = c.Ask(t.Context())
+		require.ErrorContains(t, err, "the cluster changed "+want)
+		require.NotErrorIs(t, err, driver.ErrHeld)
+		policy(nil)
+		require.NoError(t, c.Release(t.Context()))
+		if !strings.Contains(want, "holderIdentity") { // else nobody knows whose it is
+			_, err = claims.Take(t.Context(), f.driver(t), other)
+			require.NoError(t, err, want)
+		}
+	}
+}
+
+// A proxy that answers with another Lease.
+func TestAsk_theAnswerIsAnothersLease(t *testing.T) {
+	f := newFake(t)
+	other := take(t, f.driver(t)).(*claim).latest()
+	f.answer = func(w http.ResponseWriter, _ *http.Request) bool {
+		_ = json.NewEncoder(w).Encode(other.lease)
+		return true
+	}
+	_, err := f.driver(t).Claim(driver.Request{Name: "x", TTL: request.TTL}).Ask(t.Context())
+	require.ErrorContains(t, err, other.lease.Name)
+	require.NotErrorIs(t, err, driver.ErrHeld)
 }
 
 // A Lease that was copied from another cluster has a token above all versions of this one.
