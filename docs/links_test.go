@@ -73,7 +73,7 @@ const (
 )
 
 // shows is a link to what a machine has seen: a test, a scenario, or what the benchmarks or the matrix wrote.
-var shows = regexp.MustCompile(`\]\([^)]*(_test\.go#Test|conformance/[a-z]+\.md#|guarantees(/[a-z]+)?\.md|bench\.md)[^)]*\)`)
+var shows = regexp.MustCompile(`\]\([^)]*(_test\.go#Test|matrix\.html#|guarantees\.md|bench\.md)[^)]*\)`)
 
 // unshown are the rows of tables whose last column is shownBy, and which have neither such a link there nor the mark.
 func unshown(page string) (problems []string) {
@@ -183,6 +183,11 @@ func (r *repository) follow(page, target string) error {
 		return err
 	case strings.HasSuffix(name, ".md"):
 		if anchors(string(source))[fragment] == 0 {
+			return errors.New("the page has no such place")
+		}
+		return nil
+	case strings.HasSuffix(name, ".html"):
+		if !strings.Contains(string(source), `id="`+fragment+`"`) {
 			return errors.New("the page has no such place")
 		}
 		return nil

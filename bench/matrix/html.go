@@ -44,7 +44,7 @@ var questions = []struct {
 // htmlLock is a column.
 type htmlLock struct {
 	Language, Name, Version string
-	Page                    string // its evidence
+	Page                    string
 	Totals                  string
 
 	results map[string][]conformance.Result // by scenario
@@ -52,9 +52,9 @@ type htmlLock struct {
 
 // htmlRow is a question or a scenario.
 type htmlRow struct {
-	Name, Promise, Page string
-	Class               string // of rows that are not always shown
-	Cells               []htmlCell
+	ID, Name, Promise string
+	Class             string // of rows that are not always shown
+	Cells             []htmlCell
 }
 
 // htmlCell is a verdict on a lock.
@@ -116,19 +116,15 @@ func (r *Run) htmlPage(root string) (string, error) {
 		asked = append(asked, row)
 	}
 	differ := 0
-	for _, t := range topics {
-		for _, section := range t.sections {
-			for _, s := range section.scenarios() {
-				row := htmlRow{Name: s.Name, Promise: s.Promise, Page: "conformance/" + t.file + ".md#" + anchor(s.Name)}
-				for _, l := range locks {
-					row.Cells = append(row.Cells, l.cell(s.Name, why))
-				}
-				if row.Class = row.class(slices.Contains(s.Needs, "RW")); row.Class != "same" {
-					differ++
-				}
-				rows = append(rows, row)
-			}
+	for _, s := range conformance.Scenarios() {
+		row := htmlRow{ID: anchor(s.Name), Name: s.Name, Promise: s.Promise}
+		for _, l := range locks {
+			row.Cells = append(row.Cells, l.cell(s.Name, why))
 		}
+		if row.Class = row.class(slices.Contains(s.Needs, "RW")); row.Class != "same" {
+			differ++
+		}
+		rows = append(rows, row)
 	}
 	texts, err := json.Marshal(why.all)
 	if err != nil {
@@ -168,7 +164,7 @@ func (r *Run) htmlLocks() []htmlLock {
 		if len(r.Results[b.Package]) == 0 {
 			continue
 		}
-		all = append(all, lockOf("Go", "locker: "+b.Title, "", "guarantees/"+b.Package+".md", r.Results[b.Package]))
+		all = append(all, lockOf("Go", "locker: "+b.Title, "", pageOf("backends/", b), r.Results[b.Package]))
 	}
 	for _, l := range thirdparty.All() {
 		results := slices.DeleteFunc(slices.Clone(r.Results[otherLibraries]), func(s conformance.Result) bool { return s.Test != l.Test })
@@ -176,7 +172,7 @@ func (r *Run) htmlLocks() []htmlLock {
 		if language == "" {
 			language = "Go"
 		}
-		all = append(all, lockOf(language, l.Name, r.version(l), "other-libraries/"+libraryFile(l.Name)+".md", results))
+		all = append(all, lockOf(language, l.Name, r.version(l), "known-breaks.md", results))
 	}
 	return all
 }

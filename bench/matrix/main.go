@@ -4,11 +4,9 @@
 //	make matrix
 //
 // runs the suite over all backends with -conformance.results, a file for each backend and one for
-// other libraries, and then this program. It writes docs/guarantees.json, and from that the pages
-// docs/guarantees.md, docs/comparison.md and docs/other-libraries.md,
-// docs/matrix.html, which has every lock and every promise, those in the folders docs/guarantees,
-// docs/conformance and docs/other-libraries, and the tables in docs/backends/README.md and in
-// docs/conformance.md. It fails, having written all that, if a result contradicts what the backend
+// other libraries, and then this program. It writes docs/guarantees.json, and from that docs/matrix.html,
+// which has every lock and every promise, and the tables in docs/guarantees.md and in
+// docs/backends/README.md. It fails, having written all that, if a result contradicts what the backend
 // declares.
 package main
 
@@ -51,16 +49,11 @@ func run(args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	pages := r.pages()
-	pages[htmlFile] = html
-	for file, text := range pages {
-		file = filepath.Join(*root, "docs", file)
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			return err
-		}
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			return err
-		}
+	if err := os.MkdirAll(filepath.Join(*root, "docs"), 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(*root, "docs", htmlFile), []byte(html), 0o644); err != nil {
+		return err
 	}
 	for file, table := range r.tables() {
 		if err := insert(filepath.Join(*root, file), table); err != nil {

@@ -1,39 +1,30 @@
 package main
 
 import (
+	"fmt"
 	"os/exec"
 	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/table"
-	"github.com/jedib0t/go-pretty/v6/text"
-
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/bench/thirdparty"
 	"github.com/go-locker/locker/internal/backends"
 )
 
 const generated = "<!-- Made by `make matrix` from docs/guarantees.json. Not to be edited. -->\n\n"
 
-// pages returns the texts of files below docs. A page of a folder has the folder's name, and links to the pages in it.
-func (r *Run) pages() map[string]string {
-	all := map[string]string{
-		"guarantees.md":      r.guaranteesPage(),
-		"comparison.md":      r.comparisonPage(),
-		"other-libraries.md": r.librariesPage(),
-	}
-	for _, b := range backends.All {
-		all["guarantees/"+b.Package+".md"] = r.backendPage(b)
-	}
-	for _, t := range topics {
-		all["conformance/"+t.file+".md"] = t.page()
-	}
-	for _, file := range libraryFiles() {
-		all["other-libraries/"+file+".md"] = r.libraryPage(file)
-	}
-	return all
+// tables returns those in pages that people write: a row for each guarantee, a column for each backend.
+func (r *Run) tables() map[string]string {
+	return map[string]string{"docs/backends/README.md": r.table(""), "docs/guarantees.md": r.table("backends/") + "\n" + r.about()}
 }
 
-// tables returns those in pages that people write.
-func (r *Run) tables() map[string]string {
-	return map[string]string{"docs/backends/README.md": r.table("../guarantees/"), "docs/conformance.md": topicTable()}
+// about says how the run was made.
+func (r *Run) about() string {
+	text := fmt.Sprintf("The run was on %s, %s, %s, %d processors, on %s. Each scenario counts once for each backend and topology. The results: %s.\n",
+		r.Setting.Server, r.Setting.Go, r.Setting.OS, r.Setting.Processors, r.Setting.At.Format("2006-01-02"), r.summary())
+	if r.Remark != "" {
+		text += "\n" + r.Remark + "\n"
+	}
+	return text
 }
 
 // servers are the versions of the servers that the tests start.
@@ -64,15 +55,84 @@ func serverVersion(says string) string {
 	return strings.ReplaceAll(says, " Version:", "")
 }
 
-func newTable(columns ...string) table.Writer {
-	t := table.NewWriter()
-	header := make(table.Row, len(columns))
-	for i, c := range columns {
-		header[i] = c
+// guarantees are the rows of the table, with what they mean.
+var guarantees = []locker.Guarantee{
+	locker.Exclusive, locker.Failover, locker.Fencing, locker.FencingDurable, locker.Ordered, locker.Woken,
+}
+
+var meaning = map[locker.Guarantee]string{
+	locker.Exclusive:      "one holder at a time",
+	locker.Failover:       "one holder, also through the loss of a server",
+	locker.Fencing:        "tokens rise",
+	locker.FencingDurable: "tokens rise through lost data",
+	locker.Ordered:        "waiters are served in order",
+	locker.Woken:          "waiters are woken",
+}
+
+// table has links to the pages of backends in dir.
+func (r *Run) table(dir string) string {
+	var b strings.Builder
+	b.WriteString("| |")
+	for _, backend := range backends.All {
+		fmt.Fprintf(&b, " [%s](%s) |", backend.Title, pageOf(dir, backend))
 	}
-	t.AppendHeader(header)
-	t.Style().Format.Header = text.FormatDefault
-	return t
+	b.WriteString("\n|---|" + strings.Repeat("---|", len(backends.All)) + "\n")
+	for _, g := range guarantees {
+		fmt.Fprintf(&b, "| %s |", meaning[g])
+		for _, backend := range backends.All {
+			fmt.Fprintf(&b, " %s |", r.cell(backend, g))
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// pageOf is the page of a backend. What has the protocol of another is on its page.
+func pageOf(dir string, b backends.Backend) string {
+	return dir + strings.ReplaceAll(b.Package, "redigo", "redis") + ".md"
+}
+
+// serverless is the backend that has no server to which anything could happen.
+const serverless, noServer = "memory", "no server"
+
+// cell is held or broken, and under which condition, or which conditions were not tried.
+func (r *Run) cell(b backends.Backend, g locker.Guarantee) string {
+	v, exceptions, left := untried, []string(nil), []string(nil)
+	for _, f := range r.findings(b.Package, g) {
+		w := worst(f.results)
+		if w == broken && f.condition != "" {
+			exceptions = append(exceptions, f.condition)
+			continue
+		}
+		if (w == untried || w == lacks) && f.condition != "" && b.Package != serverless {
+			left = append(left, f.condition)
+		}
+		v = max(v, w)
+	}
+	text := v.String()
+	if v == untried && b.Package == serverless {
+		text = noServer
+	}
+	switch {
+	case len(exceptions) == 0:
+	case v == held, v == lucky:
+		text = "held, but **broken** when: " + strings.Join(exceptions, "; ")
+	default:
+		text = "**broken** when: " + strings.Join(exceptions, "; ")
+	}
+	if left != nil && (v == held || len(exceptions) > 0) {
+		text += "; not tried when: " + strings.Join(left, "; ")
+	}
+	return text
+}
+
+func (r *Run) version(l thirdparty.Library) string {
+	for _, row := range r.Setting.Libraries {
+		if row.Name == l.Name {
+			return row.Version
+		}
+	}
+	return ""
 }
 
 // anchor returns the anchor of a heading.
@@ -88,10 +148,3 @@ func anchor(title string) string {
 		}
 	}, strings.ToLower(title))
 }
-
-// plain returns text that Markdown leaves alone.
-func plain(s string) string {
-	return strings.NewReplacer("<", "&lt;", "*", "\\*", "_", "\\_").Replace(strings.TrimSpace(s))
-}
-
-func cellText(s string) string { return strings.ReplaceAll(s, "|", "\\|") }

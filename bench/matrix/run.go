@@ -205,15 +205,6 @@ func read[T any](file string) ([]T, error) {
 	return all, nil
 }
 
-// topology is what the test's name says of the servers.
-func topology(test string) string {
-	_, sub, _ := strings.Cut(test, "/")
-	if sub == "" {
-		_, sub, _ = strings.Cut(test, "_")
-	}
-	return strings.ReplaceAll(sub, "_", " ")
-}
-
 // verdict is what is to be said of results of one promise.
 type verdict int
 
@@ -271,22 +262,6 @@ func isLack(why string) bool {
 
 // doubtful reports whether a promise was kept, but not in each trial.
 func doubtful(s conformance.Result) bool { return s.Outcome == conformance.Kept && s.Doubts > 0 }
-
-// share is in how many trials a promise was kept, after a comma, if it was not in each.
-func share(s conformance.Result) string {
-	if !doubtful(s) {
-		return ""
-	}
-	text := fmt.Sprintf(", in %d of %d trials", s.Trials-s.Doubts, s.Trials)
-	switch s.Paused {
-	case 0:
-	case 1:
-		text += ", while the machine was overloaded in another"
-	default:
-		text += fmt.Sprintf(", while the machine was overloaded in %d others", s.Paused)
-	}
-	return text
-}
 
 // worst is the verdict on all of them. A backend lacks what all of them ask for, or they are not
 // tried.
