@@ -140,27 +140,28 @@ func (c *claim) tag() string {
 	return c.etag
 }
 
-// Extend writes the object again. If it is refused, another Extend may have been faster: the
-// object's owner tells.
-func (c *claim) Extend(ctx context.Context, ttl time.Duration) (err error) {
-	o := object{etag: c.tag()}
+// Extend reads the object, and writes it again if its owner is the claim's. If the write is refused,
+// another Extend may have been faster: the owner tells.
+func (c *claim) Extend(ctx context.Context, ttl time.Duration) error {
+	o, err := c.of.get(ctx, c.key)
 	for try := 1; ; try++ {
 		if c.Validity() <= 0 {
 			return driver.ErrLost
 		}
-		began := time.Now()
-		if o, err = c.of.put(ctx, c.key, o.etag, c.record(c.token)); err == nil {
-			return c.extended(o.etag, began.Add(ttl))
+		if err == nil {
+			if o.Owner != c.owner || o.Released {
+				c.of.store.tested.Store(0) // does it still compare before it writes?
+				return driver.ErrLost
+			}
+			began := time.Now()
+			if o, err = c.of.put(ctx, c.key, o.etag, c.record(c.token)); err == nil {
+				return c.extended(o.etag, began.Add(ttl))
+			}
 		}
 		if !again(ctx, err, try) {
 			return err
 		}
-		if o, err = c.of.look(ctx, c.key, o, err); err != nil {
-			return err
-		}
-		if o.Owner != c.owner || o.left() <= 0 {
-			return driver.ErrLost
-		}
+		o, err = c.of.look(ctx, c.key, o, err)
 	}
 }
 

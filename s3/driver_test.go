@@ -1,15 +1,24 @@
 package s3_test
 
 import (
+	"bytes"
 	"context"
+	"crypto/md5"
 	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -160,7 +169,7 @@ func TestExtend_afterExpiry(t *testing.T) {
 	c := d.Claim(short)
 	_, err := c.Ask(t.Context())
 	require.NoError(t, err)
-	eventually(t, "the hold is over", func() bool { return c.Validity() <= 0 })
+	patience.Until(t, "the hold is over", func() bool { return c.Validity() <= 0 })
 	require.ErrorIs(t, c.Extend(t.Context(), short.TTL), locker.ErrLost)
 	require.ErrorIs(t, c.Release(t.Context()), locker.ErrLost)
 	take(t, d, "name")
@@ -312,7 +321,7 @@ func TestCounts(t *testing.T) {
 			var c driver.Claim
 			assert.Equal(t, map[string]int{"GET": 1, "PUT": 1}, r.count(func() { c = take(t, d, name) }))
 			assert.Equal(t, map[string]int{"GET": 1}, r.count(func() { held(t, d, name) }))
-			assert.Equal(t, map[string]int{"PUT": 1}, r.count(func() { require.NoError(t, c.Extend(t.Context(), ttl)) }))
+			assert.Equal(t, map[string]int{"GET": 1, "PUT": 1}, r.count(func() { require.NoError(t, c.Extend(t.Context(), ttl)) }))
 			assert.Equal(t, map[string]int{"PUT": 1}, r.count(func() { require.NoError(t, c.Release(t.Context())) }))
 		}
 		another := s3.NewDriver(r.client(t), "bucket", "")
@@ -371,4 +380,181 @@ func TestAsk_ofAReadThatHasMetAWrite(t *testing.T) {
 		held(t, d, "name")
 		require.NoError(t, holder.Extend(t.Context(), ttl))
 	}
+}
+
+// A redirect turns a write into a read, or leads it to another store, with a session's token: it is
+// no answer.
+func TestRedirects_areNotFollowed(t *testing.T) {
+	var elsewhere atomic.Int32
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		elsewhere.Add(1)
+		w.Header().Set("ETag", `"0123456789abcdef0123456789abcdef"`)
+	}))
+	defer other.Close()
+	r := relayTo(t, newFake())
+	for _, client := range []*awss3.Client{r.client(t), r.client(t, func(o *awss3.Options) { o.HTTPClient = awshttp.NewBuildableClient() })} {
+		d := s3.NewDriver(client, "bucket", rand.Text())
+		r.answer(nil)
+		holder := take(t, d, "held")
+		for _, status := range []int{301, 302, 303, 307, 308} {
+			r.answer(func(w http.ResponseWriter, request *http.Request) {
+				http.Redirect(w, request, other.URL+request.URL.Path+"?hidden", status)
+			})
+			for _, err := range []error{asked(t, d, "name"), holder.Extend(t.Context(), ttl), holder.Release(t.Context())} {
+				require.ErrorContains(t, err, "redirects to "+other.URL+", and redirects are not followed", status)
+				require.NotErrorIs(t, err, locker.ErrHeld)
+				require.NotErrorIs(t, err, locker.ErrLost)
+				require.NotContains(t, err.Error(), "hidden")
+			}
+		}
+		require.NoError(t, d.Close())
+	}
+	assert.Zero(t, elsewhere.Load())
+}
+
+func asked(t testing.TB, d driver.Driver, name string) error {
+	t.Helper()
+	_, err := d.Claim(request(name)).Ask(t.Context())
+	return err
+}
+
+// A write that is answered with the ETag of something else has an unknown outcome.
+func TestWrites_whoseAnswerIsAboutSomethingElse(t *testing.T) {
+	f := newFake()
+	r := relayTo(t, f)
+	d := r.driver(t)
+	holder := take(t, d, "held")
+	other := `"0123456789abcdef0123456789abcdef"`
+	for _, done := range []bool{false, true} {
+		r.answer(func(w http.ResponseWriter, request *http.Request) {
+			if request.Method == http.MethodPut && !done {
+				w.Header().Set("ETag", other)
+				return
+			}
+			r.store.ServeHTTP(&headers{w, func() {
+				if request.Method == http.MethodPut {
+					w.Header().Set("ETag", other)
+				}
+			}}, request)
+		})
+		c := d.Claim(request(fmt.Sprint(done)))
+		_, err := c.Ask(t.Context())
+		extended, released := holder.Extend(t.Context(), ttl), holder.Release(t.Context())
+		if done {
+			require.NoError(t, errors.Join(err, extended, released))
+			r.answer(nil)
+			require.NoError(t, c.Extend(t.Context(), ttl), "with the ETag that a read has shown")
+			continue
+		}
+		for _, err := range []error{err, extended, released} {
+			require.True(t, noanswer.Outage(err), "%v", err)
+		}
+	}
+}
+
+// After a change of the bucket's encryption no ETag is an MD5 any more.
+func TestETags_thatAreNoDigestsAnyMore(t *testing.T) {
+	f := newFake()
+	d := relayTo(t, f).driver(t)
+	holder := take(t, d, "before")
+	f.encrypt()
+	require.NoError(t, holder.Extend(t.Context(), ttl))
+	held(t, d, "before")
+	c := take(t, d, "after")
+	held(t, d, "after")
+	require.NoError(t, c.Extend(t.Context(), ttl))
+	require.NoError(t, errors.Join(c.Release(t.Context()), holder.Release(t.Context())))
+	require.NoError(t, errors.Join(take(t, d, "before").Release(t.Context()), take(t, d, "after").Release(t.Context())))
+}
+
+// A store that stops heeding conditions, or one node of several, lets two take a lock: the first to
+// renew sees the other, and the store is tested anew.
+func TestExtend_seesAnotherOwner(t *testing.T) {
+	r := relayTo(t, newFake())
+	d := r.driver(t)
+	require.NoError(t, take(t, d, "name").Release(t.Context()))
+	a, b := d.Claim(request("name")), d.Claim(request("name"))
+	r.answer(func(w http.ResponseWriter, request *http.Request) {
+		if request.Method == http.MethodPut {
+			r.answer(nil)
+			_, err := a.Ask(t.Context())
+			assert.NoError(t, err)
+			request.Header.Del("If-Match")
+		}
+		r.store.ServeHTTP(w, request)
+	})
+	_, err := b.Ask(t.Context())
+	require.NoError(t, err, "both have it")
+	without(t, r, "If-Match")
+	require.ErrorIs(t, a.Extend(t.Context(), ttl), locker.ErrLost)
+	require.NoError(t, b.Extend(t.Context(), ttl))
+	require.ErrorContains(t, asked(t, d, "another"), "ignores If-Match")
+	r.answer(nil)
+	require.NoError(t, asked(t, d, "another"), "it is tested each time then")
+}
+
+// What a store answers for what it cannot do, or forbids, is final, and says what to do.
+func TestErrors_thatAreFinal(t *testing.T) {
+	hint := "without the right s3:ListBucket"
+	for _, c := range []struct {
+		method, code string
+		status       int
+		is           error
+		hint         bool
+	}{
+		{http.MethodPut, "NotImplemented", http.StatusNotImplemented, locker.ErrUnsupported, false},
+		{http.MethodGet, "AccessDenied", http.StatusForbidden, nil, true},
+		{http.MethodPut, "AccessDenied", http.StatusForbidden, nil, false},
+		{http.MethodGet, "SignatureDoesNotMatch", http.StatusForbidden, nil, false},
+	} {
+		r := relayTo(t, newFake())
+		d := r.driver(t)
+		take(t, d, "other")
+		r.answer(func(w http.ResponseWriter, request *http.Request) {
+			if request.Method == c.method {
+				answer(w, c.status, c.code)
+				return
+			}
+			r.store.ServeHTTP(w, request)
+		})
+		err := asked(t, d, "name")
+		require.ErrorContains(t, err, c.code)
+		assert.Equal(t, c.hint, strings.Contains(err.Error(), hint), "%v", err)
+		assert.False(t, noanswer.Outage(err), "%v", err)
+		if c.is != nil {
+			require.ErrorIs(t, err, c.is)
+		}
+	}
+}
+
+// A bucket with Object Lock refuses a write without a checksum.
+func TestWrites_haveAChecksum(t *testing.T) {
+	r := relayTo(t, newFake())
+	r.answer(func(w http.ResponseWriter, request *http.Request) {
+		if request.Method == http.MethodPut {
+			text, err := io.ReadAll(request.Body)
+			assert.NoError(t, err)
+			sum := md5.Sum(text)
+			assert.Equal(t, base64.StdEncoding.EncodeToString(sum[:]), request.Header.Get("Content-MD5"))
+			request.Body = io.NopCloser(bytes.NewReader(text))
+		}
+		r.store.ServeHTTP(w, request)
+	})
+	require.NoError(t, take(t, r.driver(t), "name").Release(t.Context()))
+}
+
+// Some stores refuse If-None-Match: * where a deletion has left a marker.
+func TestDeleteMarkers(t *testing.T) {
+	f := newFake()
+	f.markers = map[string]bool{}
+	r := relayTo(t, f)
+	d := r.driver(t)
+	require.NoError(t, take(t, d, "name").Release(t.Context()))
+	f.forward(25 * time.Hour)
+	require.NoError(t, d.Sweep(t.Context()))
+	require.NoError(t, take(t, d, "name").Release(t.Context()), "a sweep leaves no marker")
+	for _, key := range f.keys() {
+		f.remove(key)
+	}
+	require.ErrorContains(t, asked(t, d, "name"), "name.lock: the store shows no object there and refuses a new one")
 }

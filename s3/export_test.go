@@ -7,3 +7,6 @@ func (d *Driver) Sweep(ctx context.Context) error { return d.sweep(ctx) }
 
 // Forget has each store tried anew: one may have an address that another had.
 func Forget() { stores.Clear() }
+
+// Age has the latest self-test of d's store be long ago.
+func Age(d *Driver) { d.store.tested.Store(0) }

@@ -2,6 +2,7 @@ package s3_test
 
 import (
 	"crypto/md5"
+	"crypto/rand"
 	"encoding/hex"
 	"encoding/xml"
 	"fmt"
@@ -17,8 +18,10 @@ import (
 type fake struct {
 	mu      sync.Mutex
 	objects map[string]stored
-	ahead   time.Duration // of its clock
-	still   time.Time     // if it is set, the time
+	ahead   time.Duration   // of its clock
+	still   time.Time       // if it is set, the time
+	random  bool            // ETags are no MD5
+	markers map[string]bool // if it is set, of deletions, and what has one is never new again
 }
 
 type stored struct {
@@ -46,7 +49,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.list(w, r)
 	case !exists && (over != "" || r.Method == http.MethodGet):
 		answer(w, http.StatusNotFound, "NoSuchKey")
-	case exists && fresh, over != "" && over != o.etag:
+	case (exists || f.markers[key]) && fresh, over != "" && over != o.etag:
 		answer(w, http.StatusPreconditionFailed, "PreconditionFailed")
 	case r.Method == http.MethodGet:
 		w.Header().Set("Last-Modified", o.written.UTC().Format(http.TimeFormat))
@@ -55,10 +58,18 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodPut:
 		sum := md5.Sum(text)
 		o = stored{text, `"` + hex.EncodeToString(sum[:]) + `"`, now}
+		if f.random {
+			o.etag = `"` + rand.Text() + `"`
+		}
 		f.objects[key] = o
 		w.Header().Set("ETag", o.etag)
+		w.WriteHeader(http.StatusOK)
 	case r.Method == http.MethodDelete:
 		delete(f.objects, key)
+		if f.markers != nil {
+			f.markers[key] = true
+			w.Header().Set("X-Amz-Delete-Marker", "true")
+		}
 		w.WriteHeader(http.StatusNoContent)
 	}
 }
@@ -92,6 +103,13 @@ func (f *fake) forward(d time.Duration) {
 	f.ahead += d
 }
 
+// encrypt has ETags be no MD5 of the text from now on, as in a bucket with dsse.
+func (f *fake) encrypt() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.random = true
+}
+
 // keys returns the keys of all objects.
 func (f *fake) keys() (keys []string) {
 	f.mu.Lock()
@@ -106,6 +124,9 @@ func (f *fake) remove(key string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.objects, key)
+	if f.markers != nil {
+		f.markers[key] = true
+	}
 }
 
 // set has the clock show now, and stand still.

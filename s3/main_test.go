@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(testserver.Tests(m))
 }
 
-var eventually = testwait.Patience(20 * time.Second).Until
+const patience = testwait.Patience(20 * time.Second)
 
 const ttl = 10 * time.Second
 

@@ -3,13 +3,16 @@ package s3
 import (
 	"bytes"
 	"context"
+	"crypto/md5"
 	"crypto/rand"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	mrand "math/rand/v2"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -40,6 +43,7 @@ type object struct {
 	record
 
 	etag         string // "": there is none
+	digest       string // what the ETag is if the store's ETags are digests
 	now, written time.Time
 }
 
@@ -73,19 +77,40 @@ var (
 	errRefused = errors.New("the object has changed")
 	// errBusy is matched by an answer that says nothing: the object may be written or not.
 	errBusy error = &noanswer.Later{Err: errors.New("the store has not done what was asked, or does not tell whether it has")}
+	// errMistaken is the answer to a write that cannot be about it: its outcome is unknown.
+	errMistaken = fmt.Errorf("%w: a write was answered with the ETag of something else", errBusy)
 )
 
-// plain has each request sent once. A request that the SDK sends again is refused what the first
-// has done. Other stores know few of the checksums.
-func plain(o *s3.Options) {
+// plain has each request sent once, and to the store alone. A request that the SDK sends again is
+// refused what the first has done. Other stores know few of the checksums.
+func (d *Driver) plain(o *s3.Options) {
+	o.HTTPClient = d.http
 	o.Retryer = aws.NopRetryer{}
 	o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
 	o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
 }
 
-// get reads an object. That there is none is no error.
-func (d *Driver) get(ctx context.Context, key string) (o object, err error) {
-	out, err := d.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &d.bucket, Key: &key}, plain)
+// get reads an object. That there is none is no error. A store may answer with the text of one write
+// and the ETag of another. Each write is unique, so two reads with the same mismatch are not torn:
+// the store's ETags are no digests any more, as after a change of the bucket's encryption.
+func (d *Driver) get(ctx context.Context, key string) (object, error) {
+	o, err := d.read(ctx, key)
+	if err != nil || !d.store.torn(o) {
+		return o, err
+	}
+	first := o
+	if o, err = d.read(ctx, key); err != nil || !d.store.torn(o) {
+		return o, err
+	}
+	if o.etag != first.etag || o.Request != first.Request {
+		return o, fmt.Errorf("read %s/%s: %w: the ETag is that of another write", d.bucket, key, errBusy)
+	}
+	d.store.noDigests()
+	return o, nil
+}
+
+func (d *Driver) read(ctx context.Context, key string) (o object, err error) {
+	out, err := d.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &d.bucket, Key: &key}, d.plain)
 	if answer, ok := errors.AsType[*smithyhttp.ResponseError](err); ok {
 		if _, ok := errors.AsType[*types.NoSuchKey](err); ok {
 			o.now, err = http.ParseTime(answer.Response.Header.Get("Date"))
@@ -107,11 +132,8 @@ func (d *Driver) get(ctx context.Context, key string) (o object, err error) {
 	if !ok || out.LastModified == nil || aws.ToString(out.ETag) == "" {
 		return o, noDate(errors.New("a reply has no Date, no Last-Modified or no ETag"))
 	}
-	o.etag, o.now, o.written = *out.ETag, now, *out.LastModified
-	if d.store.torn(text, o.etag) && out.ServerSideEncryption != types.ServerSideEncryptionAwsKms {
-		err = fmt.Errorf("read %s/%s: %w: the ETag is that of another write", d.bucket, key, errBusy)
-	}
-	return o, err
+	o.etag, o.digest, o.now, o.written = *out.ETag, digest(text), now, *out.LastModified
+	return o, nil
 }
 
 func noDate(err error) error {
@@ -123,17 +145,26 @@ func noDate(err error) error {
 
 // put writes r if the object's ETag is over, or if there is no object and over is "". It returns
 // the object, or errRefused and the one that is there instead. The answer to a request that was
-// sent twice on its way may be about the second: so what is there is compared with what was sent.
+// sent twice on its way may be about the second, and what answers need not be the store: so what is
+// there is compared with what was sent.
 func (d *Driver) put(ctx context.Context, key, over string, r record) (o object, err error) {
 	r.Request = rand.Text()
 	o.record = r
-	if o.etag, err = d.write(ctx, key, over, r); !errors.Is(err, errRefused) {
+	o.etag, err = d.write(ctx, key, over, r)
+	if !errors.Is(err, errRefused) && !errors.Is(err, errMistaken) {
 		return o, err
 	}
-	if o, err = d.get(ctx, key); err == nil && o.Request != r.Request {
-		err = errRefused
+	found, unread := d.get(ctx, key)
+	switch {
+	case unread != nil:
+		return found, unread
+	case found.Request == r.Request:
+		return found, nil
+	case over == "" && found.etag == "" && errors.Is(err, errRefused):
+		err = fmt.Errorf("write %s/%s: the store shows no object there and refuses a new one (%w), as some do after a deletion "+
+			"in a bucket with versions: remove the delete marker", d.bucket, key, err)
 	}
-	return o, err
+	return found, err
 }
 
 func (d *Driver) write(ctx context.Context, key, over string, r record) (etag string, err error) {
@@ -141,16 +172,20 @@ func (d *Driver) write(ctx context.Context, key, over string, r record) (etag st
 	if err != nil {
 		return "", err
 	}
+	sum := md5.Sum(text)
 	in := &s3.PutObjectInput{Bucket: &d.bucket, Key: &key, Body: bytes.NewReader(text), ContentType: aws.String("application/json")}
+	if !strings.HasSuffix(d.bucket, "--x-s3") { // a directory bucket, which knows no MD5
+		in.ContentMD5 = aws.String(base64.StdEncoding.EncodeToString(sum[:])) // buckets with Object Lock ask for a checksum
+	}
 	if over == "" {
 		in.IfNoneMatch = aws.String("*")
 	} else {
 		in.IfMatch = &over
 	}
-	out, err := d.client.PutObject(ctx, in, plain)
+	out, err := d.client.PutObject(ctx, in, d.plain)
 	switch {
-	case err == nil && aws.ToString(out.ETag) == "":
-		return "", fmt.Errorf("%w: the reply to a write has no ETag", errBusy)
+	case err == nil && d.store.mistaken(aws.ToString(out.ETag), over, digest(text)):
+		return "", errMistaken
 	case err == nil:
 		return *out.ETag, nil
 	case refused(err):
@@ -191,8 +226,25 @@ const tries = 4 // in one call, of requests that are refused, or not answered wi
 
 // refused reports whether a conditional request was answered that there is another object, or none.
 func refused(err error) bool {
-	coded, ok := errors.AsType[smithy.APIError](err)
-	return status(err) == http.StatusPreconditionFailed || ok && coded.ErrorCode() == "NoSuchKey"
+	return status(err) == http.StatusPreconditionFailed || code(err) == "NoSuchKey"
+}
+
+// code returns the error code of an answer, or "".
+func code(err error) string {
+	if coded, ok := errors.AsType[smithy.APIError](err); ok {
+		return coded.ErrorCode()
+	}
+	return ""
+}
+
+// target tells where a redirect leads, without its path and query, which may have a secret.
+func target(err error) string {
+	if answer, ok := errors.AsType[*smithyhttp.ResponseError](err); ok {
+		if to, err := answer.Response.Location(); err == nil {
+			return " redirects to " + to.Scheme + "://" + to.Host
+		}
+	}
+	return " redirects"
 }
 
 // status returns that of an answer, or 0.
@@ -207,9 +259,13 @@ func status(err error) int {
 // another answer soon.
 func (d *Driver) failed(what, key string, err error) error {
 	switch s := status(err); {
+	case s == http.StatusNotImplemented:
+		err = fmt.Errorf("%w: %w", driver.ErrUnsupported, err)
 	case s == http.StatusConflict, s == http.StatusTooManyRequests, s >= http.StatusInternalServerError:
 		err = fmt.Errorf("%w: %w", errBusy, err)
-	case s == http.StatusForbidden:
+	case s >= 300 && s < 400:
+		err = fmt.Errorf("%w (the store%s, and redirects are not followed: name the region and the endpoint that serve the bucket)", err, target(err))
+	case what == "read" && code(err) == "AccessDenied":
 		err = fmt.Errorf("%w (without the right s3:ListBucket, a store answers this for an object that does not exist)", err)
 	}
 	return fmt.Errorf("%s %s/%s: %w", what, d.bucket, key, err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -46,15 +45,11 @@ func open(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 		}
 		c.Region = "us-east-1"
 	}
-	transport := c.HTTPClient.(*awshttp.BuildableClient).GetTransport() // a copy, with the certificates of the environment
-	d := NewDriver(s3.NewFromConfig(c, func(o *s3.Options) {
-		o.HTTPClient = &http.Client{Transport: transport}
+	return NewDriver(s3.NewFromConfig(c, func(o *s3.Options) {
 		if hasEndpoint {
 			o.BaseEndpoint, o.UsePathStyle = aws.String(endpoint), true
 		}
-	}), u.Hosts[0], u.Path)
-	d.close = transport.CloseIdleConnections
-	return d, nil
+	}), u.Hosts[0], u.Path), nil
 }
 
 func isEndpoint(s string) bool {

@@ -96,7 +96,7 @@ func (r *relay) count(f func()) map[string]int {
 }
 
 // client makes a client of the SDK, as a caller may have it: with retries.
-func (r *relay) client(t testing.TB) *awss3.Client {
+func (r *relay) client(t testing.TB, opts ...func(*awss3.Options)) *awss3.Client {
 	t.Helper()
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
@@ -105,7 +105,7 @@ func (r *relay) client(t testing.TB) *awss3.Client {
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 			return aws.Credentials{AccessKeyID: testserver.S3AccessKey, SecretAccessKey: testserver.S3SecretKey}, nil
 		}),
-	})
+	}, opts...)
 }
 
 // driver makes a Driver with a folder of the test's own.
@@ -182,4 +182,9 @@ type headers struct {
 func (h *headers) Write(text []byte) (int, error) {
 	h.change()
 	return h.ResponseWriter.Write(text)
+}
+
+func (h *headers) WriteHeader(status int) {
+	h.change()
+	h.ResponseWriter.WriteHeader(status)
 }

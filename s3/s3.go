@@ -20,7 +20,8 @@
 //   - Take: read the object; if there is none, write with If-None-Match: *. If it is released or
 //     has expired, write with If-Match: its ETag. The token is one more than the last, or the
 //     store's clock in microseconds if that is more.
-//   - Extend: write with If-Match: the ETag of the hold's latest write.
+//   - Extend: read the object, and write with If-Match: its ETag if it is the hold's own. A store
+//     that does not compare would overwrite another's hold, and neither holder would know.
 //   - Release: the same write, and the JSON says that the hold was released. The object stays, for
 //     its token.
 //
@@ -30,7 +31,8 @@
 // request. The write may have been done all the same: if a proxy or a client repeats a request that
 // was done, the repetition gets 412, too. So the object is read after a 412 and after a lost reply,
 // and its owner tells who holds the lock. The SDK's own retries are off. 409, 429, 500 and 503 are
-// no answer: the object is read again, four times in all, 20 to 200 ms apart.
+// no answer: the object is read again, four times in all, 20 to 200 ms apart. Nor is a redirect, nor
+// an ETag that cannot be that of the write.
 //
 // # Expiry
 //
@@ -68,16 +70,18 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"net/http"
 	"net/url"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/adapter"
 )
 
 const (
@@ -92,14 +96,24 @@ func New(client *s3.Client, bucket, folder string, opts ...locker.Option) (*lock
 	return locker.New(NewDriver(client, bucket, folder), opts...)
 }
 
-// NewDriver makes a Driver over client, whose retries and checksums are not used.
+// NewDriver makes a Driver over client, whose retries and checksums are not used. Redirects are not
+// followed. A client with an HTTPClient of a type of its own has to see to that itself. If its
+// HTTPClient is the SDK's, the Driver has connections of its own.
 func NewDriver(client *s3.Client, bucket, folder string) *Driver {
 	if folder = strings.Trim(folder, "/"); folder == "" {
 		folder = defaultFolder
 	}
-	d := &Driver{client: client, bucket: bucket, folder: folder + "/", close: func() {}}
 	o := client.Options()
-	d.store = storeOf(aws.ToString(o.BaseEndpoint) + " " + o.Region + " " + bucket)
+	d := &Driver{client: client, bucket: bucket, folder: folder + "/", store: storeOf(o, bucket), close: func() {}}
+	switch c := o.HTTPClient.(type) {
+	case *http.Client:
+		d.http = adapter.Direct(c)
+	case *awshttp.BuildableClient: // which follows 307 and 308
+		transport := c.GetTransport() // a copy, with the certificates of the environment
+		d.http, d.close = adapter.Direct(&http.Client{Transport: transport}), transport.CloseIdleConnections
+	default:
+		d.http = c
+	}
 	d.open, d.end = context.WithCancel(context.Background())
 	return d
 }
@@ -108,21 +122,24 @@ func NewDriver(client *s3.Client, bucket, folder string) *Driver {
 // driver.TTLDefaulter.
 type Driver struct {
 	client         *s3.Client
+	http           s3.HTTPClient
 	bucket, folder string
 	store          *store
 	close          func()
 
-	open     context.Context // until Close
-	end      context.CancelFunc
-	sweeping sync.WaitGroup
-	mu       sync.Mutex // guards swept
-	swept    time.Time
+	open       context.Context // until Close
+	end        context.CancelFunc
+	background sync.WaitGroup // sweeps and clean-ups
+	mu         sync.Mutex     // guards swept; held to end open, and to begin what is in the background
+	swept      time.Time
 }
 
-// Close ends a sweep, and closes the connections of the client if locker.Open made it.
+// Close ends a sweep, and closes the connections that are the Driver's own.
 func (d *Driver) Close() error {
+	d.mu.Lock()
 	d.end()
-	d.sweeping.Wait()
+	d.mu.Unlock()
+	d.background.Wait()
 	d.close()
 	return nil
 }

@@ -25,7 +25,7 @@ func (d *Driver) sweepIfDue() {
 		return
 	}
 	d.swept = time.Now()
-	d.sweeping.Go(func() { _ = d.sweep(d.open) }) // the next one tries again
+	d.background.Go(func() { _ = d.sweep(d.open) }) // the next one tries again
 }
 
 // sweep deletes objects that nobody has written for a day, and that are ours, if the store compares
@@ -36,7 +36,7 @@ func (d *Driver) sweep(ctx context.Context) error {
 	}
 	in := &s3.ListObjectsV2Input{Bucket: &d.bucket, Prefix: &d.folder}
 	for {
-		page, err := d.client.ListObjectsV2(ctx, in, plain)
+		page, err := d.client.ListObjectsV2(ctx, in, d.plain)
 		if err != nil {
 			return d.failed("list", d.folder, err)
 		}
@@ -49,7 +49,7 @@ func (d *Driver) sweep(ctx context.Context) error {
 			if err != nil || o.etag == "" || o.now.Sub(o.written) < keep { // it may be somebody else's
 				continue
 			}
-			if err := d.delete(ctx, *listed.Key, o.etag); err != nil && !errors.Is(err, errRefused) {
+			if _, err := d.delete(ctx, *listed.Key, o.etag); err != nil && !errors.Is(err, errRefused) {
 				return err
 			}
 		}

@@ -1,17 +1,25 @@
 package s3_test
 
 import (
+	"context"
+	"errors"
 	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
+	smithyendpoints "github.com/aws/smithy-go/endpoints"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/internal/test/testwait"
 	"github.com/go-locker/locker/s3"
 )
 
@@ -73,5 +81,78 @@ func TestSelfTest_leavesNothing(t *testing.T) {
 	without(t, r, "If-None-Match")
 	_, err := r.driver(t).Claim(request("name")).Ask(t.Context())
 	require.ErrorIs(t, err, locker.ErrUnsupported)
-	assert.Empty(t, stubborn.keys())
+	patience.Until(t, "the self-test leaves nothing", func() bool { return len(stubborn.keys()) == 0 })
+}
+
+// A store that falls silent within the self-test keeps neither Lock nor Close.
+func TestSelfTest_ofAStoreThatFallsSilent(t *testing.T) {
+	for heard := range 7 {
+		r := relayTo(t, newFake())
+		silent, over := make(chan struct{}), make(chan struct{})
+		t.Cleanup(func() { close(over) })
+		var requests atomic.Int32
+		r.answer(func(w http.ResponseWriter, request *http.Request) {
+			if n := int(requests.Add(1)); n > heard {
+				if n == heard+1 {
+					close(silent)
+				}
+				<-over
+				return
+			}
+			r.store.ServeHTTP(w, request)
+		})
+		d := s3.NewDriver(r.client(t), "bucket", t.Name())
+		ctx, cancel := context.WithCancel(t.Context())
+		result := testwait.Go(func() error {
+			_, err := d.Claim(request("name")).Ask(ctx)
+			return errors.Join(err, d.Close())
+		})
+		<-silent
+		cancel()
+		require.ErrorIs(t, patience.Result(t, result), context.Canceled, "after %d requests", heard)
+	}
+}
+
+// Clients that may reach different stores do not share a self-test.
+func TestSelfTest_ofClientsWithEndpointResolvers(t *testing.T) {
+	good, bad := relayTo(t, newFake()), relayTo(t, newFake())
+	without(t, bad, "If-Match")
+	to := func(r *relay) *s3.Driver {
+		d := s3.NewDriver(r.client(t, func(o *awss3.Options) {
+			o.BaseEndpoint = nil
+			o.EndpointResolverV2 = resolver(r.URL)
+		}), "bucket", t.Name())
+		t.Cleanup(func() { _ = d.Close() })
+		return d
+	}
+	take(t, to(good), "name")
+	require.ErrorContains(t, asked(t, to(bad), "name"), "ignores If-Match")
+}
+
+type resolver string
+
+func (r resolver) ResolveEndpoint(context.Context, awss3.EndpointParameters) (smithyendpoints.Endpoint, error) {
+	u, err := url.Parse(string(r) + "/bucket")
+	return smithyendpoints.Endpoint{URI: *u}, err
+}
+
+// A store is tested anew each hour, and one that is busy then is trusted for longer.
+func TestSelfTest_isRepeated(t *testing.T) {
+	r := relayTo(t, newFake())
+	d := r.driver(t)
+	take(t, d, "a")
+	s3.Age(d)
+	assert.Equal(t, 5, r.count(func() { take(t, d, "b") })["PUT"])
+	assert.Equal(t, 1, r.count(func() { take(t, d, "c") })["PUT"])
+	s3.Age(d)
+	r.answer(func(w http.ResponseWriter, request *http.Request) {
+		if strings.Contains(request.URL.Path, "self-test") {
+			answer(w, http.StatusServiceUnavailable, "SlowDown")
+			return
+		}
+		r.store.ServeHTTP(w, request)
+	})
+	take(t, d, "d")
+	without(t, r, "If-Match")
+	require.ErrorIs(t, asked(t, d, "e"), locker.ErrUnsupported)
 }
