@@ -92,6 +92,8 @@ func (a *api) do(ctx context.Context, method, path string, query url.Values, bod
 	if err != nil {
 		return date, err
 	}
+	stop := context.AfterFunc(ctx, func() { _ = resp.Body.Close() })
+	defer stop()
 	defer func() { _ = resp.Body.Close() }()
 	answer, err := io.ReadAll(resp.Body)
 	if err != nil {
@@ -136,7 +138,28 @@ func (a *api) send(ctx context.Context, method, path string, query url.Values, b
 	}
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("Content-Type", "application/json")
-	return a.http.Do(req)
+	// A credential plugin, or another transport of the application, may ignore ctx.
+	type reply struct {
+		*http.Response
+		err error
+	}
+	replies := make(chan reply)
+	go func() {
+		resp, err := a.http.Do(req) //nolint:bodyclose // by who receives it
+		select {
+		case replies <- reply{resp, err}:
+		case <-ctx.Done():
+			if err == nil {
+				_ = resp.Body.Close()
+			}
+		}
+	}()
+	select {
+	case r := <-replies:
+		return r.Response, r.err
+	case <-ctx.Done():
+		return nil, &url.Error{Op: method, URL: u.String(), Err: ctx.Err()}
+	}
 }
 
 // failure makes an error of an answer. An API server's is a Status, except 429, which is text. The

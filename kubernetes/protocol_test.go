@@ -1,11 +1,13 @@
 package kubernetes
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/rest"
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
@@ -311,6 +314,42 @@ func TestAsk_tooManyRequests(t *testing.T) {
 	require.True(t, apierrors.IsTooManyRequests(err), "%v", err)
 	assert.GreaterOrEqual(t, time.Since(began), time.Second)
 	assert.Empty(t, f.sent(func() { require.NoError(t, c.Release(t.Context())) }), "nothing was taken")
+}
+
+// transport is one that heeds no context, such as that of a credential plugin that hangs.
+type transport func(r *http.Request) (*http.Response, error)
+
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
+
+// Ask returns when its context ends, and Close returns, though the transport does not.
+func TestAsk_whileACredentialPluginHangs(t *testing.T) {
+	f := newFake(t)
+	take(t, f.driver(t))
+	var hangs atomic.Bool
+	plugin, done := make(chan struct{}), make(chan struct{})
+	client := f.client(t).(*rest.RESTClient)
+	by := client.Client.Transport
+	client.Client.Transport = transport(func(r *http.Request) (*http.Response, error) {
+		if hangs.Load() {
+			<-plugin
+			defer close(done)
+		}
+		return by.RoundTrip(r.WithContext(context.WithoutCancel(r.Context())))
+	})
+	d, err := NewDriver(client, "default")
+	require.NoError(t, err)
+	wait(t, d, request)
+	eventually(t, "it watches", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.requests["WATCH"] == 1 })
+	hangs.Store(true)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	other := request
+	other.Name = "other"
+	asked := async(func() error { _, err := d.Claim(other).Ask(ctx); return err })
+	require.ErrorIs(t, await(t, asked), context.DeadlineExceeded)
+	require.NoError(t, await(t, async(d.Close)), "its watch heeds no context either")
+	close(plugin)
+	<-done
 }
 
 // A Lock rides out a server that starts, or has no store.

@@ -67,6 +67,8 @@ func (d *Driver) tell(ctx context.Context, w *watch, name, version string) (answ
 	if err != nil {
 		return false
 	}
+	stop := context.AfterFunc(ctx, func() { _ = resp.Body.Close() })
+	defer stop()
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
 		return false
