@@ -244,7 +244,12 @@ func TestToken_isAboveTheLast(t *testing.T) {
 	l.Annotations[tokenKey] = "1000000"
 	_, err := d.api.lease(t.Context(), http.MethodPost, l.Name, l)
 	require.NoError(t, err)
-	assert.EqualValues(t, 1000001, take(t, d).Token())
+	c := take(t, d)
+	assert.EqualValues(t, 1000001, c.Token())
+	require.NoError(t, c.Release(t.Context()))
+	f.ahead.Store(int64(idleHeld + time.Hour))
+	require.NoError(t, d.sweep(t.Context()))
+	assert.EqualValues(t, 1000002, take(t, f.driver(t)).Token(), "a sweep keeps it: a new Lease would begin at this cluster's revision")
 }
 
 // A holder that stood still for a TTL does not go on, even if nobody has taken the lock over.

@@ -58,12 +58,14 @@ func (d *Driver) sweep(ctx context.Context) error {
 }
 
 // unused reports whether the Lease is a lock, and nobody has written it for a while, after its hold
-// was over.
+// was over. A Lease with a token above its version, as in a copy from another cluster, is in use: the
+// tokens of a new Lease would begin below.
 func (o object) unused() bool {
 	idle := idleFree
 	if o.owner != "" {
 		idle = o.ttl + idleHeld
 	}
 	at := o.written()
-	return o.lease.Name == objectName(o.lease.Annotations[nameKey]) && !at.IsZero() && o.date.Sub(at) > idle
+	return o.lease.Name == objectName(o.lease.Annotations[nameKey]) && o.token <= o.version &&
+		!at.IsZero() && o.date.Sub(at) > idle
 }
