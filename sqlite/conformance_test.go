@@ -3,13 +3,19 @@ package sqlite_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"os"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
 	"github.com/go-locker/locker/internal/test/harness"
+	"github.com/go-locker/locker/internal/test/sqlcases"
 	"github.com/go-locker/locker/internal/test/testwait"
+	"github.com/go-locker/locker/sqlite"
 )
 
 // The suite on one file, each Locker on a pool of its own. There is no network, and nobody can set
@@ -36,6 +42,71 @@ func TestConformance(t *testing.T) {
 		})()
 	}
 	conformance.Run(t, h)
+}
+
+// The suite over pools of an application, in each journal mode, while somebody reads beside: outside
+// WAL mode a reader makes commits fail.
+func TestConformance_onAPoolOfTheApplication(t *testing.T) {
+	testwait.OnlyNightly(t, "it takes minutes")
+	for _, mode := range []string{"delete", "truncate", "persist", "wal"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			path := file(t)
+			readBeside(t, path, mode)
+			client := func(t conformance.TB, ttl time.Duration, renew bool) *locker.Client {
+				opts := []locker.Option{locker.WithTTL(ttl)}
+				if !renew {
+					opts = append(opts, locker.WithoutRenewal())
+				}
+				db, err := sql.Open("sqlite", "file:"+path+"?_pragma=journal_mode("+mode+")")
+				check(t, err)
+				c, err := sqlite.New(db, opts...)
+				check(t, err)
+				t.Cleanup(func() { _, _ = c.Close(), db.Close() })
+				return c
+			}
+			conformance.Run(t, conformance.Harness{
+				TTL: 2 * time.Second,
+				New: func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
+					return client(t, ttl, false).Mutex(name)
+				},
+				Client: func(t conformance.TB, ttl time.Duration, renew bool) func(string) locker.Locker {
+					c := client(t, ttl, renew)
+					return func(name string) locker.Locker { return c.Mutex(name) }
+				},
+			})
+		})
+	}
+}
+
+// readBeside has somebody read the file again and again, for a moment each, until the test ends.
+func readBeside(t *testing.T, path, mode string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(20000)&_pragma=journal_mode("+mode+")")
+	require.NoError(t, err)
+	sqlcases.Execute(t, db, "CREATE TABLE orders (id INTEGER PRIMARY KEY)")
+	ctx, cancel := context.WithCancel(context.Background())
+	reading := async(func() error {
+		for ctx.Err() == nil {
+			tx, err := db.BeginTx(context.Background(), nil)
+			if err != nil {
+				return err
+			}
+			var n int
+			err = tx.QueryRowContext(context.Background(), "SELECT count(*) FROM orders").Scan(&n)
+			time.Sleep(time.Millisecond) // in its transaction
+			if err := errors.Join(err, tx.Rollback()); err != nil {
+				return err
+			}
+			time.Sleep(time.Millisecond)
+		}
+		return nil
+	})
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, await(t, reading))
+		require.NoError(t, db.Close())
+	})
 }
 
 func check(t conformance.TB, err error) {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/go-locker/locker/conformance"
 	"github.com/go-locker/locker/fence/sqlfence"
 	"github.com/go-locker/locker/internal/test/sqlcases"
+	"github.com/go-locker/locker/internal/test/testwait"
 	"github.com/go-locker/locker/sqlite"
 )
 
@@ -143,6 +145,50 @@ func TestNew_onAPoolOfTheApplication(t *testing.T) {
 	require.NoError(t, alone.Close())
 	_, err = sqlite.New(nil)
 	require.Error(t, err)
+}
+
+// One holds at a time in each journal mode, with a reader beside, who makes commits fail outside WAL
+// mode.
+func TestNew_besideAReader(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"delete", "truncate", "persist", "wal"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			path := file(t)
+			readBeside(t, path, mode)
+			const clients, rounds = 4, 15
+			var inside, last atomic.Uint64
+			var done []<-chan error
+			for range clients {
+				db, err := sql.Open("sqlite", "file:"+path+"?_pragma=journal_mode("+mode+")")
+				require.NoError(t, err)
+				t.Cleanup(func() { _ = db.Close() })
+				c, err := sqlite.New(db, locker.WithTTL(time.Minute))
+				require.NoError(t, err)
+				t.Cleanup(func() { _ = c.Close() })
+				done = append(done, async(func() error {
+					m := c.Mutex("x")
+					for range rounds {
+						if err := m.Lock(t.Context()); err != nil {
+							return err
+						}
+						token := m.FencingToken()
+						if inside.Add(1) > 1 || last.Swap(token) >= token {
+							return fmt.Errorf("two hold, or token %d is no larger than the last", token)
+						}
+						inside.Add(^uint64(0))
+						if err := m.Unlock(t.Context()); err != nil {
+							return err
+						}
+					}
+					return nil
+				}))
+			}
+			for _, d := range done {
+				require.NoError(t, testwait.Patience(2*time.Minute).Result(t, d))
+			}
+		})
+	}
 }
 
 // A file that has taken the place of another has other locks. Who has the old one open hears of it.

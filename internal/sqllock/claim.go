@@ -144,13 +144,12 @@ func participant(owner, metadata []byte) driver.Participant {
 // take takes the lock if its token is still the one that was seen.
 func (c *claim) take(ctx context.Context, seen int64) (granted bool, err error) {
 	d, ttl, sent := c.of, c.TTL.Microseconds(), time.Now()
-	var token int64
 	c.doubt = max(c.doubt, seen)
 	args := append([]any{[]byte(c.Metadata), ttl, ttl, c.owner, c.key, seen}, c.place()...)
-	err = d.run(ctx, d.pools.Ask, true, func(ctx context.Context, conn *sql.Conn) error {
+	token, err := run(ctx, d, d.pools.Ask, true, func(ctx context.Context, conn *sql.Conn) (token int64, err error) {
 		if d.Durable != "" {
 			if _, err := conn.ExecContext(ctx, d.Durable); err != nil {
-				return err
+				return 0, err
 			}
 		}
 		if d.Token == "" {
@@ -158,17 +157,16 @@ func (c *claim) take(ctx context.Context, seen int64) (granted bool, err error) 
 			if errors.Is(err, sql.ErrNoRows) {
 				err = nil
 			}
-			return err
+			return token, err
 		}
 		result, err := conn.ExecContext(ctx, d.Fill(take), args...)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		if n, err := result.RowsAffected(); n == 0 || err != nil {
-			return err
+			return 0, err
 		}
-		token, err = result.LastInsertId()
-		return err
+		return result.LastInsertId()
 	})
 	if err != nil {
 		c.doubted = true

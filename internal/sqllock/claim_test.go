@@ -88,6 +88,26 @@ func TestRelease_afterALookAtAServerThatIsBehind(t *testing.T) {
 	assert.Equal(t, []int64{5}, passed)
 }
 
+// A commit may fail after its statement has returned a row, as in SQLite where others read. The
+// token of such a try was rolled back with it.
+func TestAsk_whoseCommitFailsAfterItsRowWasReturned(t *testing.T) {
+	db := &database{row: row{token: 5}}
+	var takes int
+	db.returning = func() *rows {
+		if takes++; takes == 1 {
+			return &rows{of: []sqldriver.Value{int64(6)}, end: errAgain}
+		}
+		db.row = row{token: 6, owner: "another", until: 1 << 40} // which was faster
+		return &rows{}
+	}
+	db.exec = func(context.Context, string, []sqldriver.NamedValue) (int64, error) { return 1, nil }
+	c := db.claim(t)
+	_, err := c.Ask(t.Context())
+	require.ErrorIs(t, err, driver.ErrHeld)
+	assert.Equal(t, 2, takes)
+	assert.Zero(t, c.Token())
+}
+
 // Connections that break are an outage, which a waiter rides out, and no answer.
 func TestAsk_onConnectionsThatBreak(t *testing.T) {
 	broken := errors.New("so says the library")
@@ -109,7 +129,12 @@ type database struct {
 	row    row
 	exec   func(ctx context.Context, statement string, args []sqldriver.NamedValue) (changed int64, err error)
 	broken error
+
+	returning func() *rows // of a take; nil: the database has no RETURNING
 }
+
+// errAgain is of a statement that others were in the way of.
+var errAgain = errors.New("busy")
 
 type row struct {
 	token, until int64
@@ -119,11 +144,15 @@ type row struct {
 func (db *database) claim(t *testing.T) driver.Claim {
 	t.Helper()
 	pool := sql.OpenDB(db)
+	token := "LAST_INSERT_ID"
+	if db.returning != nil {
+		token = ""
+	}
 	d := sqllock.New(sqllock.Dialect{
-		Locks: "locks", Waiters: "waiters", Token: "LAST_INSERT_ID", Greatest: "GREATEST", Now: "now", Wall: "wall", Primary: "1",
+		Locks: "locks", Waiters: "waiters", Token: token, Greatest: "GREATEST", Now: "now", Wall: "wall", Primary: "1",
 		Prepare:     func(context.Context, *sql.Conn) error { return nil },
 		NoTable:     func(error) bool { return false },
-		Again:       func(error) bool { return false },
+		Again:       func(err error) bool { return errors.Is(err, errAgain) },
 		WrongServer: func(error) bool { return false },
 		Later:       func(err error) bool { return errors.Is(err, db.broken) },
 		Poll:        time.Millisecond,
@@ -147,16 +176,22 @@ func (c conn) ExecContext(ctx context.Context, statement string, args []sqldrive
 	return sqldriver.RowsAffected(n), err
 }
 
-func (c conn) QueryContext(context.Context, string, []sqldriver.NamedValue) (sqldriver.Rows, error) {
+func (c conn) QueryContext(_ context.Context, statement string, _ []sqldriver.NamedValue) (sqldriver.Rows, error) {
+	if strings.Contains(statement, "RETURNING") {
+		return c.of.returning(), nil
+	}
 	r := c.of.row
 	return &rows{of: []sqldriver.Value{r.token, []byte(r.owner), []byte{}, int64(0), r.until, int64(1), false}}, nil
 }
 
-// rows is a result of one row.
-type rows struct{ of []sqldriver.Value }
+// rows is a result of one row, or none, and how closing it ends.
+type rows struct {
+	of  []sqldriver.Value
+	end error
+}
 
-func (*rows) Columns() []string { return make([]string, 7) }
-func (*rows) Close() error      { return nil }
+func (r *rows) Columns() []string { return make([]string, len(r.of)) }
+func (r *rows) Close() error      { return r.end }
 
 func (r *rows) Next(to []sqldriver.Value) error {
 	if r.of == nil {

@@ -106,15 +106,11 @@ func (d *Driver) CheckTTL(ttl time.Duration) error {
 
 // Warnings implements driver.Warner.
 func (d *Driver) Warnings(ctx context.Context) ([]string, error) {
-	var warnings []string
-	err := d.run(ctx, d.pools.Read, false, func(ctx context.Context, c *sql.Conn) (err error) {
-		warnings, err = d.Settings(ctx, c)
-		return err
-	})
-	if err != nil && !d.NoTable(err) {
-		return nil, err
+	warnings, err := run(ctx, d, d.pools.Read, false, d.Settings)
+	if err != nil && d.NoTable(err) {
+		return nil, nil
 	}
-	return warnings, nil
+	return warnings, err
 }
 
 // Close ends what goes on in the background.
@@ -131,58 +127,63 @@ const (
 )
 
 // run runs f on a connection of pool, before which the tables are there if it writes. It runs f
-// again if that has done nothing for a reason that may pass. If it returns an error, f may go on.
+// again if that has done nothing for a reason that may pass, and returns what the last try has: a
+// commit may fail after its statement has returned a row. If it returns an error, f may go on.
 // What Later is true of is an outage then.
-func (d *Driver) run(ctx context.Context, pool *sql.DB, writes bool, f func(context.Context, *sql.Conn) error) error {
+func run[T any](ctx context.Context, d *Driver, pool *sql.DB, writes bool, f func(context.Context, *sql.Conn) (T, error)) (T, error) {
+	var none, last T
 	var err error
 	switch {
 	case ctx.Err() != nil:
-		return ctx.Err()
+		return none, ctx.Err()
 	case d.Detached:
 		d.work.Add(1)
-		err = driver.Detach(ctx, lateLimit, func(ctx context.Context) error {
+		err = driver.Detach(ctx, lateLimit, func(ctx context.Context) (err error) {
 			defer d.work.Done()
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
 			defer context.AfterFunc(d.ctx, cancel)()
-			return d.try(ctx, pool, writes, f)
+			last, err = try(ctx, d, pool, writes, f)
+			return err
 		})
 	default:
-		err = d.try(ctx, pool, writes, f)
+		last, err = try(ctx, d, pool, writes, f)
 	}
 	switch {
-	case err == nil || !errors.Is(err, sqldriver.ErrBadConn) && (d.Later == nil || !d.Later(err)):
-		return err
+	case err == nil:
+		return last, nil
+	case !errors.Is(err, sqldriver.ErrBadConn) && (d.Later == nil || !d.Later(err)):
+		return none, err
 	case ctx.Err() != nil:
-		return ctx.Err() // which broke the connection, perhaps
+		return none, ctx.Err() // which broke the connection, perhaps
 	default:
-		return &noanswer.Later{Err: err}
+		return none, &noanswer.Later{Err: err}
 	}
 }
 
-func (d *Driver) try(ctx context.Context, pool *sql.DB, writes bool, f func(context.Context, *sql.Conn) error) error {
+func try[T any](ctx context.Context, d *Driver, pool *sql.DB, writes bool, f func(context.Context, *sql.Conn) (T, error)) (T, error) {
 	for tries := 1; ; tries++ {
-		err := d.once(ctx, pool, writes, f)
+		v, err := once(ctx, d, pool, writes, f)
 		switch {
 		case err == nil || ctx.Err() != nil:
-			return err
+			return v, err
 		case d.Again(err):
 			time.Sleep(mrand.N(pause))
 		case tries == mostTries:
-			return err
+			return v, err
 		case d.NoTable(err) && writes:
 			d.ready.Store(false)
 		case !errors.Is(err, sqldriver.ErrBadConn) && !d.WrongServer(err):
-			return err
+			return v, err
 		}
 	}
 }
 
 // once closes a connection that leads to a server which refuses what another may do.
-func (d *Driver) once(ctx context.Context, pool *sql.DB, writes bool, f func(context.Context, *sql.Conn) error) error {
+func once[T any](ctx context.Context, d *Driver, pool *sql.DB, writes bool, f func(context.Context, *sql.Conn) (T, error)) (v T, err error) {
 	c, err := pool.Conn(ctx)
 	if err != nil {
-		return err
+		return v, err
 	}
 	defer func() { _ = c.Close() }()
 	if writes && !d.ready.Load() {
@@ -190,64 +191,52 @@ func (d *Driver) once(ctx context.Context, pool *sql.DB, writes bool, f func(con
 		d.ready.Store(err == nil)
 	}
 	if err == nil {
-		err = f(ctx, c)
+		v, err = f(ctx, c)
 	}
 	if err != nil && d.WrongServer(err) {
 		_ = c.Raw(func(any) error { return sqldriver.ErrBadConn })
 	}
-	return err
+	return v, err
 }
 
 // exec runs a statement, and returns how many rows it has changed.
 func (d *Driver) exec(ctx context.Context, pool *sql.DB, before, statement string, args ...any) (int64, error) {
-	var n int64
-	err := d.run(ctx, pool, true, func(ctx context.Context, c *sql.Conn) error {
+	return run(ctx, d, pool, true, func(ctx context.Context, c *sql.Conn) (int64, error) {
 		if before != "" {
 			if _, err := c.ExecContext(ctx, before); err != nil {
-				return err
+				return 0, err
 			}
 		}
 		result, err := c.ExecContext(ctx, d.Fill(statement), args...)
-		if err == nil {
-			n, err = result.RowsAffected()
+		if err != nil {
+			return 0, err
 		}
-		return err
+		return result.RowsAffected()
 	})
-	if err != nil {
-		return 0, err
-	}
-	return n, nil
 }
 
 // query returns the rows of a result, of which to returns where the columns go. Where there is no
 // table there are none.
 func query[Row any](ctx context.Context, d *Driver, to func(*Row) []any, statement string, args ...any) ([]Row, error) {
-	var all []Row
-	err := d.run(ctx, d.pools.Read, false, func(ctx context.Context, c *sql.Conn) error {
+	all, err := run(ctx, d, d.pools.Read, false, func(ctx context.Context, c *sql.Conn) (some []Row, err error) {
 		rows, err := c.QueryContext(ctx, d.Fill(statement), args...)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		defer func() { _ = rows.Close() }()
-		var some []Row
 		for rows.Next() {
 			var row Row
 			if err := rows.Scan(to(&row)...); err != nil {
-				return err
+				return nil, err
 			}
 			some = append(some, row)
 		}
-		all = some
-		return rows.Err()
+		return some, rows.Err()
 	})
-	switch {
-	case err == nil:
-		return all, nil
-	case d.NoTable(err):
+	if err != nil && d.NoTable(err) {
 		return nil, nil
-	default:
-		return nil, err
 	}
+	return all, err
 }
 
 var _ interface {

@@ -77,8 +77,8 @@ func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.Sta
 
 // Drop drops the tables, and with them all locks. cmd/locker has tables of its own.
 func (d *Driver) Drop(ctx context.Context) error {
-	return d.run(ctx, d.pools.Keep, false, func(ctx context.Context, c *sql.Conn) error {
-		_, err := c.ExecContext(ctx, d.Fill("DROP TABLE IF EXISTS {waiters}, {locks}"))
-		return err
+	_, err := run(ctx, d, d.pools.Keep, false, func(ctx context.Context, c *sql.Conn) (sql.Result, error) {
+		return c.ExecContext(ctx, d.Fill("DROP TABLE IF EXISTS {waiters}, {locks}"))
 	})
+	return err
 }
