@@ -348,7 +348,7 @@ nightly-simulation: ## the core over simulated servers: each of its bugs put bac
 nightly-core: ## the core, what is built on it, and the Redis protocol, race detector
 	$(call raced,$(CORE))
 nightly-conformance: ## the suite's own tests: each Locker that was broken on purpose has to be caught; race detector
-	$(call raced,./conformance ./conformance/recipes)
+	$(call raced,./conformance)
 nightly-redis: ## go-redis: race detector; all topologies, under the race detector too
 	$(call raced,./redis)
 nightly-redigo: ## redigo: race detector; all topologies
@@ -373,7 +373,7 @@ nightly-s3: ## S3: race detector; versitygw and MinIO, all rules of the model
 nightly-sqlite: ## SQLite: race detector; the suite, with processes that are stopped and killed, and a file that is deleted
 	cd sqlite && $(call raced,./...)
 nightly-others: ## fences, pages and the other packages of the root module, race detector
-	$(call raced,$(filter-out $(CORE) $(LONGEST) ./conformance/recipes ./internal/test/simulation,$(ROOT)))
+	$(call raced,$(filter-out $(CORE) $(LONGEST) ./internal/test/simulation,$(ROOT)))
 nightly-modules: ## command, integrations, examples, databases, race detector
 	$(call modules,2,$(filter-out ./bench ./integrations/clientgo ./kubernetes ./mysql ./postgres ./s3 ./sqlite,$(MODULES)),LOCKER_RACE=on)
 nightly-libraries: ## other libraries and other languages; tests of the benchmarks

@@ -12,9 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/test/clienttest"
 	"github.com/go-locker/locker/internal/test/testwait"
 	"github.com/go-locker/locker/keyed"
 	"github.com/go-locker/locker/locktest"
+	_ "github.com/go-locker/locker/memory"
+	_ "github.com/go-locker/locker/redis"
 )
 
 const ttl = 30 * time.Second // the default
@@ -300,4 +303,52 @@ func ExampleNew() {
 	// locker: trylock "cert/example.com": the lock is held by another owner
 	// <nil>
 	// locker: unlock "cert/example.com": the lock is not held
+}
+
+func TestOnServers_oneOfEachName(t *testing.T) {
+	clienttest.OnMemoryAndRedis(t, func(t *testing.T, open clienttest.Open, _ func() func()) {
+		var turns clienttest.Turns
+		var programs []<-chan error
+		for range 3 {
+			l := keyed.New(open())
+			for i := range 4 {
+				name := []string{"a", "b"}[i%2]
+				programs = append(programs, testwait.Go(func() (err error) {
+					for range 4 {
+						if err = errors.Join(err, l.Lock(testwait.Context(t, clienttest.Long), name)); err == nil {
+							err = errors.Join(turns.Take(name, l.FencingToken(name), time.Millisecond), l.Unlock(t.Context(), name))
+						}
+					}
+					return err
+				}))
+			}
+		}
+		for _, done := range programs {
+			require.NoError(t, <-done)
+		}
+	})
+}
+
+func TestOnServers_aSilenceIsALossThatRelockEnds(t *testing.T) {
+	clienttest.OnMemoryAndRedis(t, func(t *testing.T, open clienttest.Open, silence func() func()) {
+		if silence == nil {
+			t.Skip("memory answers at all times")
+		}
+		l := keyed.New(open(locker.WithTTL(clienttest.TTL)))
+		require.NoError(t, l.Lock(t.Context(), "a"))
+		last := l.FencingToken("a")
+		resume := silence()
+		defer resume()
+		time.Sleep(clienttest.TTL + time.Millisecond)
+		assert.Zero(t, l.FencingToken("a"))
+		resume()
+		other := keyed.New(open())
+		require.NoError(t, other.Lock(testwait.Context(t, clienttest.Long), "a"))
+		assert.Greater(t, other.FencingToken("a"), last)
+		last = other.FencingToken("a")
+		require.NoError(t, other.Unlock(t.Context(), "a"))
+		require.NoError(t, l.Relock(testwait.Context(t, clienttest.Long), "a"))
+		assert.Greater(t, l.FencingToken("a"), last)
+		require.NoError(t, l.Unlock(t.Context(), "a"))
+	})
 }

@@ -15,9 +15,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/test/clienttest"
 	"github.com/go-locker/locker/internal/test/testwait"
 	"github.com/go-locker/locker/locktest"
+	_ "github.com/go-locker/locker/memory"
 	"github.com/go-locker/locker/multi"
+	_ "github.com/go-locker/locker/redis"
 )
 
 const (
@@ -300,4 +303,48 @@ func ExampleNew() {
 	// Output:
 	// both are held: true
 	// locker: trylock "account/7": the lock is held by another owner
+}
+
+func TestOnServers_oppositeOrdersEnd(t *testing.T) {
+	clienttest.OnMemoryAndRedis(t, func(t *testing.T, open clienttest.Open, _ func() func()) {
+		var turns clienttest.Turns
+		var programs []<-chan error
+		for _, names := range [][]string{{"a", "b"}, {"b", "a"}, {"b", "c"}, {"c", "a"}} {
+			m := multi.New(open(), names)
+			programs = append(programs, testwait.Go(func() error {
+				for range 8 {
+					err := m.Do(testwait.Context(t, clienttest.Long), func(_ context.Context, h *multi.Hold) error {
+						return errors.Join(turns.Take(names[0], h.Token(names[0]), time.Millisecond), turns.Take(names[1], h.Token(names[1]), 0))
+					})
+					if err != nil {
+						return err
+					}
+				}
+				return nil
+			}))
+		}
+		for _, done := range programs {
+			require.NoError(t, <-done)
+		}
+	})
+}
+
+func TestOnServers_aSilenceEndsAll(t *testing.T) {
+	clienttest.OnMemoryAndRedis(t, func(t *testing.T, open clienttest.Open, silence func() func()) {
+		if silence == nil {
+			t.Skip("memory answers at all times")
+		}
+		names := []string{"a", "b"}
+		h, err := multi.New(open(locker.WithTTL(clienttest.TTL)), names).Acquire(t.Context())
+		require.NoError(t, err)
+		resume := silence()
+		defer resume()
+		time.Sleep(clienttest.TTL + time.Millisecond)
+		require.ErrorIs(t, h.Err(), locker.ErrLost)
+		resume()
+		again, err := multi.New(open(), names).Acquire(testwait.Context(t, clienttest.Long))
+		require.NoError(t, err)
+		require.ErrorIs(t, h.Unlock(t.Context()), locker.ErrLost)
+		require.NoError(t, again.Unlock(t.Context()))
+	})
 }

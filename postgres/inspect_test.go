@@ -4,10 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
-	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/conformance/recipes"
+	"github.com/go-locker/locker/internal/test/clienttest"
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
@@ -33,20 +30,9 @@ func TestInspectAtAServer(t *testing.T) {
 	})
 }
 
-// What is built on locks, and List and ForceRelease.
-func TestRecipes(t *testing.T) {
-	testwait.OnlyNightly(t, "they are those of all backends")
+// List and ForceRelease.
+func TestOperators(t *testing.T) {
+	testwait.OnlyNightly(t, "the tests are those of all backends")
 	t.Parallel()
-	s := testserver.Postgres(t)
-	recipes.Run(t, recipes.Harness{
-		TTL: 3 * time.Second,
-		Client: func(t testing.TB, opts ...locker.Option) *locker.Client {
-			t.Helper()
-			c, err := locker.Open(t.Context(), s.URL(), append(opts, locker.WithPrefix(prefixOf(t)))...)
-			require.NoError(t, err)
-			t.Cleanup(func() { _ = c.Close() })
-			return c
-		},
-		StopServers: func(testing.TB) func() { s.Stop(); return s.Continue },
-	})
+	clienttest.Operators(t, clienttest.Of(t, testserver.Postgres(t).URL()))
 }

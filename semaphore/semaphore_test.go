@@ -14,8 +14,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/test/clienttest"
 	"github.com/go-locker/locker/internal/test/testwait"
 	"github.com/go-locker/locker/locktest"
+	_ "github.com/go-locker/locker/memory"
+	_ "github.com/go-locker/locker/redis"
 	"github.com/go-locker/locker/semaphore"
 )
 
@@ -268,4 +271,42 @@ func TestTryAcquire_beginsWithARandomSlot(t *testing.T) {
 		giveBack(t, p)
 	}
 	assert.Len(t, seen, 4)
+}
+
+// Programs come, wait, leave and are served. At most n hold, tokens of a slot rise, and no permit is left at the end.
+func TestOnServers_atMostNHoldAndNothingIsLeaked(t *testing.T) {
+	clienttest.OnMemoryAndRedis(t, func(t *testing.T, open clienttest.Open, _ func() func()) {
+		const slots = 3
+		var turns clienttest.Turns
+		var programs []<-chan error
+		for i := range 2 * slots {
+			s := semaphore.New(open(), name, slots)
+			programs = append(programs, testwait.Go(func() error {
+				for j := range 8 {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					if j%2 == 1 { // some leave
+						ctx, cancel = context.WithTimeout(t.Context(), time.Duration(10*i)*time.Millisecond)
+					}
+					err := s.Do(ctx, func(_ context.Context, p *semaphore.Permit) error {
+						return turns.Take(fmt.Sprint("slot ", p.Slot()), p.Token(), time.Millisecond)
+					})
+					cancel()
+					if err != nil && j%2 == 0 {
+						return err
+					}
+				}
+				return nil
+			}))
+		}
+		for _, done := range programs {
+			require.NoError(t, <-done)
+		}
+		s := semaphore.New(open(), name, slots)
+		for range slots {
+			_, err := s.Acquire(testwait.Context(t, clienttest.Long/2)) // long before what was left would expire
+			require.NoError(t, err)
+		}
+		_, err := s.TryAcquire(t.Context())
+		require.ErrorIs(t, err, locker.ErrHeld)
+	})
 }

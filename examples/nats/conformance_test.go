@@ -11,7 +11,6 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
-	"github.com/go-locker/locker/conformance/recipes"
 )
 
 func TestConformance(t *testing.T) {
@@ -66,16 +65,4 @@ func TestConformance(t *testing.T) {
 		h.Faults, h.Deviations = conformance.Faults{Revoke: p.revoke, Through: via}, nil // the others take a minute and a half
 	}
 	conformance.Run(t, h)
-}
-
-func TestRecipes(t *testing.T) {
-	p := start(t)
-	recipes.Run(t, recipes.Harness{
-		TTL:    time.Second,
-		Client: func(t testing.TB, opts ...locker.Option) *locker.Client { return open(t, p.addr, opts...) },
-		StopServers: func(t testing.TB) func() {
-			p.signal(t, syscall.SIGSTOP)
-			return func() { p.signal(t, syscall.SIGCONT) }
-		},
-	})
 }

@@ -40,7 +40,7 @@ type target struct {
 }
 
 var targets = []target{
-	{".", []string{".", "internal/test/core", "memory", "conformance/recipes"}},
+	{".", []string{".", "internal/test/core", "memory"}},
 	{"internal/redisscript", []string{"internal/redisscript", "redis"}},
 	{"redlock", []string{"redlock"}},
 	{"etcd", []string{"etcd"}},
