@@ -57,15 +57,24 @@ func (f *fencer) check(token uint64) string {
 		"UPDATE fencing_tokens SET token = CASE WHEN token <= %[2]d THEN %[2]d END WHERE resource = %[1]s; ", resource, token) // NULL is refused
 }
 
-// begin has the database refuse the tokens of earlier holders, before migrate reads the version.
-func (f *fencer) begin(inner database.Driver, token uint64) error {
+// begin has the database refuse the tokens of earlier holders, before migrate reads the version. If
+// that is dirty, begin returns it, and refuses nobody: migrate will go no further, and an earlier
+// holder may be about to finish its migration.
+func (f *fencer) begin(inner database.Driver, token uint64) (dirty *int, err error) {
 	if f == nil {
-		return nil
+		return nil, nil
 	}
 	if err := inner.Run(strings.NewReader(f.create)); err != nil {
-		return fmt.Errorf("golangmigrate: create the table fencing_tokens: %w", err)
+		return nil, fmt.Errorf("golangmigrate: create the table fencing_tokens: %w", err)
 	}
-	return f.refused("begin", token, inner.Run(strings.NewReader(f.check(token))))
+	version, isDirty, err := inner.Version()
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("golangmigrate: begin: %w", err)
+	case isDirty:
+		return &version, nil
+	}
+	return nil, f.refused("begin", token, inner.Run(strings.NewReader(f.check(token))))
 }
 
 // run runs a migration in one transaction with the check: several statements in one request are one

@@ -25,8 +25,10 @@
 //   - The settings x-multi-statement and x-no-tx-wrap of the drivers, which are not to be used.
 //   - Drop, which checks by the clock alone.
 //
-// A program that ends in the midst of a migration leaves the database dirty, as it does without
-// this package: migrate refuses to go on until somebody has called Force.
+// A holder that loses the lock within a migration finishes that migration with [NewFenced], and
+// begins no other. A program that begins meanwhile gets [migrate.ErrDirty]. With [New] the database
+// stays dirty. A program that ends in the midst of a migration leaves it dirty, too, as it does
+// without this package: migrate refuses to go on until somebody has called Force.
 //
 // The database keeps the newest token in the table fencing_tokens, which Lock creates. If the
 // lock's backend loses its data, tokens of etcd and ZooKeeper begin anew, and the database refuses
@@ -60,7 +62,8 @@ import (
 
 // Driver is a driver of migrate whose Lock and Unlock are those of a [locker.Mutex]. Each of its
 // other methods but Version and Close returns an error that matches [locker.ErrLost] once the hold
-// is lost.
+// is lost. With a fence, a migration that has begun is finished all the same, if nobody else has
+// changed anything.
 type Driver struct {
 	// LockTimeout is how long Lock waits. It has to be below the LockTimeout of migrate.Migrate. If
 	// a Lock takes longer than that, Migrate gives up, and never calls Unlock for it. The default
@@ -71,8 +74,10 @@ type Driver struct {
 	mutex *locker.Mutex
 	fence *fencer // or nil
 
-	mu   sync.Mutex
-	hold *locker.Hold // or nil
+	mu    sync.Mutex
+	hold  *locker.Hold // or nil
+	dirty *int         // the version that Lock has found dirty, or nil
+	begun bool         // a migration is recorded to have begun: the fence decides whether it ends
 }
 
 var _ database.Driver = (*Driver)(nil)
@@ -128,13 +133,14 @@ func (d *Driver) Lock() error {
 	if err != nil {
 		return err
 	}
-	if err := d.fence.begin(d.inner, hold.Token()); err != nil {
+	dirty, err := d.fence.begin(d.inner, hold.Token())
+	if err == nil {
+		err = ctx.Err() // nobody waits for this Lock any more
+	}
+	if err != nil {
 		return errors.Join(err, hold.Unlock(context.Background()))
 	}
-	if ctx.Err() != nil { // nobody waits for this Lock any more
-		return errors.Join(ctx.Err(), hold.Unlock(context.Background()))
-	}
-	d.hold = hold
+	d.hold, d.dirty, d.begun = hold, dirty, false
 	return nil
 }
 
@@ -147,47 +153,66 @@ func (d *Driver) Unlock() error {
 		return database.ErrNotLocked
 	}
 	hold := d.hold
-	d.hold = nil
+	d.hold, d.dirty = nil, nil
 	return hold.Unlock(context.Background())
 }
 
-// Run runs a migration, unless the hold is over.
+// Run runs a migration, unless the hold is over. With a fence, the database decides that alone once
+// SetVersion has recorded that the migration begins.
 func (d *Driver) Run(migration io.Reader) error {
-	token, err := d.token("run a migration")
+	token, err := d.token("run a migration", true)
 	if err != nil {
 		return err
 	}
 	return d.fence.run(d.inner, token, migration)
 }
 
-// SetVersion records a version, unless the hold is over.
+// SetVersion records a version, unless the hold is over. With a fence, the database decides alone
+// whether a migration that has begun is recorded to have ended: a hold that was lost meanwhile must
+// not leave the database dirty.
 func (d *Driver) SetVersion(version int, dirty bool) error {
-	token, err := d.token(fmt.Sprintf("set version %d", version))
+	token, err := d.token(fmt.Sprintf("set version %d", version), !dirty)
 	if err != nil {
 		return err
 	}
-	return d.fence.setVersion(d.inner, token, version, dirty)
+	if err := d.fence.setVersion(d.inner, token, version, dirty); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.dirty, d.begun = nil, dirty && d.fence != nil
+	return nil
 }
 
-// Version returns what the inner driver does. Migrate calls it with the lock and without it.
-func (d *Driver) Version() (version int, dirty bool, err error) { return d.inner.Version() }
+// Version returns what the inner driver does, or the version that Lock has found dirty. Migrate
+// calls it with the lock and without it.
+func (d *Driver) Version() (version int, dirty bool, err error) {
+	d.mu.Lock()
+	found := d.dirty
+	d.mu.Unlock()
+	if found != nil {
+		return *found, true, nil
+	}
+	return d.inner.Version()
+}
 
 // Drop deletes everything in the database, unless the hold is over.
 func (d *Driver) Drop() error {
-	if _, err := d.token("drop"); err != nil {
+	if _, err := d.token("drop", false); err != nil {
 		return err
 	}
 	return d.inner.Drop()
 }
 
-// token returns the token of the hold, or an error if it is over or there is none.
-func (d *Driver) token(what string) (uint64, error) {
+// token returns the token of the hold, or an error if it is over or there is none. That it is over
+// does not stop a step that ends what has begun.
+func (d *Driver) token(what string, ends bool) (uint64, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.hold == nil {
 		return 0, fmt.Errorf("golangmigrate: %s: %w", what, locker.ErrNotHeld)
 	}
-	if err := d.hold.Err(); err != nil {
+	if err := d.hold.Err(); err != nil && !(ends && d.begun) {
 		return 0, fmt.Errorf("golangmigrate: %s under %q: %w", what, d.mutex.Name(), err)
 	}
 	return d.hold.Token(), nil

@@ -2,6 +2,8 @@ package golangmigrate_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"strings"
@@ -175,9 +177,43 @@ func TestFence_whoWasOvertakenChangesNothing(t *testing.T) {
 		assertState(t, d, 0, 2, true)
 		err = migrator(t, fenced(t, mutex(t, lock), d.dialect, d.inner(t)), migrations).Force(3)
 		require.ErrorIs(t, err, fence.ErrStale)
-		require.ErrorContains(t, err, "begin")
+		require.ErrorContains(t, err, "set version 3")
 		assertState(t, d, 0, 2, true)
 	})
+}
+
+// A hold ends before or after any statement, and nobody comes, or another deploy at that moment: the
+// next deploy succeeds, and each migration was applied once.
+func TestFence_aLossAtAnyStepStopsNobody(t *testing.T) {
+	const statements = 2 + 2*3 // Lock's two, and those of two migrations of three
+	each(t, func(t *testing.T, lock string, d target) {
+		for cut := range 2 * statements {
+			for _, another := range []bool{false, true} {
+				t.Run(fmt.Sprint(cut, another), func(t *testing.T) {
+					t.Parallel()
+					d, lock := databases[d.dialect](t), memory()
+					inner := &cutAt{Driver: d.inner(t), cut: cut, do: func() {
+						require.NoError(t, mutex(t, lock).Do(t.Context(), func(context.Context) error { return nil }), "it has expired")
+						if another {
+							_ = migrator(t, fenced(t, mutex(t, lock), d.dialect, d.inner(t)), migrations).Up()
+						}
+					}}
+					short := mutex(t, lock+"?ttl=300ms&renew=false")
+					err := migrator(t, fenced(t, short, d.dialect, inner), migrations).Up()
+					require.Error(t, err)
+					require.NoError(t, ignoring(migrator(t, fenced(t, mutex(t, lock), d.dialect, d.inner(t)), migrations).Up(), migrate.ErrNoChange), "%v", err)
+					assertState(t, d, 11, 3, false)
+				})
+			}
+		}
+	})
+}
+
+func ignoring(err, expected error) error {
+	if errors.Is(err, expected) {
+		return nil
+	}
+	return err
 }
 
 // What cannot run in a transaction says so, and is checked before.

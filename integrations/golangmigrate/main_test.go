@@ -196,6 +196,25 @@ func (h hooked) SetVersion(version int, dirty bool) error {
 	return h.Driver.SetVersion(version, dirty)
 }
 
+// cutAt calls a function before or after one of its statements.
+type cutAt struct {
+	database.Driver
+
+	cut int // 2n: before statement n, 2n+1: after it
+	do  func()
+}
+
+func (c *cutAt) Run(migration io.Reader) error {
+	if c.cut--; c.cut == -1 {
+		c.do()
+	}
+	err := c.Driver.Run(migration)
+	if c.cut--; c.cut == -1 {
+		c.do()
+	}
+	return err
+}
+
 // overtake has the database see a token that is larger than all of the lock.
 func overtake(ctx context.Context, t testing.TB, d target) {
 	t.Helper()
