@@ -25,6 +25,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -50,6 +51,9 @@ func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	table, ok := u.Take("table")
 	if ok && table == "" {
 		return nil, errors.New("parameter table is empty")
+	}
+	if err := checkTable(table); err != nil {
+		return nil, err
 	}
 	most := mostConns
 	if err := adapter.Number(u, "pool_size", &most); err != nil {
@@ -102,7 +106,6 @@ func connectorOf(u *driver.URL) (sqldriver.Connector, error) {
 		return nil, fmt.Errorf("%s is no host and port", addr)
 	}
 	config.Net, config.Addr, config.DBName, config.TLSConfig, config.Timeout = "tcp", addr, u.Path[1:], tls, timeout
-	config.InterpolateParams = true // a statement is one round trip
 	// What waits for another's transaction ends soon, also if its client has left.
 	config.Params = map[string]string{"autocommit": "1", "innodb_lock_wait_timeout": "5"}
 	config.Logger = silent{}
@@ -145,12 +148,15 @@ func New(db *sql.DB, opts ...locker.Option) (*locker.Client, error) {
 
 // NewDriver makes a Driver over db, which stays the caller's: a pool of
 // github.com/go-sql-driver/mysql, with autocommit on. The locks are in table, which may have a
-// database before a dot; "" is locker_locks. interpolateParams=true saves a round trip for each
-// statement. Renewals take connections of this pool: if it has a limit (SetMaxOpenConns), and the
-// application uses all of them for longer than a third of the TTL, holds are lost.
+// database before a dot, and has ASCII characters alone; "" is locker_locks. Renewals take
+// connections of this pool: if it has a limit (SetMaxOpenConns), and the application uses all of
+// them for longer than a third of the TTL, holds are lost.
 func NewDriver(db *sql.DB, table string) (driver.Driver, error) {
 	if db == nil {
 		return nil, adapter.Refuse(errors.New("nil *sql.DB"))
+	}
+	if err := checkTable(table); err != nil {
+		return nil, adapter.Refuse(err)
 	}
 	return sqllock.New(dialect(table), sqllock.Pools{Ask: db, Read: db, Keep: db, Close: func() error { return nil }}), nil
 }
@@ -174,7 +180,7 @@ func dialect(table string) sqllock.Dialect {
 	const micros = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`
 	d := sqllock.Dialect{
 		Locks: quoted(table), Waiters: quoted(table + "_waiters"),
-		Greatest: "GREATEST", Ignore: "IGNORE", Token: "LAST_INSERT_ID",
+		Greatest: "GREATEST", Ignore: "IGNORE", Token: "LAST_INSERT_ID", Literals: true,
 		// Versions tell by a number or by a word. A transaction that is not committed by itself is
 		// none.
 		Primary: "CONCAT(@@read_only) IN ('0', 'OFF') AND @@autocommit = 1", Now: micros, Wall: micros,
@@ -213,6 +219,14 @@ func dialect(table string) sqllock.Dialect {
 		return nil
 	}
 	return d
+}
+
+// checkTable refuses names that are not the same table in all character sets.
+func checkTable(table string) error {
+	if strings.ContainsFunc(table, func(r rune) bool { return r >= utf8.RuneSelf }) {
+		return fmt.Errorf("the table %q: its name has to be of ASCII characters, which every character set has", table)
+	}
+	return nil
 }
 
 func quoted(table string) string {

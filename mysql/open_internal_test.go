@@ -18,7 +18,7 @@ import (
 func TestOpen_refuses(t *testing.T) {
 	for url, want := range map[string]string{
 		"mysql://h": "name of the database", "mysql://h/a/b": "name of the database", "mysql://h1,h2/a": "one host",
-		"mysql://h/a?tls=maybe": "tls", "mariadb://h/a?table=": "empty", "mysql://h/a?connect_timeout=0s": "connect_timeout", "mysql://h/a?pool_size=0": "pool_size", "mysql://h/a?charset=utf8": "charset",
+		"mysql://h/a?tls=maybe": "tls", "mariadb://h/a?table=": "empty", "mysql://h/a?table=caf%C3%A9": "ASCII", "mysql://h/a?connect_timeout=0s": "connect_timeout", "mysql://h/a?pool_size=0": "pool_size", "mysql://h/a?charset=utf8": "charset",
 	} {
 		_, err := locker.Open(t.Context(), url)
 		require.ErrorContains(t, err, want, url)

@@ -152,14 +152,15 @@ func (c *claim) take(ctx context.Context, seen int64) (granted bool, err error) 
 				return 0, err
 			}
 		}
+		statement, args := d.bind(take, args)
 		if d.Token == "" {
-			err := conn.QueryRowContext(ctx, d.Fill(take), args...).Scan(&token)
+			err := conn.QueryRowContext(ctx, statement, args...).Scan(&token)
 			if errors.Is(err, sql.ErrNoRows) {
 				err = nil
 			}
 			return token, err
 		}
-		result, err := conn.ExecContext(ctx, d.Fill(take), args...)
+		result, err := conn.ExecContext(ctx, statement, args...)
 		if err != nil {
 			return 0, err
 		}

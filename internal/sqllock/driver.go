@@ -25,6 +25,7 @@ type Dialect struct {
 	// "" if there is RETURNING.
 	Greatest, Ignore, Token string
 	Primary                 string // whether this server takes writes
+	Literals                bool   // arguments are written as hexadecimal digits and numbers, which no character set changes
 	Now, Wall               string // microseconds, by the database; or
 	Clock                   func() (now, wall int64)
 
@@ -207,7 +208,8 @@ func (d *Driver) exec(ctx context.Context, pool *sql.DB, before, statement strin
 				return 0, err
 			}
 		}
-		result, err := c.ExecContext(ctx, d.Fill(statement), args...)
+		statement, args := d.bind(statement, args)
+		result, err := c.ExecContext(ctx, statement, args...)
 		if err != nil {
 			return 0, err
 		}
@@ -219,7 +221,8 @@ func (d *Driver) exec(ctx context.Context, pool *sql.DB, before, statement strin
 // table there are none.
 func query[Row any](ctx context.Context, d *Driver, to func(*Row) []any, statement string, args ...any) ([]Row, error) {
 	all, err := run(ctx, d, d.pools.Read, false, func(ctx context.Context, c *sql.Conn) (some []Row, err error) {
-		rows, err := c.QueryContext(ctx, d.Fill(statement), args...)
+		statement, args := d.bind(statement, args)
+		rows, err := c.QueryContext(ctx, statement, args...)
 		if err != nil {
 			return nil, err
 		}

@@ -1,6 +1,7 @@
 package sqllock
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 )
@@ -78,4 +79,24 @@ func (d *Dialect) Fill(statement string) string {
 	}
 	now, wall := d.Clock()
 	return strings.NewReplacer("{now}", strconv.FormatInt(now, 10), "{wall}", strconv.FormatInt(wall, 10)).Replace(statement)
+}
+
+// bind fills a statement, and where the dialect says so writes its arguments into it.
+func (d *Dialect) bind(statement string, args []any) (string, []any) {
+	if statement = d.Fill(statement); !d.Literals {
+		return statement, args
+	}
+	var b strings.Builder
+	for _, arg := range args {
+		before, after, _ := strings.Cut(statement, "?")
+		b.WriteString(before)
+		if text, ok := arg.([]byte); ok {
+			fmt.Fprintf(&b, "X'%x'", text)
+		} else {
+			fmt.Fprintf(&b, "%d", arg)
+		}
+		statement = after
+	}
+	b.WriteString(statement)
+	return b.String(), nil
 }
