@@ -3,11 +3,9 @@ package conformance
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/netfault"
 )
 
 var lateRows = []row{{
@@ -87,9 +85,7 @@ func (w *wire) holdLast(last, sent int) {
 		w.holdRequests()
 		return
 	}
-	left := new(atomic.Int64)
-	left.Store(int64(sent - last))
-	w.impose(func(p *netfault.Proxy) { p.HoldRequestsAfter(left) })
+	w.passFirst(sent - last)
 }
 
 // lateTake has A give up a Lock whose last requests, or all, were kept back. The clean-up gets through, on new connections. It returns

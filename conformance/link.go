@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-locker/locker"
@@ -96,6 +97,13 @@ func (w *wire) hold() {
 // holdRequests keeps back what the party sends.
 func (w *wire) holdRequests() { w.impose(func(p *netfault.Proxy) { p.HoldRequests(true) }) }
 
+// passFirst lets so many requests pass, and keeps back those that follow.
+func (w *wire) passFirst(n int) {
+	left := new(atomic.Int64)
+	left.Store(int64(n))
+	w.impose(func(p *netfault.Proxy) { p.HoldRequestsAfter(left) })
+}
+
 // passNew keeps back nothing new, but for what follows on a connection that has something kept back.
 func (w *wire) passNew() {
 	w.impose(nil)
@@ -142,6 +150,12 @@ func (w *wire) delay(d time.Duration) { w.impose(func(p *netfault.Proxy) { p.Del
 
 // reset breaks all connections: what was on its way is lost, and new ones are made.
 func (w *wire) reset() { w.each((*netfault.Proxy).ResetConns) }
+
+// refuse has no new connection be made. Those that are open go on.
+func (w *wire) refuse() { w.impose((*netfault.Proxy).Refuse) }
+
+// hush loses all that is sent on open connections from now on. New ones work.
+func (w *wire) hush() { w.each((*netfault.Proxy).HushConns) }
 
 // sever keeps the party from one of the servers.
 func (w *wire) sever(address string) (mend func()) {

@@ -125,6 +125,10 @@ func dial(address, flaw string) *naiveClient {
 func (c *naiveClient) close() {
 	c.cancel()
 	c.others.Wait()
+	c.closeIdle()
+}
+
+func (c *naiveClient) closeIdle() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, conn := range c.idle {
@@ -166,6 +170,11 @@ func (c *naiveClient) in(ctx context.Context, d time.Duration) (time.Duration, e
 	began := c.began
 	c.mu.Unlock()
 	if !began {
+		if c.flaw == "the first question heeds no ctx" {
+			own, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+			defer cancel()
+			ctx = own
+		}
 		if _, err := c.exchange(ctx, question{Op: "time"}); err != nil {
 			return 0, err
 		}
@@ -191,11 +200,18 @@ func (c *naiveClient) exchange(ctx context.Context, q question) (a answer, err e
 	}
 	if err != nil {
 		_ = conn.Close()
+		if c.flaw != "leaves one silent connection at a time" {
+			c.closeIdle() // they may be silent, too
+		}
 		return a, errors.Join(ctx.Err(), err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.idle = append(c.idle, conn)
+	if c.flaw == "a connection for each question" {
+		_ = conn.Close()
+	} else {
+		c.idle = append(c.idle, conn)
+	}
 	if ahead := a.Now - time.Since(booted); !c.began || ahead > c.ahead {
 		c.began, c.ahead = true, ahead
 	}

@@ -78,7 +78,7 @@ func (l *naive) release(ctx context.Context, h *naiveHold) error {
 		}
 		q.Op = "delete"
 	}
-	a, _, err := l.client.insist(ctx, q, l.ttl)
+	a, _, err := l.client.insist(ctx, q, l.ttl/3)
 	switch {
 	case err != nil && l.gone(h):
 		return errors.Join(locker.ErrLost, err)

@@ -358,19 +358,22 @@ func (s *server) converse(conn net.Conn) {
 // use has the server run until t ends.
 func (s *server) use(t conformance.TB) (address string) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	var err error
 	if s.listener == nil && !s.down {
-		if err := s.start(); err != nil {
-			t.Fatalf("a server of naive locks: %v", err)
-		}
+		err = s.start()
 	}
 	s.users++
-	t.Cleanup(func() {
+	address = s.address
+	s.mu.Unlock()
+	t.Cleanup(func() { // at once, if t has ended
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.users--; s.users == 0 {
 			s.stop()
 		}
 	})
-	return s.address
+	if err != nil {
+		t.Fatalf("a server of naive locks: %v", err)
+	}
+	return address
 }

@@ -39,7 +39,8 @@ var (
 func (l *naive) strict() bool {
 	switch l.flaw {
 	case "", "SETNX, then EXPIRE, with all that helps but one step", "an owner for each try, and patience", "a TTL of ten seconds at most",
-		"renewal ends at its first error", "looks and deletes, back to back", "looks and prolongs, back to back", "looks every 25 ms", "Extend heeds no limit":
+		"renewal ends at its first error", "looks and deletes, back to back", "looks and prolongs, back to back", "looks every 25 ms", "Extend heeds no limit",
+		"a connection for each question", "leaves one silent connection at a time", "the first question heeds no ctx":
 		return true
 	default:
 		return takesLate[l.flaw]

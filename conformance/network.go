@@ -67,6 +67,12 @@ var networkRows = []row{{
 	sources: []string{ownPrograms, chubby},
 	needs:   []need{renewing, renews},
 	body:    renewalFails,
+}, {
+	name:    "a renewed hold lasts, and can be unlocked, though no new connection can be made",
+	promise: "A server that takes no more connections ends no hold: a hold is renewed, and Unlock frees the lock, on connections that are open.",
+	sources: []string{fullServers},
+	needs:   []need{renewing, renews},
+	body:    noNewConnections,
 }}
 
 func cutOff(e *env) {
@@ -268,12 +274,30 @@ func renewalFails(e *env) {
 	time.Sleep(ttl * 35 / 100)
 	w.mend()
 	time.Sleep(ttl * 13 / 10)
-	what := fmt.Sprintf("for %v of its TTL of %v what A sent was lost, and %v later", ttl*35/100, ttl, ttl*13/10)
-	if err := b.lockWithin(settle); err == nil {
+	what := fmt.Sprintf("for %v of its TTL of %v what A sent was lost; %v later", ttl*35/100, ttl, ttl*13/10)
+	e.lives(a, b, what)
+	a.drop()
+}
+
+func noNewConnections(e *env) {
+	name, ttl := e.name(), e.lifetime(time.Second)
+	b := e.party("B", name, e.long)
+	a, w := e.linkBy("ThroughRenewing", e.h.Faults.ThroughRenewing, "A", name, ttl)
+	a.take()
+	w.refuse()
+	time.Sleep(2 * ttl)
+	e.lives(a, b, fmt.Sprintf("for twice its TTL of %v no new connection could be made, and", ttl))
+	a.release()
+	b.promptly("A has unlocked")
+	b.release()
+}
+
+// lives ends the trial unless a, which renews, holds yet.
+func (e *env) lives(a, b *party, what string) {
+	if b.lockWithin(settle) == nil {
 		e.doubtf("%s B got the lock, which A renews", what)
 	}
 	if a.believes() == "" {
 		e.doubtf("%s A has lost the lock, which it renews", what)
 	}
-	a.drop()
 }

@@ -3,9 +3,11 @@ package conformance
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/conformance/internal/engine"
 )
 
 var silenceRows = []row{{
@@ -57,6 +59,12 @@ var silenceRows = []row{{
 	chance:  true, // whether a server that wakes looks at its clock first or hears of the holder
 	needs:   []need{stops, clients, renews},
 	body:    silentRenewal,
+}, {
+	name:    "the first Lock of a process returns soon after ctx ends, after whichever request the server falls silent",
+	promise: "When ctx ends, Lock returns within milliseconds, even if the server has answered only the first requests of this process. The client can be closed then, too.",
+	sources: []string{goContext, redsyncStopped},
+	needs:   []need{links, limits},
+	body:    silentFirstLock,
 }}
 
 // interrupt makes a call while the server is silent and cancels its ctx, with a cause, after a moment. It returns the
@@ -189,4 +197,34 @@ func silentRenewal(e *env) {
 	c.lockBy(e.ttl+slack(e.ttl), "B's TTL is over, while A, who lost the lock, has not unlocked")
 	a.want("Unlock, after B and C took the lock", a.unlock(), locker.ErrLost)
 	c.release()
+}
+
+// mostRequests is how many requests of a first Lock may be the last that is answered.
+const mostRequests = 16
+
+func silentFirstLock(e *env) {
+	a, w := e.linked("A", e.name(), e.long)
+	before := w.requests()
+	a.take()
+	sent := w.requests() - before
+	a.release()
+	var stories []func()
+	for answered := range min(sent, mostRequests) {
+		stories = append(stories, func() {
+			process, end := e.scoped()
+			defer end()
+			a, w := process.link("A", e.name(), e.long)
+			w.passFirst(answered)
+			err, _ := process.interrupt(fmt.Sprintf("first Lock, of which %d requests of %d were answered", answered, sent), a.lock)
+			if errors.Is(err, locker.ErrHeld) {
+				e.failf("A's first Lock, when nobody had the lock, and %d requests of %d were answered: %v; want no ErrHeld", answered, sent, err)
+			}
+			start := time.Now()
+			engine.Within(e.patience+e.prompt, process.End)
+			if took := time.Since(start); took >= e.patience+e.prompt {
+				e.doubtf("%v after the server fell silent, with %d requests of %d of the first Lock answered, the Cleanup functions of the Harness had not returned", took, answered, sent)
+			}
+		})
+	}
+	e.together(stories...)
 }

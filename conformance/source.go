@@ -42,6 +42,7 @@ const (
 	sharedScripts   = "an earlier draft of this library: one script took several names; it ran on the server to which a proxy routed the first name, and locked the other names there, where nobody looks for them"
 	ubgoToken       = "ubgo/lock: SETNX, and INCR as a second command: a holder that stalls between the two gets a larger token than its successor"
 	ownPrograms     = "we judged locks of several authors in other languages: one of these locks broke the promise"
+	fullServers     = "MariaDB at max_connections: a client that makes a connection for its first renewal, or for its release, loses its holds, or cannot end them"
 	mostNews        = "most libraries do not tell a holder that its lock is lost"
 	mostErrors      = "in most libraries one and the same error stands for three cases: another holds the lock, the lock is lost, the server is unreachable"
 )

@@ -69,13 +69,14 @@ type flow struct {
 	came     func() // is called when data comes, with p.mu
 
 	// Guarded by p.mu.
-	queue []byte
-	due   time.Time // of the last that was queued
-	held  bool      // queue waits for a release
-	late  bool      // some of it did
-	mute  bool      // data was lost, or is to be, so none may follow
-	ended bool      // src sends no more
-	cut   bool
+	queue  []byte
+	due    time.Time // of the last that was queued
+	held   bool      // queue waits for a release
+	late   bool      // some of it did
+	mute   bool      // data was lost, or is to be, so none may follow
+	hushed bool      // nothing may follow, not even the end
+	ended  bool      // src sends no more
+	cut    bool
 }
 
 func (f *flow) receive() {
@@ -85,7 +86,7 @@ func (f *flow) receive() {
 		f.p.mu.Lock()
 		if n > 0 {
 			f.came()
-			f.mute = f.mute || f.rule.drop
+			f.mute = f.mute || f.hushed || f.rule.drop
 			if !f.mute {
 				f.held = f.held || f.rule.hold
 				f.queue = append(f.queue, buf[:n]...)
@@ -131,7 +132,7 @@ const done = 200 * time.Millisecond
 func (f *flow) next() (data []byte, due time.Time, err error) {
 	f.p.mu.Lock()
 	defer f.p.mu.Unlock()
-	for !f.cut && (f.held || len(f.queue) == 0 && !f.ended) {
+	for !f.cut && (f.hushed || f.held || len(f.queue) == 0 && !f.ended) {
 		f.p.changed.Wait()
 	}
 	if f.cut {

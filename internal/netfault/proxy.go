@@ -72,12 +72,34 @@ func (p *Proxy) Sever() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.severed++
+	p.refuse()
+	for l := range p.links {
+		_ = l.client.Close()
+	}
+}
+
+// Refuse refuses new connections until Restore. Those that are open go on.
+func (p *Proxy) Refuse() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refuse()
+}
+
+// refuse needs p.mu.
+func (p *Proxy) refuse() {
 	if p.listener != nil {
 		_ = p.listener.Close()
 		p.listener = nil
 	}
+}
+
+// HushConns loses all that is sent on the connections that are open, either way, and their end: as
+// a firewall does that has lost its table. New ones work.
+func (p *Proxy) HushConns() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for l := range p.links {
-		_ = l.client.Close()
+		l.requests.hushed, l.replies.hushed = true, true
 	}
 }
 
@@ -211,7 +233,7 @@ func (p *Proxy) release(d *direction, pick func(*link) *flow) {
 	p.changed.Broadcast()
 }
 
-// Restore accepts connections again after Sever. Other faults stay as they are.
+// Restore accepts connections again after Sever or Refuse. Other faults stay as they are.
 func (p *Proxy) Restore() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -224,6 +224,32 @@ func TestProxy_heldRequestsKeepTheirOrder(t *testing.T) {
 	assert.Equal(t, "12", string(both))
 }
 
+func TestProxy_refusesNewConnections(t *testing.T) {
+	p, _ := echo(t)
+	conn := dial(t, p)
+	require.True(t, ask(t, conn, 1, soon))
+	p.Refuse()
+	assert.True(t, ask(t, conn, 1, soon), "it is open")
+	_, err := net.Dial("tcp4", p.Addr())
+	require.Error(t, err)
+	require.NoError(t, p.Restore())
+	assert.True(t, ask(t, dial(t, p), 1, soon))
+}
+
+func TestProxy_hushesOpenConnections(t *testing.T) {
+	p, arrived := echo(t)
+	conn := dial(t, p)
+	require.True(t, ask(t, conn, 1, soon))
+	p.HushConns()
+	assert.False(t, ask(t, conn, 1, moment))
+	assert.True(t, ask(t, dial(t, p), 1, soon), "it is new")
+	assert.EqualValues(t, 2, arrived.Load())
+	p.ReleaseRequests()
+	assert.False(t, ask(t, conn, 1, moment), "it is over")
+	p.ResetConns()
+	wantEnd(t, conn)
+}
+
 func TestProxy_resetLosesWhatIsHeld(t *testing.T) {
 	p, arrived := echo(t)
 	idle, waiting := dial(t, p), dial(t, p)

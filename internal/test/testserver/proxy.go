@@ -25,7 +25,7 @@ func NewProxy(t testing.TB, target string) *Proxy {
 	return p
 }
 
-// Restore accepts connections again after Sever. Other faults stay as they are.
+// Restore accepts connections again after Sever or Refuse. Other faults stay as they are.
 func (p *Proxy) Restore() {
 	p.t.Helper()
 	if err := p.Proxy.Restore(); err != nil {
