@@ -59,10 +59,10 @@ SERVERS_OF_sqlite   :=
 setup: compiler $(BIN)/gotestsum.done $(if $(BACKEND),$(SERVERS_OF_$(BACKEND):%=server-%),$(ALL_SERVERS:%=server-%)) ## what make test needs
 
 .PHONY: setup-lint
-setup-lint: $(BIN)/tools.done ## linters
+setup-lint: $(BIN)/tools-$(ACTIONLINT).done ## linters
 
 .PHONY: setup-nightly
-setup-nightly: setup setup-lint server-mariadb server-s3 $(BIN)/minio.done ## what make nightly needs beside it: more servers, libraries of other languages
+setup-nightly: setup setup-lint server-mariadb server-s3 $(BIN)/minio-$(MINIO).done ## what make nightly needs beside it: more servers, libraries of other languages
 	@./tools/valkey.sh "$(BIN)"
 	@./tools/adapters.sh "$(BIN)"
 	@./tools/pgbouncer.sh "$(BIN)"
@@ -79,25 +79,30 @@ server-mariadb:
 server-postgres:
 	@./tools/postgres.sh "$(BIN)"
 server-kubernetes: $(BIN)/kube-apiserver.done
-server-s3: $(BIN)/versitygw.done
+server-s3: $(BIN)/versitygw-$(VERSITYGW).done
 
 # The servers whose clocks tests move, and the race detector, want one.
 .PHONY: compiler
 compiler:
 	@./tools/compiler.sh
 
-# GOWORK=off: tools/ is no part of a workspace, so that its versions do not mix with those of the product. tools/actionlint and
-# tools/etcd do not compile with the versions of the others. No -trimpath: what they share with the tests is compiled once.
+# GOWORK=off: tools/ is no part of a workspace, so that its versions do not mix with those of the product. Those below do not
+# compile with the versions of the others, and need no module of ours. No -trimpath: what they share with the tests is compiled once.
+ACTIONLINT := v1.7.12
+VERSITYGW  := v1.8.0
+MINIO      := v0.0.0-20260212201848-7aac2a2c5b7c
+install     = GOWORK=off GOBIN="$(BIN)" $(GO) install -ldflags='-s -w'
+
 $(BIN)/gotestsum.done: tools/go.mod tools/go.sum
 	@mkdir -p "$(BIN)"
 	GOWORK=off $(GO) build -C tools -ldflags='-s -w' -o "$(BIN)/" gotest.tools/gotestsum
 	@touch $@
 
-$(BIN)/tools.done: tools/go.mod tools/go.sum tools/actionlint/go.mod tools/actionlint/go.sum
-	@echo "building golangci-lint, govulncheck and actionlint from tools/ into .bin/ (takes a minute or two)"
+$(BIN)/tools-$(ACTIONLINT).done: tools/go.mod tools/go.sum
+	@echo "building golangci-lint, govulncheck and actionlint into .bin/ (takes a minute or two)"
 	@mkdir -p "$(BIN)"
 	GOWORK=off $(GO) build -C tools -ldflags='-s -w' -o "$(BIN)/" tool
-	GOWORK=off $(GO) build -C tools/actionlint -ldflags='-s -w' -o "$(BIN)/" tool
+	$(install) github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT)
 	@touch $@
 
 # etcd is a Go program: one that is built here is the same everywhere, and no service.
@@ -109,16 +114,16 @@ $(BIN)/etcd.done: tools/etcd/go.mod tools/etcd/go.sum
 	@touch $@
 
 # Two stores with the protocol of S3.
-$(BIN)/versitygw.done: tools/versitygw/go.mod tools/versitygw/go.sum
-	@echo "building versitygw from tools/versitygw/go.mod into .bin/ (takes three minutes)"
+$(BIN)/versitygw-$(VERSITYGW).done:
+	@echo "building versitygw $(VERSITYGW) into .bin/ (takes three minutes)"
 	@mkdir -p "$(BIN)"
-	GOWORK=off $(GO) build -C tools/versitygw -trimpath -ldflags='-s -w' -o "$(BIN)/versitygw" github.com/versity/versitygw/cmd/versitygw
+	$(install) github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW)
 	@touch $@
 
-$(BIN)/minio.done: tools/minio/go.mod tools/minio/go.sum
-	@echo "building minio from tools/minio/go.mod into .bin/ (takes five minutes)"
+$(BIN)/minio-$(MINIO).done:
+	@echo "building minio $(MINIO) into .bin/ (takes five minutes)"
 	@mkdir -p "$(BIN)"
-	GOWORK=off $(GO) build -C tools/minio -trimpath -ldflags='-s -w' -o "$(BIN)/minio" github.com/minio/minio
+	$(install) github.com/minio/minio@$(MINIO)
 	@touch $@
 
 # One break of docs/known-breaks.md, in the version of the library that bench/go.mod has, or in VERSION=module@version.
@@ -185,7 +190,7 @@ matrix: setup-nightly ## the conformance suite over all backends; writes docs/gu
 	cd bench && $(GO) run ./matrix -results "$(MATRIX)"
 
 .PHONY: fmt
-fmt: $(BIN)/tools.done ## format all code
+fmt: $(BIN)/tools-$(ACTIONLINT).done ## format all code
 	$(call each,golangci-lint fmt ./...)
 
 .PHONY: servers
@@ -193,7 +198,7 @@ servers: setup ## the oldest and newest servers to be had, into .bin/servers
 	./tools/servers.sh "$(BIN)/servers"
 
 .PHONY: lint
-lint: $(BIN)/tools.done ## golangci-lint in every module, and actionlint
+lint: $(BIN)/tools-$(ACTIONLINT).done ## golangci-lint in every module, and actionlint
 	$(call each,golangci-lint run ./...)
 	actionlint
 
@@ -203,7 +208,7 @@ lockervet: setup ## our own analyzer in every module
 	$(call each,$(GO) vet -vettool="$(BIN)/lockervet" ./...)
 
 .PHONY: vuln
-vuln: $(BIN)/tools.done ## known vulnerabilities in what every module calls; asks a database on the network
+vuln: $(BIN)/tools-$(ACTIONLINT).done ## known vulnerabilities in what every module calls; asks a database on the network
 	$(call each,govulncheck -test ./...)
 
 # What is gone or has changed is taken out of api/ too, if BREAKING is yes. `make check` only looks.
@@ -307,7 +312,7 @@ modules-postgres:
 
 # Three modules at a time. Other libraries, all of client-go, and the drivers of databases, which take long to compile, are for make nightly.
 modules: setup modules-postgres ## the modules of their own: SQL, Kubernetes, S3, otel, integrations, analyzer
-	$(call modules,3,$(filter-out ./bench ./cmd/locker ./fence/sqltest ./integrations/clientgo ./mysql ./postgres,$(MODULES)))
+	$(call modules,3,$(filter-out ./bench ./cmd/locker ./integrations/clientgo ./mysql ./postgres,$(MODULES)))
 
 # $(call modules,how many at a time,which of them,variables). What each prints comes when it is through.
 modules = @printf '%s\n' $(filter-out .,$(2)) | $(3) xargs -n 1 -P $(1) sh -c 'cd "$$1" || exit; \

@@ -13,7 +13,7 @@ import (
 
 // The Go code of a page of recipes is that of a program that is tested.
 func TestRecipes_areThoseOfTheExample(t *testing.T) {
-	files, err := filepath.Glob("../examples/jobs/*.go")
+	files, err := filepath.Glob("../bench/jobs/*.go")
 	require.NoError(t, err)
 	var all strings.Builder
 	for _, file := range files {

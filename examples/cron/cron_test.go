@@ -1,8 +1,10 @@
-package main
+// Package cron_test has a recipe, and its tests: a job that runs once a tick, in one of many processes, also where their clocks differ.
+package cron_test
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -14,11 +16,110 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/fence"
+	"github.com/go-locker/locker/fence/filefence"
 	"github.com/go-locker/locker/internal/test/testwait"
 	"github.com/go-locker/locker/locktest"
-	"github.com/go-locker/locker/memory"
 )
+
+// cron is a recipe to copy: one of many processes that are to run a job once a tick. What it does is not what comes to mind first: at each
+// tick TryLock, run the job, Unlock. A machine whose clock is late by more than the job takes finds the lock
+// free, and runs the tick again. Nor does it help to have a lock for each tick and to keep it for a while: a holder that dies
+// leaves it free, and a clock may be later than any while.
+//
+// So the lock is to the end that one at a time looks and runs. What is done is known by a record, which outlives the
+// lock, and which every process looks at first. A tick is
+//
+//   - never run twice at the same time, as far as the lock goes (see Client.Guarantees);
+//   - never run again once it is recorded, however wrong the clocks are;
+//   - run again if its process dies, or loses the lock, before it was recorded: by another who waits for the lock. A job that must
+//     not happen twice even then has to look at the token itself, as the record does.
+type cron struct {
+	lock   *locker.Mutex // one for the job, not one for each tick
+	record record
+	every  time.Duration
+	run    func(ctx context.Context, tick time.Time) error // the job; ctx ends when the lock is lost
+	now    func() time.Time                                // the machine's clock
+	say    func(format string, args ...any)
+}
+
+// serve runs the job at each tick at which no other process has, until ctx ends. A tick that is missed, since the one before
+// took too long, is left out.
+func (c cron) serve(ctx context.Context) error {
+	for {
+		tick := c.now().Truncate(c.every).Add(c.every)
+		select {
+		case <-time.After(tick.Sub(c.now())):
+		case <-ctx.Done():
+			return nil
+		}
+		ran, err := c.once(ctx, tick)
+		switch {
+		case errors.Is(err, locker.ErrClosed), errors.Is(err, locker.ErrUnsupported):
+			return err // and so it would be for ever
+		case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+			return nil
+		case err != nil:
+			c.say("%s failed: %v", clockTime(tick), err)
+		case !ran:
+			c.say("%s is done already", clockTime(tick))
+		}
+	}
+}
+
+// once runs the job unless tick is done, or a later one. It waits for a process that is running it, and takes over from one
+// that dies meanwhile.
+func (c cron) once(ctx context.Context, tick time.Time) (ran bool, err error) {
+	err = c.lock.Do(ctx, func(ctx context.Context) error {
+		token := c.lock.FencingToken()
+		last, err := c.record.begin(ctx, token)
+		if err != nil {
+			return err
+		}
+		if ahead := last.Sub(c.now()); ahead > c.every {
+			return fmt.Errorf("no tick runs for %v, as a later one is on record: a clock is wrong, this one or another", ahead)
+		}
+		if !tick.After(last) {
+			return nil
+		}
+		c.say("%s runs, under token %d", clockTime(tick), token)
+		if err := c.run(ctx, tick); err != nil {
+			return err // not recorded: the next in line tries again
+		}
+		ran = true
+		return c.record.finish(context.WithoutCancel(ctx), token, tick) // it was run, whatever has ended meanwhile
+	})
+	return ran, err
+}
+
+func clockTime(tick time.Time) string { return tick.Format("15:04:05.0") }
+
+// record is a file that says which tick was done last. All processes share it, and it is what their lock protects: so it keeps
+// the largest fencing token that it has seen, in a file beside it, and refuses what an earlier holder has to say.
+//
+// Tokens of two locks cannot be compared: another lock server takes another file. Processes on many machines have a row in a
+// database instead: see package sqlfence.
+type record string
+
+const perm = 0o644
+
+// begin returns the last tick that was done. From now on earlier holders are refused.
+func (r record) begin(ctx context.Context, token uint64) (last time.Time, err error) {
+	text, err := filefence.Read(ctx, string(r), token, perm)
+	if err != nil || text == nil { // nil: none was done yet
+		return time.Time{}, err
+	}
+	err = last.UnmarshalText(text)
+	return last, err
+}
+
+// finish notes that tick is done.
+func (r record) finish(ctx context.Context, token uint64, tick time.Time) error {
+	text, err := tick.MarshalText()
+	if err != nil {
+		return err
+	}
+	return filefence.Write(ctx, string(r), token, text, perm)
+}
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -119,25 +220,6 @@ func TestTryLockAtEachTickRunsTicksAgain(t *testing.T) {
 	})
 }
 
-func TestOnce_waitsForWhoRunsItAndFindsItDone(t *testing.T) {
-	r := record(filepath.Join(t.TempDir(), "record"))
-	synctest.Test(t, func(t *testing.T) {
-		l := newLedger()
-		tick := time.Now()
-		first := l.process(t, r, 0)
-		done := testwait.Go(func() error { _, err := first.once(t.Context(), tick); return err })
-		synctest.Wait()
-		ran, err := l.process(t, r, 0).once(t.Context(), tick)
-		require.NoError(t, err)
-		assert.False(t, ran)
-		require.NoError(t, <-done)
-		ran, err = l.process(t, r, 0).once(t.Context(), tick.Add(-every))
-		require.NoError(t, err)
-		assert.False(t, ran, "an earlier one")
-		assert.Equal(t, map[time.Time]int{tick: 1}, l.runs)
-	})
-}
-
 func TestOnce_takesOverFromWhoStandsStillAndWhoIsThenRefused(t *testing.T) {
 	r := record(filepath.Join(t.TempDir(), "record"))
 	synctest.Test(t, func(t *testing.T) {
@@ -158,23 +240,6 @@ func TestOnce_takesOverFromWhoStandsStillAndWhoIsThenRefused(t *testing.T) {
 		last, err := r.begin(t.Context(), 1<<62)
 		require.NoError(t, err)
 		assert.True(t, last.Equal(tick))
-	})
-}
-
-func TestOnce_aJobThatFailsIsTriedAgainByWhoWaits(t *testing.T) {
-	r := record(filepath.Join(t.TempDir(), "record"))
-	synctest.Test(t, func(t *testing.T) {
-		l := newLedger()
-		tick := time.Now()
-		c := l.process(t, r, 0)
-		failed := errors.New("no paper")
-		c.run = func(context.Context, time.Time) error { return failed }
-		ran, err := c.once(t.Context(), tick)
-		require.ErrorIs(t, err, failed)
-		assert.False(t, ran)
-		ran, err = l.process(t, r, 0).once(t.Context(), tick)
-		require.NoError(t, err)
-		assert.True(t, ran)
 	})
 }
 
@@ -204,66 +269,4 @@ func TestOnce_aJobWhoseLockIsLostEndsAndIsRunByAnother(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestOnce_aJobThatIsDoneAsCtxEndsIsRecorded(t *testing.T) {
-	r := record(filepath.Join(t.TempDir(), "record"))
-	synctest.Test(t, func(t *testing.T) {
-		l := newLedger()
-		tick := time.Now()
-		ctx, cancel := context.WithCancel(t.Context())
-		c := l.process(t, r, 0)
-		c.run = func(context.Context, time.Time) error {
-			cancel()
-			return nil
-		}
-		_, err := c.once(ctx, tick)
-		require.NoError(t, err)
-		ran, err := l.process(t, r, 0).once(t.Context(), tick)
-		require.NoError(t, err)
-		assert.False(t, ran)
-	})
-}
-
-func TestOnce_aClockFarAheadIsNoticed(t *testing.T) {
-	r := record(filepath.Join(t.TempDir(), "record"))
-	synctest.Test(t, func(t *testing.T) {
-		l := newLedger()
-		ahead := l.process(t, r, 24*time.Hour)
-		_, err := ahead.once(t.Context(), ahead.now())
-		require.NoError(t, err)
-		here := l.process(t, r, 0)
-		ran, err := here.once(t.Context(), here.now())
-		require.ErrorContains(t, err, "a clock is wrong")
-		assert.False(t, ran)
-	})
-}
-
-func TestServe_ofAClosedClientEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, err := locker.New(memory.NewDriver())
-		require.NoError(t, err)
-		require.NoError(t, c.Close())
-		p := newLedger().process(t, "", 0)
-		p.lock = c.Mutex("cron")
-		require.ErrorIs(t, p.serve(t.Context()), locker.ErrClosed)
-	})
-}
-
-func TestRecord_refusesStaleTokens(t *testing.T) {
-	r := record(filepath.Join(t.TempDir(), "record"))
-	tick := time.Now().UTC().Round(0)
-	last, err := r.begin(t.Context(), 5)
-	require.NoError(t, err)
-	assert.Zero(t, last)
-	for _, stale := range []uint64{0, 4} {
-		_, err = r.begin(t.Context(), stale)
-		require.ErrorIs(t, err, fence.ErrStale)
-		require.ErrorIs(t, r.finish(t.Context(), stale, tick), fence.ErrStale)
-	}
-	require.NoError(t, r.finish(t.Context(), 5, tick))
-	last, err = r.begin(t.Context(), 6)
-	require.NoError(t, err)
-	assert.Equal(t, tick, last)
-	require.ErrorIs(t, r.finish(t.Context(), 5, tick.Add(every)), fence.ErrStale, "once a later holder has begun")
 }

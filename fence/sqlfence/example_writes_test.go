@@ -11,7 +11,7 @@ import (
 	"github.com/go-locker/locker/fence/sqlfence"
 )
 
-// Package sqltest runs these on databases.
+// Package bench/sqltest runs these on databases.
 var (
 	ctx = context.Background()
 	db  *sql.DB       // of PostgreSQL, here

@@ -9,7 +9,7 @@
 //
 // [Guard] uses such a table for a resource that is not in the database.
 //
-// Examples that run, and the tests on real servers, are in fence/sqltest of the repository. That is
+// Examples that run, and the tests on real servers, are in bench/sqltest of the repository. That is
 // a module of its own, so that this one has no database driver in its go.mod.
 //
 // Tokens are kept as BIGINT, so that the largest is 2^63-1; a larger one is refused before anything

@@ -8,7 +8,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/examples/jobs"
+	"github.com/go-locker/locker/bench/jobs"
 	_ "github.com/go-locker/locker/memory"
 )
 

@@ -68,7 +68,7 @@ func writeAnyhow(ctx context.Context, d *database, tx *sql.Tx, state string, tok
 
 // The table in the documentation of sqlfence is what is seen here.
 func TestLevels(t *testing.T) {
-	documentation, err := os.ReadFile("../sqlfence/sqlfence.go")
+	documentation, err := os.ReadFile("../../fence/sqlfence/sqlfence.go")
 	require.NoError(t, err)
 	documented := strings.Split(string(documentation), "\n")
 	runLevels(t, func(t *testing.T, d *database, l level, db *sql.DB) {

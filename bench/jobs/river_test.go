@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-locker/locker/examples/jobs"
+	"github.com/go-locker/locker/bench/jobs"
 	"github.com/go-locker/locker/fence"
 	"github.com/go-locker/locker/internal/test/testserver"
 )

@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/bench/jobs"
 	"github.com/go-locker/locker/election"
-	"github.com/go-locker/locker/examples/jobs"
 	"github.com/go-locker/locker/internal/test/child"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
