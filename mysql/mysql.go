@@ -158,7 +158,9 @@ func NewDriver(db *sql.DB, table string) (driver.Driver, error) {
 	if err := checkTable(table); err != nil {
 		return nil, adapter.Refuse(err)
 	}
-	return sqllock.New(dialect(table), sqllock.Pools{Ask: db, Read: db, Keep: db, Close: func() error { return nil }}), nil
+	d := dialect(table)
+	d.Check = check
+	return sqllock.New(d, sqllock.Pools{Ask: db, Read: db, Keep: db, Close: func() error { return nil }}), nil
 }
 
 //go:embed schema.sql
@@ -181,12 +183,12 @@ func dialect(table string) sqllock.Dialect {
 	d := sqllock.Dialect{
 		Locks: quoted(table), Waiters: quoted(table + "_waiters"),
 		Greatest: "GREATEST", Ignore: "IGNORE", Token: "LAST_INSERT_ID", Literals: true,
-		// Versions tell by a number or by a word. A transaction that is not committed by itself is
-		// none.
-		Primary: "CONCAT(@@read_only) IN ('0', 'OFF') AND @@autocommit = 1", Now: micros, Wall: micros,
-		NoTable:     func(err error) bool { return isNumber(err, 1146) },
-		Again:       func(err error) bool { return isNumber(err, 1020, 1205, 1213) },       // changed meanwhile, lock wait timeout, deadlock
-		WrongServer: func(err error) bool { return isNumber(err, 1047, 1290, 1792, 1836) }, // no member of the cluster, read only
+		// Versions tell by a number or by a word.
+		Primary: "CONCAT(@@read_only) IN ('0', 'OFF')", Now: micros, Wall: micros,
+		NoTable: func(err error) bool { return isNumber(err, 1146) },
+		Again:   func(err error) bool { return isNumber(err, 1020, 1205, 1213) }, // changed meanwhile, lock wait timeout, deadlock
+		// no member of the cluster, read only, and the two errors of check
+		WrongServer: func(err error) bool { return isNumber(err, 1047, 1290, 1792, 1836, 1231, 1568) },
 		Later:       later,
 		Poll:        50 * time.Millisecond,
 		Settings:    settings,
@@ -200,13 +202,6 @@ func dialect(table string) sqllock.Dialect {
 		},
 	}
 	d.Prepare = func(ctx context.Context, c *sql.Conn) error {
-		var autocommit bool
-		if err := c.QueryRowContext(ctx, "SELECT @@autocommit").Scan(&autocommit); err != nil {
-			return err
-		}
-		if !autocommit {
-			return errors.New("autocommit is off: what a lock writes would not be committed; set it on for this pool")
-		}
 		_, err := c.ExecContext(ctx, d.Fill("SELECT 1 FROM {locks}, {waiters} LIMIT 0")) // who may not make tables may be right to try
 		if !d.NoTable(err) {
 			return err
@@ -228,6 +223,13 @@ func checkTable(table string) error {
 	}
 	return nil
 }
+
+// check sets the isolation level of the next transaction to that of the session. Inside a
+// transaction it is refused. MySQL and MariaDB each read the comments that are for them.
+var check = func() string {
+	const level = "/*!50720 @@transaction_isolation *//*M! @@tx_isolation */"
+	return "SET " + level + " = IF(@@autocommit, " + level + ", 'autocommit is off')"
+}()
 
 func quoted(table string) string {
 	parts := strings.SplitN(table, ".", 2)

@@ -187,22 +187,23 @@ func TestNew_onAPoolThatIsExhausted(t *testing.T) {
 	require.NoError(t, waiter.Unlock(t.Context()))
 }
 
-// What a pool without autocommit writes would be gone when its connection is.
+// What a connection writes that is in a transaction, or without autocommit, would be gone when it
+// is. Another connection is made; if none is better, that is an error.
 func TestNew_withoutAutocommit(t *testing.T) {
 	t.Parallel()
 	s := testserver.SharedMariaDB(t)
-	for name, parameters := range map[string]string{"never": "autocommit=0", "later": ""} {
-		db := pool(t, s.Addr(), parameters)
-		db.SetMaxOpenConns(1)
-		c, err := mysql.New(db, locker.WithPrefix(harness.Space(t)+name))
+	for i, begin := range []string{"BEGIN", "SET autocommit = 0"} {
+		db := pool(t, s.Addr(), "")
+		prefix := locker.WithPrefix(harness.Space(t) + fmt.Sprint(i))
+		c, err := mysql.New(db, locker.WithTTL(20*time.Second), prefix)
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = c.Close() })
-		if name == "later" {
-			require.NoError(t, c.Mutex("x").TryLock(t.Context()))
-			execute(t, db, "SET autocommit = 0")
-		}
-		err = c.Mutex("y").TryLock(t.Context())
-		require.ErrorContains(t, err, "autocommit", name)
-		require.NotErrorIs(t, err, locker.ErrHeld)
+		sqlcases.Abandoned(t, c, newClient(t, s.URL(), prefix), db, begin)
 	}
+	c, err := mysql.New(pool(t, s.Addr(), "autocommit=0"), locker.WithPrefix(harness.Space(t)))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	err = c.Mutex("x").TryLock(t.Context())
+	require.ErrorContains(t, err, "autocommit")
+	require.NotErrorIs(t, err, locker.ErrHeld)
 }

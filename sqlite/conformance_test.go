@@ -58,7 +58,7 @@ func TestConformance_onAPoolOfTheApplication(t *testing.T) {
 				if !renew {
 					opts = append(opts, locker.WithoutRenewal())
 				}
-				db, err := sql.Open("sqlite", "file:"+path+"?_pragma=journal_mode("+mode+")")
+				db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(5000)&_pragma=journal_mode("+mode+")")
 				check(t, err)
 				c, err := sqlite.New(db, opts...)
 				check(t, err)
@@ -87,20 +87,16 @@ func readBeside(t *testing.T, path, mode string) {
 	sqlcases.Execute(t, db, "CREATE TABLE orders (id INTEGER PRIMARY KEY)")
 	ctx, cancel := context.WithCancel(context.Background())
 	reading := async(func() error {
-		for ctx.Err() == nil {
-			tx, err := db.BeginTx(context.Background(), nil)
-			if err != nil {
-				return err
-			}
-			var n int
-			err = tx.QueryRowContext(context.Background(), "SELECT count(*) FROM orders").Scan(&n)
+		c, err := db.Conn(context.Background())
+		for err == nil && ctx.Err() == nil {
+			_, err = c.ExecContext(context.Background(), "BEGIN; SELECT count(*) FROM orders")
 			time.Sleep(time.Millisecond) // in its transaction
-			if err := errors.Join(err, tx.Rollback()); err != nil {
-				return err
+			if err == nil {
+				_, err = c.ExecContext(context.Background(), "ROLLBACK")
 			}
-			time.Sleep(time.Millisecond)
+			time.Sleep(3 * time.Millisecond)
 		}
-		return nil
+		return errors.Join(err, c.Close())
 	})
 	t.Cleanup(func() {
 		cancel()

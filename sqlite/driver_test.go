@@ -147,6 +147,16 @@ func TestNew_onAPoolOfTheApplication(t *testing.T) {
 	require.Error(t, err)
 }
 
+func TestNew_onAConnectionLeftInATransaction(t *testing.T) {
+	t.Parallel()
+	path := file(t)
+	db := pool(t, path)
+	c, err := sqlite.New(db, locker.WithTTL(20*time.Second))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	sqlcases.Abandoned(t, c, newClient(t, path), db, "BEGIN")
+}
+
 // One holds at a time in each journal mode, with a reader beside, who makes commits fail outside WAL
 // mode.
 func TestNew_besideAReader(t *testing.T) {

@@ -102,7 +102,8 @@ func NewDriver(db *sql.DB) (driver.Driver, error) {
 	if err != nil {
 		return nil, adapter.Refuse(err)
 	}
-	var of atomic.Pointer[os.FileInfo] // as it was at first
+	d.Check = "PRAGMA temp.synchronous = FULL" // it changes nothing, but is refused inside a transaction
+	var of atomic.Pointer[os.FileInfo]         // as it was at first
 	d.Prepare = func(ctx context.Context, c *sql.Conn) error {
 		path, file, err := fileOf(ctx, c)
 		if err != nil {
@@ -147,10 +148,12 @@ func newDialect() (*dialect, error) {
 		NoTable: func(err error) bool {
 			return errors.Is(err, errNoFile) || isCode(err, sqlite3.SQLITE_ERROR) && strings.Contains(err.Error(), "no such table")
 		},
-		Again:       func(err error) bool { return isCode(err, sqlite3.SQLITE_BUSY) || isCode(err, sqlite3.SQLITE_LOCKED) },
-		WrongServer: func(error) bool { return false },
-		Poll:        5 * time.Millisecond,
-		Detached:    true, // a file system may not answer
+		Again: func(err error) bool { return isCode(err, sqlite3.SQLITE_BUSY) || isCode(err, sqlite3.SQLITE_LOCKED) },
+		WrongServer: func(err error) bool {
+			return isCode(err, sqlite3.SQLITE_ERROR) && strings.Contains(err.Error(), "inside a transaction")
+		},
+		Poll:     5 * time.Millisecond,
+		Detached: true, // a file system may not answer
 		Promises: driver.Guarantees{
 			driver.Exclusive:      {Level: driver.LevelConditional, Condition: where},
 			driver.Failover:       {Level: driver.LevelNo, Condition: "the file is on one machine"},

@@ -53,7 +53,7 @@ func (v view) left() time.Duration {
 }
 
 // errNoRow is where a row that was made cannot be seen.
-var errNoRow = errors.New("the row of the lock is not there after it was made: does this server take writes, or is read_only set, or autocommit off?")
+var errNoRow = errors.New("the row of the lock is not there after it was made: does this server take writes, or is read_only set?")
 
 // mostLooks is how often an Ask looks at most, where others are faster again and again.
 const mostLooks = 4

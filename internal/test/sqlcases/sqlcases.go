@@ -66,6 +66,36 @@ func Released(t *testing.T, d driver.Driver, db *sql.DB, block func(name []byte)
 	require.NoError(t, next.Release(t.Context()))
 }
 
+// Abandoned tests that a connection which was given back to db as begin leaves it, inside a
+// transaction, decides nothing. c is a Client over db, and other has connections of its own.
+func Abandoned(t *testing.T, c, other *locker.Client, db *sql.DB, begin string) {
+	abandon := func() {
+		conn, err := db.Conn(t.Context())
+		require.NoError(t, err)
+		_, err = conn.ExecContext(t.Context(), begin)
+		require.NoError(t, err)
+		require.NoError(t, conn.Close())
+	}
+	db.SetMaxOpenConns(1)
+	m := c.Mutex("abandoned")
+	for range 2 { // the first makes tables
+		abandon()
+		require.NoError(t, m.Lock(testwait.Context(t, 20*time.Second)), begin)
+		require.ErrorIs(t, other.Mutex("abandoned").TryLock(t.Context()), locker.ErrHeld, begin)
+		abandon()
+		require.NoError(t, m.Extend(t.Context()), begin)
+		abandon()
+		state, err := c.Inspect(t.Context(), "abandoned")
+		require.NoError(t, err)
+		require.True(t, state.Held, "it reads what is there now")
+		abandon()
+		require.NoError(t, m.Unlock(t.Context()), begin)
+		next := other.Mutex("abandoned")
+		require.NoError(t, next.TryLock(testwait.Context(t, 20*time.Second)), begin)
+		require.NoError(t, next.Unlock(t.Context()))
+	}
+}
+
 // Sweep tests that names which come and go leave no rows in these tables, which no other test has,
 // and that their tokens go on rising, though the wall clock was set back.
 func Sweep(t *testing.T, d driver.Driver, db *sql.DB, locks, waiters string) {
