@@ -331,11 +331,11 @@ race: ## the core and what sends requests to Redis, under the race detector
 pages: ## commands that pages tell people to type
 	LOCKER_NIGHTLY=1 $(TEST) ./docs $(TESTFLAGS) -run='^TestCommands$$'
 
-# The parts of make nightly, each below 30 minutes. What is behind ## stands on the page that they write.
+# The parts of make nightly, each below 30 minutes.
 NIGHTLY := $(patsubst nightly-%,%,$(shell awk -F: '/^nightly-/ { print $$1 }' $(firstword $(MAKEFILE_LIST))))
 .PHONY: nightly $(NIGHTLY:%=nightly-%)
-nightly: setup-nightly ## everything else, in parts; writes docs/nightly.md (five hours); PART=redlock: one of them
-	@$(PARTS) --page docs/nightly.md $(addprefix nightly-,$(or $(PART),$(NIGHTLY)))
+nightly: setup-nightly ## everything else, in parts (five hours); PART=redlock: one of them
+	@$(PARTS) $(addprefix nightly-,$(or $(PART),$(NIGHTLY)))
 
 $(NIGHTLY:%=nightly-%): export LOCKER_NIGHTLY := 1
 # Under the race detector all takes several times as long: two packages at a time.
