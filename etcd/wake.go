@@ -168,14 +168,22 @@ func (w *watcher) request(r *etcdserverpb.WatchRequest) {
 	}
 }
 
-// run keeps a stream until the session ends. Of what is missed between two, holds are told by the
-// next, and those who wait look when that has begun.
+// run keeps a stream until the session ends. Events that are missed between two streams reach holders
+// by the start revision of the next one; waiters look again when it has begun. A stream that ends
+// soon, as one whose watches the server refuses, is begun again after a pause that doubles.
 func (w *watcher) run() {
-	const pause = 500 * time.Millisecond
-	ctx := w.session.Context()
+	const shortest, longest = 500 * time.Millisecond, 2 * time.Second
+	ctx, pause := w.session.Context(), shortest
 	for {
+		began := clock.Now()
 		w.converse(ctx)
-		if clock.Sleep(ctx, pause+rand.N(pause)) != nil {
+		wait := pause + rand.N(pause)
+		if lasted := clock.Since(began); lasted > longest {
+			pause, wait = shortest, rand.N(shortest/10)
+		} else {
+			pause = min(2*pause, longest)
+		}
+		if clock.Sleep(ctx, wait) != nil {
 			break
 		}
 		w.mu.Lock()
@@ -240,6 +248,11 @@ func (w *watcher) hear(resp *etcdserverpb.WatchResponse) bool {
 	w.mu.Lock()
 	t := w.watched[resp.WatchId]
 	switch {
+	case resp.Canceled && resp.WatchId == clientv3.InvalidWatchID:
+		// The server refuses a new watch and does not say which: the token of the stream has expired,
+		// or a right is missing. Other streams have tokens of their own.
+		w.mu.Unlock()
+		return false
 	case t == nil: // we have cancelled it
 	case resp.Canceled && resp.CompactRevision > 0: // it was to begin in a past that is compacted
 		delete(w.watched, resp.WatchId)

@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/claims"
@@ -142,4 +144,59 @@ func TestWake_sharesHaveOneWatch(t *testing.T) {
 		_, err := c.Ask(t.Context())
 		require.NoError(t, err)
 	}
+}
+
+// A server refuses a watch, unlike all else, on a stream that stays open: when the token of the
+// stream has expired, or a right is missing. The refusal has the number of no watch.
+func TestWake_afterAWatchWasRefused(t *testing.T) {
+	t.Parallel()
+	s := testserver.Etcd(t, testserver.EtcdAuth("alice", "s3cret"), testserver.EtcdArgs("--auth-token-ttl=1"))
+	network := testserver.NewProxy(t, s.Addr())
+	login := func(user, addr string) *clientv3.Client {
+		cli, err := clientv3.New(clientv3.Config{Endpoints: []string{addr}, Username: user, Password: "s3cret", Logger: zap.NewNop()})
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = cli.Close() })
+		return cli
+	}
+	driverOf := func(addr string) *Driver {
+		d, err := NewDriver(login("alice", addr))
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = d.Close() })
+		return d
+	}
+	a, b, root := driverOf(s.Addr()), driverOf(network.Addr()), login("root", s.Addr())
+	meanwhile := func(f func()) {
+		name := "locker:" + fresh()
+		holder, err := claims.Take(t.Context(), a, driver.Request{Name: name, TTL: time.Minute})
+		require.NoError(t, err)
+		woken := make(chan struct{}, 10)
+		waiter := b.Claim(driver.Request{Name: name, TTL: time.Minute, Wake: func() { woken <- struct{}{} }}).(*claim)
+		expect := func(what string) {
+			select {
+			case <-woken:
+			case <-time.After(20 * time.Second):
+				t.Fatal("not woken though " + what)
+			}
+		}
+		_, err = waiter.Ask(t.Context())
+		require.ErrorIs(t, err, driver.ErrHeld)
+		expect("the watch has begun")
+		f()
+		require.NoError(t, holder.Release(t.Context()))
+		expect("what is before it has gone")
+	}
+	for range 4 {
+		meanwhile(func() { time.Sleep(time.Second) }) // the stream outlives its token
+	}
+	grant := func() {
+		_, err := root.RoleGrantPermission(t.Context(), "locker", "locker:", "locker;", clientv3.PermissionType(clientv3.PermReadWrite))
+		require.NoError(t, err)
+	}
+	meanwhile(func() {
+		_, err := root.RoleRevokePermission(t.Context(), "locker", "locker:", "locker;")
+		require.NoError(t, err)
+		network.ResetConns()
+		time.Sleep(2 * time.Second) // watches are refused
+		grant()
+	})
 }
