@@ -179,11 +179,13 @@ func failure(resp *http.Response, answer []byte) error {
 	return fmt.Errorf("%s %s: %s: %q", resp.Request.Method, resp.Request.URL.Path, resp.Status, answer[:min(len(answer), 200)])
 }
 
-// didNothing reports whether a request that failed has changed nothing for certain, because it was
-// refused.
+// didNothing reports whether a request that failed has changed nothing for certain. If the network
+// repeats a request, the reply may be that to its second copy: 404, 409 and 429 tell nothing of the
+// first.
 func didNothing(err error) bool {
 	status, ok := errors.AsType[*apierrors.StatusError](err)
-	return ok && status.ErrStatus.Code >= http.StatusBadRequest && status.ErrStatus.Code < http.StatusInternalServerError
+	return ok && status.ErrStatus.Code >= http.StatusBadRequest && status.ErrStatus.Code < http.StatusInternalServerError &&
+		!changed(err) && !apierrors.IsTooManyRequests(err)
 }
 
 // changed reports whether a request was refused because the Lease was not what it expected.

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/clock"
 )
 
 // claim implements driver.Claim.
@@ -22,8 +23,9 @@ type claim struct {
 
 	of       *Driver
 	owner    string
-	doubtful bool   // a take was not answered, and may arrive yet
-	base     uint64 // the version that it expects
+	doubtful bool   // the outcome of a take is unknown, and it may arrive yet
+	refusal  error  // that of a take which the API server refused as outdated
+	base     uint64 // the version that either expects
 
 	mu    sync.Mutex
 	held  object // as of the latest answer; zero before the grant
@@ -46,53 +48,76 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 		return 0, err
 	}
 	s, known := c.of.views.recall(c.Name, c.Wake != nil)
-	for known = known && !c.doubtful; ; known = false {
-		if !known {
+	if known && s.version != c.base {
+		c.doubtful = false
+	}
+	for try := 0; ; try++ {
+		if !known || c.doubtful {
 			if s, err = c.look(ctx); err != nil {
 				return 0, err
 			}
+			if refusal := c.refusal; refusal != nil && s.version == c.base {
+				c.refusal = nil
+				return 0, refusal // nobody has changed the Lease: a webhook, or a proxy, refuses
+			}
 		}
+		again := false
 		switch {
 		case s.owner == c.owner: // the reply to a take was lost
 			err = c.renew(ctx, s.object, c.TTL)
+			again = errors.Is(err, driver.ErrLost)
 		case !s.expired(time.Now()):
 			return c.of.enter(c, s), &driver.HeldError{Holder: s.holder()}
 		default:
 			err = c.take(ctx, s.object)
+			again = changed(err)
 		}
 		if err == nil {
 			c.of.leave(c)
-		} else if changed(err) {
-			c.of.tooLate(c)
 		}
-		if !changed(err) && !errors.Is(err, driver.ErrLost) {
+		if !again {
 			return 0, err
 		}
+		if next, waits := c.of.outrun(c); waits {
+			return next, driver.ErrHeld
+		}
+		known = false
+		pause(ctx, try)
 	}
+}
+
+// pause keeps requests that are refused again and again from following one another at once.
+func pause(ctx context.Context, try int) {
+	_ = clock.Sleep(ctx, time.Duration(min(try, 25))*leastSpread)
 }
 
 // look makes a Lease where there is none. That holds nothing, so that it may arrive late.
 func (c *claim) look(ctx context.Context) (s sighting, err error) {
-	for {
+	for try := 0; ; try++ {
 		s, err = c.of.read(ctx, c.Name)
 		if apierrors.IsNotFound(err) {
 			if s, err = c.of.request(ctx, http.MethodPost, c.Name, free(c.of.api.namespace, c.Name)); err == nil {
 				c.of.sweepIfDue()
 			}
 		}
-		if !apierrors.IsAlreadyExists(err) {
+		if !apierrors.IsAlreadyExists(err) || try == 2 {
 			c.doubtful = c.doubtful && (err != nil || s.version == c.base)
 			return s, err
 		}
 	}
 }
 
-// take takes the lock, if the Lease is what it was: a hold that was renewed since is not expired.
+// take takes the lock, if the Lease is what it was: a hold that was renewed since is not expired. A
+// refusal as outdated is no certain one: if the network repeats a take, it is the reply to the second.
 func (c *claim) take(ctx context.Context, o object) error {
 	sent := time.Now()
 	got, err := c.of.request(ctx, http.MethodPut, c.Name, o.taken(c.owner, c.Request, sent))
+	c.refusal = nil
 	if err != nil {
 		c.doubtful, c.base = c.doubtful || !didNothing(err), o.version
+		if changed(err) {
+			c.refusal = err
+		}
 		return err
 	}
 	c.doubtful = false
@@ -113,21 +138,24 @@ func (c *claim) renew(ctx context.Context, o object, ttl time.Duration) error {
 // change updates the Lease, which is o, and does so again if another has changed it, as long as the
 // hold is there. With ErrLost it returns what is there instead.
 func (c *claim) change(ctx context.Context, o object, to func(object) *coordinationv1.Lease) (object, error) {
-	for {
-		s, err := c.of.request(ctx, http.MethodPut, c.Name, to(o))
-		if !changed(err) {
-			return s.object, err
+	for try := 0; ; try++ {
+		s, refusal := c.of.request(ctx, http.MethodPut, c.Name, to(o))
+		if !changed(refusal) {
+			return s.object, refusal
 		}
-		s, err = c.of.read(ctx, c.Name)
+		s, err := c.of.read(ctx, c.Name)
 		switch {
 		case apierrors.IsNotFound(err):
 			return object{}, driver.ErrLost
 		case err != nil:
 			return object{}, err
+		case s.version == o.version: // nobody has changed it: a webhook, or a proxy, refuses
+			return object{}, refusal
 		case s.owner != c.owner:
 			return s.object, driver.ErrLost
 		}
 		o = s.object
+		pause(ctx, try)
 	}
 }
 

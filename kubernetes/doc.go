@@ -44,7 +44,7 @@
 // A name that has no Lease gets a free one first (POST), and is taken by the next request. So a
 // POST that arrives late grants nothing. If somebody else has changed the Lease, such as a label,
 // the hold is not lost: after a 409 the Lease is read again, and the step is made again if the
-// owner is still ours.
+// owner is still ours. If the Lease has not changed, the 409 is that of a webhook, and the error.
 //
 // The token is one more than the last token, or one more than the resourceVersion that was read, if
 // that is larger. A resourceVersion is a revision of the cluster's store (etcd), and each grant
@@ -70,10 +70,10 @@
 // # Waiting
 //
 // All waiters for a name in a Client share one watch of its Lease. A release wakes one waiter of
-// each Client within 20 ms, or within up to 500 ms if many Clients wait. The first that asks has
-// the lock; most others see that in the watch, and do not ask. So there is no order. A waiter makes
-// no request while the holder renews. If the watch has told nothing for half a TTL, the waiter
-// looks.
+// each Client, after a random delay of up to 50 ms at first, and of 10 to 500 ms when the Client
+// knows how many contend. The first that asks has the lock; most others see that in the watch, and
+// do not ask. So there is no order. A waiter makes no request while the holder renews. If the watch
+// has told nothing for half a TTL, the waiter looks.
 //
 // # When something fails
 //

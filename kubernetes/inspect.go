@@ -52,7 +52,8 @@ func (d *Driver) List(prefix string) driver.Pager {
 
 // ForceRelease implements driver.ForceReleaser.
 func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.State) error {
-	for {
+	var refusal error
+	for at, try := uint64(0), 0; ; try++ {
 		s, err := d.read(ctx, name)
 		switch {
 		case apierrors.IsNotFound(err), err == nil && s.expired(time.Now()):
@@ -61,9 +62,13 @@ func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.Sta
 			return err
 		case shown.Token != 0 && shown.Token != s.token, shown.Holder.ID != "" && shown.Holder.ID != s.owner:
 			return &driver.HeldError{Holder: s.holder()}
+		case refusal != nil && s.version == at:
+			return refusal // nobody has changed the Lease: a webhook, or a proxy, refuses
 		}
-		if _, err = d.request(ctx, http.MethodPut, name, s.freed("")); !changed(err) {
-			return err
+		if _, refusal = d.request(ctx, http.MethodPut, name, s.freed("")); !changed(refusal) {
+			return refusal
 		}
+		at = s.version
+		pause(ctx, try)
 	}
 }

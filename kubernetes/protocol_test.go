@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 
@@ -124,6 +125,85 @@ func TestRelease_beforeARequestArrives(t *testing.T) {
 	_, err = d.api.lease(t.Context(), http.MethodPut, late.Name, late)
 	require.True(t, apierrors.IsConflict(err), "%v", err)
 	require.ErrorIs(t, c.Extend(t.Context(), request.TTL), driver.ErrLost)
+}
+
+// The network sends a take twice. The reply is that to the second copy, which finds that the Lease has
+// changed.
+func TestRelease_ofATakeThatWasSentTwice(t *testing.T) {
+	f := newFake(t)
+	client := f.client(t).(*rest.RESTClient)
+	by := client.Client.Transport
+	refuse := func(status int) { f.mu.Lock(); defer f.mu.Unlock(); f.refuse = status }
+	var once atomic.Bool
+	client.Client.Transport = transport(func(r *http.Request) (*http.Response, error) {
+		if r.Method == http.MethodPut && once.CompareAndSwap(false, true) {
+			first := r.Clone(r.Context())
+			first.Body, _ = r.GetBody()
+			resp, err := by.RoundTrip(first)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			defer refuse(http.StatusServiceUnavailable) // so that the owner is not seen
+		}
+		return by.RoundTrip(r)
+	})
+	d, err := NewDriver(client, "default")
+	require.NoError(t, err)
+	c := d.Claim(request)
+	_, err = c.Ask(t.Context())
+	require.ErrorContains(t, err, "503")
+	refuse(0)
+	require.NoError(t, c.Release(t.Context()))
+	take(t, f.driver(t))
+}
+
+// What refuses each write as outdated, though nobody has changed the Lease, is no contender but a
+// webhook or a proxy. Its text is the error, and it is not asked again and again.
+func TestAsk_refusedThoughNothingHasChanged(t *testing.T) {
+	for method, reasons := range map[string][]metav1.StatusReason{
+		http.MethodPut:  {metav1.StatusReasonConflict, metav1.StatusReasonNotFound},
+		http.MethodPost: {metav1.StatusReasonConflict, metav1.StatusReasonAlreadyExists, metav1.StatusReasonNotFound},
+	} {
+		for _, reason := range reasons {
+			f := newFake(t)
+			held := take(t, f.driver(t))
+			d := f.driver(t)
+			fresh := request
+			fresh.Name = "fresh"
+			if method == http.MethodPut {
+				l, err := claims.Take(t.Context(), d, fresh)
+				require.NoError(t, err)
+				require.NoError(t, l.Release(t.Context()))
+			}
+			f.mu.Lock()
+			f.answer = func(w http.ResponseWriter, r *http.Request) bool {
+				if r.Method == method {
+					w.WriteHeader(http.StatusConflict)
+					_ = json.NewEncoder(w).Encode(metav1.Status{
+						Status: metav1.StatusFailure, Code: http.StatusConflict, Reason: reason, Message: "no locks on Sundays",
+					})
+				}
+				return r.Method == method
+			}
+			f.mu.Unlock()
+			fails := func(most int, do func(ctx context.Context) error) {
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				defer cancel()
+				all := 0
+				for _, n := range f.sent(func() { require.ErrorContains(t, do(ctx), "no locks on Sundays", "%s %s", method, reason) }) {
+					all += n
+				}
+				assert.LessOrEqual(t, all, most, "%s %s", method, reason)
+			}
+			c := d.Claim(fresh)
+			fails(6, func(ctx context.Context) error { _, err := c.Ask(ctx); return err })
+			if method == http.MethodPut {
+				fails(3, c.Release)
+				fails(2, func(ctx context.Context) error { return held.Extend(ctx, request.TTL) })
+				fails(2, held.Release)
+				fails(3, func(ctx context.Context) error { return d.ForceRelease(ctx, request.Name, driver.State{}) })
+			}
+		}
+	}
 }
 
 // The API server has given up, and tells nothing of what it has stored.

@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -63,7 +64,7 @@ func (vs *views) view(name string) *view {
 			}
 		}
 	}
-	v = &view{}
+	v = &view{spread: firstSpread}
 	vs.of[name] = v
 	return v
 }
@@ -108,16 +109,23 @@ func (vs *views) removed(name string) {
 	}
 }
 
-// The waiters of several Drivers try to take a lock that is free at random times within a view's
-// spread. The first of them has it, and the others hear of that, if they have not asked yet. A
-// Driver that was too late has the spread grow: the more wait, the longer it is.
+// When a lock is free, one waiter of each Driver contends for it, after a random delay within its
+// view's spread. The first one gets it, and the watch tells the others before they ask. The spread
+// doubles when a take was refused because another Driver was faster, and halves with each waiter that
+// leaves. firstSpread is for a Driver that does not know yet how many contend.
 const (
-	leastSpread = 20 * time.Millisecond
+	firstSpread = 50 * time.Millisecond
+	leastSpread = 10 * time.Millisecond
 	mostSpread  = 500 * time.Millisecond
 )
 
-// delay returns a time within the spread.
-func (v *view) delay() time.Duration { return rand.N(max(v.spread, leastSpread)) }
+// delay draws from the distribution of Sift (Jamieson, Balakrishnan, Tay, 2003): its density grows
+// exponentially, by the factor crowd over the spread. So, whether 3 or 100 contend, few draw a time
+// just after the earliest one. A uniform delay is right for one number of contenders only.
+func (v *view) delay() time.Duration {
+	const crowd = 100
+	return time.Duration(float64(v.spread) * math.Log1p((crowd-1)*rand.Float64()) / math.Log(crowd))
+}
 
 // wakeIfFree wakes the first waiter, soon. The caller holds views.mu.
 func (v *view) wakeIfFree() {
@@ -147,14 +155,18 @@ func (d *Driver) enter(c *claim, s sighting) time.Duration {
 	return max(next, 0) + v.delay()
 }
 
-// tooLate takes in that another was faster to take a lock that was free.
-func (d *Driver) tooLate(c *claim) {
+// outrun notes that another owner was faster to take a lock that was free. It returns after what time
+// c is to ask again if it waits, and its watch will tell who has the lock.
+func (d *Driver) outrun(c *claim) (next time.Duration, waits bool) {
 	vs := &d.views
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
-	if v := vs.view(c.Name); slices.Contains(v.waiters, c) {
-		v.spread = min(4*max(v.spread, leastSpread), mostSpread)
+	v := vs.view(c.Name)
+	if !slices.Contains(v.waiters, c) {
+		return 0, false
 	}
+	v.spread = min(2*v.spread, mostSpread)
+	return v.delay(), v.watch.live
 }
 
 // leave ends the wait of c, if it waits.
@@ -167,10 +179,10 @@ func (d *Driver) leave(c *claim) {
 		return
 	}
 	v.waiters = slices.DeleteFunc(v.waiters, func(other *claim) bool { return other == c })
-	v.spread /= 2
+	v.spread = max(v.spread/2, leastSpread)
 	if len(v.waiters) == 0 {
 		v.watch.stop()
-		v.watch, v.spread = nil, 0
+		v.watch = nil
 	}
 	v.wakeIfFree()
 }

@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -61,11 +62,10 @@ func TestCounts_waiting(t *testing.T) {
 	assert.Zero(t, cost["GET"])
 }
 
-// Where many Clients wait, most of them do not ask when the lock is free, once they know how many
-// they are.
+// Where many Clients wait, most of them do not ask when the lock is free.
 func TestCounts_manyClientsWait(t *testing.T) {
 	f := newFake(t)
-	f.slow = 2 * leastSpread
+	f.slow = firstSpread / 5
 	const clients, rounds = 50, 10
 	holds := make(chan *locker.Hold, clients)
 	for range clients {
@@ -78,15 +78,69 @@ func TestCounts_manyClientsWait(t *testing.T) {
 			}
 		}()
 	}
-	handOver := func() {
+	eventually(t, "all wait", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.requests["WATCH"] >= clients-1 })
+	asked := f.sent(func() {
 		for range rounds {
-			hold := <-holds
-			time.Sleep(100 * time.Millisecond) // the others have heard of it
-			require.NoError(t, hold.Unlock(t.Context()))
+			require.NoError(t, (<-holds).Unlock(t.Context()))
 		}
+	})
+	assert.Less(t, asked["PUT"], rounds*clients/2, "half of them would ask: %v", asked)
+}
+
+// The spread of who does not know how many contend is right for few and for many.
+func TestDelay_fewContendTogether(t *testing.T) {
+	const rounds, latency = 500, firstSpread / 5
+	v := &view{spread: firstSpread}
+	for _, clients := range []int{2, 10, 100} {
+		outrun := 0
+		for range rounds {
+			times := make([]time.Duration, clients)
+			for i := range times {
+				times[i] = v.delay()
+				assert.LessOrEqual(t, times[i], v.spread)
+			}
+			slices.Sort(times)
+			together, _ := slices.BinarySearch(times, times[0]+latency)
+			outrun += together - 1
+		}
+		assert.Less(t, outrun, 5*rounds, "%d clients", clients)
 	}
-	handOver()
-	assert.Less(t, f.sent(handOver)["PUT"], rounds*clients/2, "half of them would ask")
+}
+
+// A waiter that another was faster than makes one request, and hears from its watch who has the lock.
+// It looks if the watch has not told.
+func TestCounts_aWaiterThatIsOutrun(t *testing.T) {
+	f := newFake(t)
+	d, holder := f.driver(t), take(t, f.driver(t))
+	waiter, woken := wait(t, d, request)
+	require.NoError(t, holder.Release(t.Context()))
+	require.NoError(t, await(t, woken))
+	free, known := d.views.recall(request.Name, true)
+	require.True(t, known)
+	take(t, f.driver(t))
+	told := func() bool { s, _ := d.views.recall(request.Name, true); return s.owner != "" }
+	eventually(t, "the watch tells", told)
+	d.views.observe(request.Name, free.object, time.Now()) // as if it had not told yet
+	ask := func() {
+		_, err := waiter.Ask(t.Context())
+		require.ErrorIs(t, err, driver.ErrHeld)
+	}
+	assert.Equal(t, map[string]int{"PUT": 1}, f.sent(ask))
+	assert.Equal(t, map[string]int{"GET": 1}, f.sent(ask))
+	assert.Empty(t, f.sent(ask))
+	assert.Empty(t, f.sent(func() { require.NoError(t, waiter.Release(t.Context())) }))
+}
+
+// A watch that ends at once is begun again after longer and longer pauses.
+func TestWatch_endsAtOnce(t *testing.T) {
+	f := newFake(t)
+	take(t, f.driver(t))
+	f.answer = func(_ http.ResponseWriter, r *http.Request) bool { return r.URL.Query().Has("watch") }
+	begun := f.sent(func() {
+		wait(t, f.driver(t), request)
+		time.Sleep(1500 * time.Millisecond)
+	})
+	assert.LessOrEqual(t, begun["GET"], 2*7, "a look and a watch each")
 }
 
 // A watch that has ended begins again, and who waits is woken. While the API server cannot be
@@ -131,7 +185,7 @@ func wait(t *testing.T, d *Driver, req driver.Request) (c driver.Claim, woken ch
 	c = d.Claim(req)
 	next, err := c.Ask(t.Context())
 	require.ErrorIs(t, err, driver.ErrHeld)
-	assert.LessOrEqual(t, next, req.TTL/2+leastSpread, "then it looks whether the watch still tells")
+	assert.LessOrEqual(t, next, req.TTL/2+firstSpread, "then it looks whether the watch still tells")
 	return c, woken
 }
 

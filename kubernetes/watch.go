@@ -19,7 +19,7 @@ type watch struct {
 	stop context.CancelFunc
 }
 
-// A watch that has ended begins again after a pause, which grows while nothing is answered.
+// A watch that has ended begins again after a pause, which grows while watches end soon.
 const (
 	leastPause = 50 * time.Millisecond
 	mostPause  = 2 * time.Second
@@ -37,7 +37,11 @@ func (d *Driver) startWatch(name, version string) *watch {
 	d.running.Go(func() {
 		defer stop()
 		for pause := leastPause; ; pause = min(2*pause, mostPause) {
-			if version != "" && d.tell(ctx, w, name, version) {
+			began := time.Now()
+			if version != "" {
+				d.tell(ctx, w, name, version)
+			}
+			if time.Since(began) > mostPause {
 				pause = leastPause
 			}
 			select {
@@ -57,21 +61,21 @@ func (d *Driver) startWatch(name, version string) *watch {
 }
 
 // tell makes one request, and takes in what it tells until it ends: by itself, because the Lease is
-// deleted, or because the version is too old. It reports whether it was answered.
-func (d *Driver) tell(ctx context.Context, w *watch, name, version string) (answered bool) {
+// deleted, or because the version is too old.
+func (d *Driver) tell(ctx context.Context, w *watch, name, version string) {
 	ctx, cancel := context.WithTimeout(ctx, (watchLimit+5)*time.Second)
 	defer cancel()
 	resp, err := d.api.send(ctx, http.MethodGet, "", url.Values{
 		"watch": {"true"}, "resourceVersion": {version}, "timeoutSeconds": {strconv.Itoa(watchLimit)}, "fieldSelector": {"metadata.name=" + objectName(name)},
 	}, nil)
 	if err != nil {
-		return false
+		return
 	}
 	stop := context.AfterFunc(ctx, func() { _ = resp.Body.Close() })
 	defer stop()
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
-		return false
+		return
 	}
 	d.views.tells(w, true)
 	defer d.views.tells(w, false)
@@ -80,12 +84,13 @@ func (d *Driver) tell(ctx context.Context, w *watch, name, version string) (answ
 			Type   apiwatch.EventType
 			Object coordinationv1.Lease
 		}
-		if events.Decode(&event) != nil || event.Type != apiwatch.Added && event.Type != apiwatch.Modified {
-			return true
+		if events.Decode(&event) != nil || event.Object.Name != objectName(name) ||
+			event.Type != apiwatch.Added && event.Type != apiwatch.Modified {
+			return
 		}
 		o, err := parse(&event.Object, time.Time{})
 		if err != nil {
-			return true
+			return
 		}
 		d.views.observe(name, o, time.Time{})
 	}
