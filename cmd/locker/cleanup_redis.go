@@ -2,8 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
-	"net/url"
+	"maps"
 	"strconv"
 	"strings"
 
@@ -17,25 +16,22 @@ import (
 
 // redisServers returns clients of the servers that have the locks. The adapters have already checked the URL.
 func (d deployment) redisServers(ctx context.Context) ([]goredis.UniversalClient, error) {
-	query, err := d.query()
-	if err != nil {
-		return nil, errors.New("a parameter of the URL cannot be read")
-	}
+	query := d.Query
 	o := goredis.UniversalOptions{
 		ContextTimeoutEnabled: true, DialerRetries: 1,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		MasterName:               query.Get("master_name"),
 		SentinelUsername:         query.Get("sentinel_username"), SentinelPassword: query.Get("sentinel_password"),
 	}
-	name, password, _ := strings.Cut(strings.TrimSuffix(d.user, "@"), ":")
-	o.Username, _ = url.PathUnescape(name)
-	o.Password, _ = url.PathUnescape(password)
+	o.Username = d.User.Username()
+	o.Password, _ = d.User.Password()
 	o.IsClusterMode, _ = strconv.ParseBool(query.Get("cluster"))
-	if o.DB, err = strconv.Atoi("0" + strings.TrimPrefix(d.path, "/")); err != nil {
+	var err error
+	if o.DB, err = strconv.Atoi("0" + strings.TrimPrefix(d.Path, "/")); err != nil {
 		return nil, err
 	}
 	if d.secure() {
-		if o.TLSConfig, err = adapter.TLS(ctx, &driver.URL{Scheme: d.scheme, Query: query}, "", ""); err != nil {
+		if o.TLSConfig, err = adapter.TLS(ctx, &driver.URL{Scheme: d.Scheme, Query: maps.Clone(query)}, "", ""); err != nil {
 			return nil, err
 		}
 	}
@@ -43,11 +39,11 @@ func (d deployment) redisServers(ctx context.Context) ([]goredis.UniversalClient
 	if o.MasterName != "" {
 		port = redisurl.SentinelPort
 	}
-	o.Addrs = adapter.Addrs(&driver.URL{Hosts: d.hosts}, port)
+	o.Addrs = adapter.Addrs(&d.URL, port)
 	if socket := query.Get("socket"); socket != "" {
 		o.Addrs = []string{socket} // go-redis knows a socket by its slash
 	}
-	if d.scheme != "redlock" {
+	if d.Scheme != "redlock" {
 		return []goredis.UniversalClient{goredis.NewUniversalClient(&o)}, nil
 	}
 	var nodes []goredis.UniversalClient

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -25,13 +24,11 @@ func (g *ground) prepare(ctx context.Context) {
 		return
 	}
 	given := g.deployment
-	if query, err := given.query(); err == nil {
-		if of, _, ok := strings.Cut(query.Get("table"), "."); ok {
-			schema = of + "."
-		}
+	if of, _, ok := strings.Cut(given.Query.Get("table"), "."); ok {
+		schema = of + "."
 	}
 	g.table = fmt.Sprintf("%slocker_check_%08x", schema, rand.Uint32())
-	g.deployment.params = append(given.only(func(name string) bool { return name != "table" }), "table="+url.QueryEscape(g.table))
+	g.deployment = given.with("table", g.table)
 	if g.makeTable(ctx) != nil {
 		_ = g.dropTable(context.WithoutCancel(ctx))
 		g.deployment, g.table = given, ""
@@ -71,9 +68,8 @@ func (g *ground) dropTable(ctx context.Context) error {
 
 // dropInMySQL has the driver drop its tables.
 func (g *ground) dropInMySQL(ctx context.Context) error {
-	of := g.deployment
-	of.params = of.only(func(name string) bool { return slices.Contains([]string{"table", "tls", "connect_timeout"}, name) })
-	u, err := driver.ParseURL(of.url(of.hosts))
+	of := g.deployment.only(func(name string) bool { return slices.Contains([]string{"table", "tls", "connect_timeout"}, name) })
+	u, err := driver.ParseURL(of.url(of.Hosts))
 	if err != nil {
 		return err
 	}
@@ -86,12 +82,11 @@ func (g *ground) dropInMySQL(ctx context.Context) error {
 
 // dropInPostgres drops the table of prepare, and all else that begins with its name.
 func (g *ground) dropInPostgres(ctx context.Context) error {
-	of := g.deployment
-	of.scheme = "postgres"
-	of.params = of.only(func(name string) bool {
+	of := g.deployment.only(func(name string) bool {
 		return slices.Contains([]string{"host", "port", "sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword", "connect_timeout"}, name)
 	})
-	c, err := pgx.Connect(ctx, of.url(of.hosts))
+	of.Scheme = "postgres"
+	c, err := pgx.Connect(ctx, of.url(of.Hosts))
 	if err != nil {
 		return errors.New("no connection to PostgreSQL") // the error may have the URL in it
 	}

@@ -91,6 +91,5 @@ func (d deployment) bounded() (_ deployment, connections int) {
 	if !ok {
 		return d, 0
 	}
-	d.params = append(d.only(func(name string) bool { return name != pool.param }), pool.param+"="+strconv.Itoa(pool.most))
-	return d, pool.most + pool.beside
+	return d.with(pool.param, strconv.Itoa(pool.most)), pool.most + pool.beside
 }

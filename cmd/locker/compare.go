@@ -16,8 +16,8 @@ const compareHelp = `Compare runs locker check and locker bench on one or more s
 the results side by side: the guarantees that each server promises, whether
 they were kept, the result of each scenario, and what a lock costs.
 
-It prints Markdown. With --html it also writes a page with charts, which needs
-no network and no other file. A check takes one to four minutes for each
+It prints Markdown. With --html it also writes a page, which needs no network
+and no other file. A check takes one to four minutes for each
 server: --run runs fewer scenarios.
 
 ` + exitHelp

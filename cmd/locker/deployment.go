@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -14,11 +15,9 @@ import (
 // deployment is a URL in parts, so that other URLs can be made of it: without the user's settings for locks, or through a
 // proxy.
 type deployment struct {
-	scheme, user, path string // user with its '@'
-	hosts              []string
-	params             []string // name=value, as they were
-	prefix             string   // from the params
-	ttl                string   // from the params
+	driver.URL
+
+	prefix, ttl string // from the query
 }
 
 // ownParams are left out: check and bench set them, or, as require, do not need them.
@@ -26,84 +25,65 @@ var ownParams = []string{"ttl", "renew", "prefix", "require", "token_base"}
 
 // parse splits a URL that [locker.Open] has accepted.
 func parse(rawURL string) deployment {
-	var d deployment
-	var query, rest string
-	d.scheme, rest, _ = strings.Cut(rawURL, "://")
-	d.scheme = strings.ToLower(d.scheme)
-	rest, query, _ = strings.Cut(rest, "?")
-	if i := strings.IndexByte(rest, '/'); i >= 0 {
-		rest, d.path = rest[:i], rest[i:]
+	u, err := driver.ParseURL(rawURL)
+	if err != nil {
+		return deployment{}
 	}
-	if i := strings.LastIndexByte(rest, '@'); i >= 0 {
-		d.user, rest = rest[:i+1], rest[i+1:]
-	}
-	if rest != "" {
-		d.hosts = strings.Split(rest, ",")
-	}
-	for _, param := range strings.FieldsFunc(query, func(r rune) bool { return r == '&' }) {
-		name, value, _ := strings.Cut(param, "=")
-		switch {
-		case name == "prefix":
-			d.prefix, _ = url.QueryUnescape(value)
-		case name == "ttl":
-			d.ttl = value
-		case !slices.Contains(ownParams, name):
-			d.params = append(d.params, param)
-		}
-	}
-	return d
+	d := deployment{URL: *u, prefix: u.Query.Get("prefix"), ttl: u.Query.Get("ttl")}
+	return d.only(func(name string) bool { return !slices.Contains(ownParams, name) })
 }
 
 // url returns the deployment's URL with these hosts, which are its own or proxies.
 func (d deployment) url(hosts []string) string {
-	u := d.scheme + "://" + d.user + strings.Join(hosts, ",") + d.path
-	if len(d.params) > 0 {
-		u += "?" + strings.Join(d.params, "&")
+	user := ""
+	if d.User != nil {
+		user = d.User.String() + "@"
 	}
-	return u
+	path := strings.NewReplacer("@", "%40").Replace((&url.URL{Path: d.Path}).EscapedPath())
+	return strings.TrimSuffix(d.Scheme+"://"+user+strings.Join(hosts, ",")+path+"?"+d.Query.Encode(), "?")
 }
 
-// only returns the parameters whose names are to stay.
-func (d deployment) only(stays func(name string) bool) (params []string) {
-	for _, p := range d.params {
-		if name, _, _ := strings.Cut(p, "="); stays(name) {
-			params = append(params, p)
-		}
-	}
-	return params
+// only returns d with the parameters whose names are to stay.
+func (d deployment) only(stays func(name string) bool) deployment {
+	d.Query = maps.Clone(d.Query)
+	maps.DeleteFunc(d.Query, func(name string, _ []string) bool { return !stays(name) })
+	return d
+}
+
+// with returns d with a parameter.
+func (d deployment) with(name, value string) deployment {
+	d.Query = maps.Clone(d.Query)
+	d.Query.Set(name, value)
+	return d
 }
 
 // kind returns the scheme without TLS.
 func (d deployment) kind() string {
-	if b, ok := backends.Of(d.scheme); ok {
+	if b, ok := backends.Of(d.Scheme); ok {
 		return b.Schemes[0]
 	}
-	return d.scheme
+	return d.Scheme
 }
 
 // addresses returns the hosts with their ports, or nil if a client finds others by itself, or has to see a certificate for the
 // name that it has dialled.
 func (d deployment) addresses() []string {
-	b, _ := backends.Of(d.scheme)
-	if b.Port == "" || d.secure() || d.has("socket") || d.has("master_name") || d.has("cluster") {
+	b, _ := backends.Of(d.Scheme)
+	if b.Port == "" || d.secure() || d.Query.Has("socket") || d.Query.Has("master_name") || d.Query.Has("cluster") {
 		return nil
 	}
-	return adapter.Addrs(&driver.URL{Hosts: d.hosts}, b.Port)
+	return adapter.Addrs(&d.URL, b.Port)
 }
 
 // secure reports whether the servers use TLS, also those of a quorum.
 func (d deployment) secure() bool {
 	if d.kind() == "postgres" {
-		return slices.Contains(d.params, "sslmode=verify-full") // with another a server may have any name
+		return d.Query.Get("sslmode") == "verify-full" // with another a server may have any name
 	}
-	return d.scheme != d.kind() || slices.Contains(d.params, "driver=rediss") || slices.Contains(d.params, "driver=redigos")
-}
-
-func (d deployment) has(param string) bool {
-	return slices.ContainsFunc(d.params, func(p string) bool { return strings.HasPrefix(p, param+"=") })
+	return d.Scheme != d.kind() || slices.Contains([]string{"rediss", "redigos"}, d.Query.Get("driver"))
 }
 
 // String returns the URL without secrets and parameters.
 func (d deployment) String() string {
-	return fmt.Sprintf("%s://%s%s", d.scheme, strings.Join(d.hosts, ","), d.path)
+	return fmt.Sprintf("%s://%s%s", d.Scheme, strings.Join(d.Hosts, ","), d.Path)
 }

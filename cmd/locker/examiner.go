@@ -58,7 +58,7 @@ func newExaminer(ctx context.Context, url string, o *checkOptions) (*examiner, e
 	g := &groundExaminer{ground: newGround(url, o.prefix, "check"), clients: clients{most: o.clients, room: o.clients}}
 	var connections int
 	g.deployment, connections = g.deployment.bounded()
-	b, _ := backends.Of(g.deployment.scheme)
+	b, _ := backends.Of(g.deployment.Scheme)
 	g.ttl = cmp.Or(o.ttl, b.ShortTTL)
 	e := &examiner{title: g.deployment.String(), prefix: g.prefix, ttl: g.ttl, probe: g.probe, cleanUp: g.cleanUp, begin: g.clients.begin}
 	e.bounds = fmt.Sprintf("at most %d clients at once", o.clients)

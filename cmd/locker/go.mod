@@ -14,7 +14,6 @@ replace github.com/go-locker/locker/sqlite => ../../sqlite
 
 require (
 	github.com/creack/pty v1.1.24
-	github.com/go-analyze/charts v0.6.4
 	github.com/go-locker/locker v0.0.0-00010101000000-000000000000
 	github.com/go-locker/locker/mysql v0.0.0-00010101000000-000000000000
 	github.com/go-locker/locker/postgres v0.0.0-00010101000000-000000000000
@@ -86,11 +85,9 @@ require (
 	github.com/coreos/go-semver v0.3.1 // indirect
 	github.com/coreos/go-systemd/v22 v22.7.0 // indirect
 	github.com/dustin/go-humanize v1.1.0 // indirect
-	github.com/go-analyze/bulk v0.1.6 // indirect
 	github.com/go-locker/locker/kubernetes v0.0.0-00010101000000-000000000000
 	github.com/go-sql-driver/mysql v1.10.1 // indirect
 	github.com/go-zookeeper/zk v1.0.4 // indirect
-	github.com/golang/freetype v0.0.0-20170609003504-e2365dfdc4a0 // indirect
 	github.com/golang/protobuf v1.5.4 // indirect
 	github.com/gomodule/redigo v1.9.3 // indirect
 	github.com/google/uuid v1.6.0 // indirect
@@ -111,7 +108,6 @@ require (
 	go.uber.org/multierr v1.11.0 // indirect
 	go.uber.org/zap v1.27.1 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
-	golang.org/x/image v0.45.0 // indirect
 	golang.org/x/net v0.61.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/text v0.43.0 // indirect

@@ -35,7 +35,7 @@ func newGround(url, prefix, purpose string) *ground {
 }
 
 // url returns the deployment's URL, for locks on this ground.
-func (g *ground) url() string { return g.deployment.url(g.deployment.hosts) }
+func (g *ground) url() string { return g.deployment.url(g.deployment.Hosts) }
 
 // open makes a Client for it.
 func (g *ground) open(ctx context.Context) (*locker.Client, error) {

@@ -223,7 +223,7 @@ func TestDeployment_showsNothingSecret(t *testing.T) {
 	for url, want := range map[string]string{
 		"redis://localhost:6379/0?ttl=1s":                       "redis://localhost:6379/0",
 		"redis://u:p@h1:1,h2:2/3?sentinel_password=s":           "redis://h1:1,h2:2/3",
-		"redis://u:p%40@h?password=a@b":                         "redis://h",
+		"redis://u:p%40@h?password=a%40b":                       "redis://h",
 		"mem://x":                                               "mem://x",
 		"etcds://h1:2379,h2:2379,h3:2379?tls_ca=/etc/ca.pem&x=": "etcds://h1:2379,h2:2379,h3:2379",
 	} {

@@ -55,7 +55,7 @@ func serveLock(url, prefix string, ttl time.Duration) error {
 		return err
 	}
 	d := parse(url)
-	at := d.hosts
+	at := d.Hosts
 	if address := os.Getenv(conformance.AddressEnv); address != "" {
 		at = strings.Split(address, ",")
 	}

@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/url"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -34,7 +34,7 @@ func (d deployment) redisWarnings(ctx context.Context, ttl time.Duration) []stri
 		if info, err := rdb.Info(ctx, "persistence").Result(); err == nil && strings.Contains(info, "aof_enabled:0") {
 			of := ""
 			if len(servers) > 1 {
-				of = d.hosts[i] + ": "
+				of = d.Hosts[i] + ": "
 			}
 			warnings = append(warnings, of+"appendonly is no: a restart of the server forgets locks that are held, and others get them; set it to yes")
 		}
@@ -49,17 +49,15 @@ const outlasted = 2.0 / 5
 // sentinelWarnings warns of a failover that takes longer than holds last: the sentinels begin it
 // when the primary has not answered for down-after-milliseconds.
 func (d deployment) sentinelWarnings(ctx context.Context, ttl time.Duration) []string {
-	if !d.has("master_name") {
+	query := d.Query
+	if !query.Has("master_name") {
 		return nil
 	}
-	query, err := d.query()
-	if err != nil {
-		return nil
-	}
-	for _, addr := range adapter.Addrs(&driver.URL{Hosts: d.hosts}, redisurl.SentinelPort) {
+	for _, addr := range adapter.Addrs(&d.URL, redisurl.SentinelPort) {
 		o := &goredis.Options{Addr: addr, Username: query.Get("sentinel_username"), Password: query.Get("sentinel_password"), DialerRetries: 1}
 		if d.secure() {
-			if o.TLSConfig, err = adapter.TLS(ctx, &driver.URL{Scheme: d.scheme, Query: query}, "", ""); err != nil {
+			var err error
+			if o.TLSConfig, err = adapter.TLS(ctx, &driver.URL{Scheme: d.Scheme, Query: maps.Clone(query)}, "", ""); err != nil {
 				return nil
 			}
 		}
@@ -75,18 +73,4 @@ func (d deployment) sentinelWarnings(ctx context.Context, ttl time.Duration) []s
 		}
 	}
 	return nil
-}
-
-// query returns the parameters. url.ParseQuery refuses a ';', locker.Open does not.
-func (d deployment) query() (url.Values, error) {
-	query := url.Values{}
-	for _, param := range d.params {
-		name, value, _ := strings.Cut(param, "=")
-		value, err := url.QueryUnescape(value)
-		if err != nil {
-			return nil, err
-		}
-		query.Add(name, value)
-	}
-	return query, nil
 }
