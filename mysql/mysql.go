@@ -159,7 +159,10 @@ func NewDriver(db *sql.DB, table string) (driver.Driver, error) {
 		return nil, adapter.Refuse(err)
 	}
 	d := dialect(table)
-	d.Check = check
+	d.Check = func(ctx context.Context, c *sql.Conn) error {
+		_, err := c.ExecContext(ctx, check)
+		return err
+	}
 	return sqllock.New(d, sqllock.Pools{Ask: db, Read: db, Keep: db, Close: func() error { return nil }}), nil
 }
 

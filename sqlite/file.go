@@ -5,11 +5,15 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
 
 	"modernc.org/sqlite"
 )
@@ -41,18 +45,81 @@ func poolOf(path string, most int, synchronous string, d *dialect) (*sql.DB, err
 	if err != nil {
 		return nil, err
 	}
-	path = filepath.FromSlash(path)
-	if runtime.GOOS == "windows" {
-		path = path[1:] // \C:\dir\file
-	}
-	db := sql.OpenDB(&connector{base, path, d})
+	db := sql.OpenDB(&connector{base, fileName(path), d})
 	db.SetMaxOpenConns(most)
 	db.SetMaxIdleConns(most)
 	return db, nil
 }
 
-// Connect opens the file, and looks before and after that which one it is.
+// fileName returns the name of the file that a URL has the path of.
+func fileName(path string) string {
+	path = filepath.FromSlash(path)
+	if runtime.GOOS == "windows" {
+		path = path[1:] // \C:\dir\file
+	}
+	return path
+}
+
+// Two libraries in one process that have a file open destroy it. The kernel's locks on files are a
+// process's: each library is granted what the other has locked, and undoes all locks of the other
+// when it closes a descriptor. Each has one descriptor of the file -shm, whatever its connections.
+
+// secondLibrary returns by which name another library for SQLite is registered, or "".
+var secondLibrary = sync.OnceValue(func() string {
+	for _, name := range sql.Drivers() {
+		if name != "sqlite" && strings.Contains(name, "sqlite") {
+			return name
+		}
+	}
+	return ""
+})
+
+// descriptors returns how many this process has of a file, without opening it. It is 0 where there
+// is no /proc.
+func descriptors(path string) (n int) {
+	const dir = "/proc/self/fd"
+	file, err := os.Stat(path)
+	if err != nil {
+		return 0
+	}
+	all, _ := os.ReadDir(dir)
+	for _, fd := range all {
+		if info, err := os.Stat(filepath.Join(dir, fd.Name())); err == nil && os.SameFile(info, file) {
+			n++
+		}
+	}
+	return n
+}
+
+func twoLibraries(path string) error {
+	return fmt.Errorf("this process has %s open by another library for SQLite, too, perhaps by the one called %q, and each would undo the locks of the other: "+
+		"use modernc.org/sqlite alone for this file", path, secondLibrary())
+}
+
+// opened has, by path, how many connections this package has.
+var opened sync.Map
+
+// Connect opens the file, if nobody else in this process has it open by another library.
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
+	n, _ := opened.LoadOrStore(c.path, new(atomic.Int64))
+	ours := n.(*atomic.Int64)
+	var err error
+	if ours.Add(1) == 1 && secondLibrary() != "" && descriptors(c.path) > 0 {
+		err = twoLibraries(c.path)
+	}
+	if err == nil {
+		var w *watched
+		if w, err = c.connect(ctx); err == nil {
+			w.closed = func() { ours.Add(-1) }
+			return w, nil
+		}
+	}
+	ours.Add(-1)
+	return nil, err
+}
+
+// connect opens the file, and looks before and after that which one it is.
+func (c *connector) connect(ctx context.Context) (*watched, error) {
 	if _, err := os.Stat(c.path); c.dialect == nil && errors.Is(err, fs.ErrNotExist) {
 		return nil, errNoFile
 	}
@@ -71,7 +138,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err = errors.Join(err, failed); err != nil {
 		return nil, errors.Join(err, made.Close())
 	}
-	return &watched{all, c.path, file}, nil
+	return &watched{conn: all, path: c.path, file: file}, nil
 }
 
 // isPrepared reports whether the tables are there, and of this start of the machine: then nothing
@@ -103,8 +170,15 @@ type conn interface {
 type watched struct {
 	conn
 
-	path string
-	file os.FileInfo
+	path   string
+	file   os.FileInfo
+	closed func()
+}
+
+// Close implements driver.Conn.
+func (w *watched) Close() error {
+	defer w.closed()
+	return w.conn.Close()
 }
 
 // ResetSession implements driver.SessionResetter.

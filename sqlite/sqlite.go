@@ -60,6 +60,13 @@ func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	if level == "normal" {
 		d.Durable = d.Lax
 	}
+	path := fileName(u.Path)
+	d.Check = func(context.Context, *sql.Conn) error {
+		if secondLibrary() != "" && descriptors(path+"-shm") > 1 {
+			return twoLibraries(path)
+		}
+		return nil
+	}
 	// One connection writes: goroutines of one process wait for it as long as their ctx lasts, and
 	// do not compete in SQLite.
 	writing, err := poolOf(u.Path, 1, "", d)
@@ -89,8 +96,8 @@ func New(db *sql.DB, opts ...locker.Option) (*locker.Client, error) {
 	return adapter.Client(d, opts...)
 }
 
-// NewDriver makes a Driver over db, which stays the caller's: a pool whose main database is a file.
-// NewDriver changes no setting of SQLite: those of the pool count. The pool should have a
+// NewDriver makes a Driver over db, which stays the caller's: a pool of modernc.org/sqlite whose
+// main database is a file. NewDriver changes no setting of SQLite: those of the pool count. The pool should have a
 // busy_timeout, and the file should be in WAL mode. While the application has a transaction open
 // that writes, no lock can be taken, renewed or released. So if transactions take longer than a
 // fraction of the TTL, keep the locks in a file of their own.
@@ -102,8 +109,24 @@ func NewDriver(db *sql.DB) (driver.Driver, error) {
 	if err != nil {
 		return nil, adapter.Refuse(err)
 	}
-	d.Check = "PRAGMA temp.synchronous = FULL" // it changes nothing, but is refused inside a transaction
-	var of atomic.Pointer[os.FileInfo]         // as it was at first
+	var known atomic.Bool              // that this library has the pool
+	var of atomic.Pointer[os.FileInfo] // as it was at first
+	d.Check = func(ctx context.Context, c *sql.Conn) error {
+		if !known.Load() {
+			_, err := c.ExecContext(ctx, "no statement")
+			if _, ok := errors.AsType[*sqlite.Error](err); !ok && ctx.Err() == nil {
+				return fmt.Errorf("the pool is not of modernc.org/sqlite, whose errors have to be told apart: open it with that library (%w)", err)
+			}
+			known.Store(true)
+		}
+		if secondLibrary() != "" {
+			if path, _, err := fileOf(ctx, c); err == nil && descriptors(path+"-shm") > 1 {
+				return twoLibraries(path)
+			}
+		}
+		_, err := c.ExecContext(ctx, "PRAGMA temp.synchronous = FULL") // it changes nothing, but is refused inside a transaction
+		return err
+	}
 	d.Prepare = func(ctx context.Context, c *sql.Conn) error {
 		path, file, err := fileOf(ctx, c)
 		if err != nil {

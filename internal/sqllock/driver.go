@@ -34,10 +34,9 @@ type Dialect struct {
 	Prepare func(ctx context.Context, c *sql.Conn) error
 	NoTable func(error) bool
 
-	// Check is a statement that changes nothing, and fails on a connection which somebody has left in
-	// a transaction, or without autocommit: what is written there need not be committed. "": nobody
-	// else has the pool.
-	Check string
+	// Check, optional, changes nothing, and fails on a connection on which others have been that has
+	// to decide nothing: what is written in a transaction that they left need not be committed.
+	Check func(ctx context.Context, c *sql.Conn) error
 
 	Again       func(error) bool // the statement has done nothing because of others: it is tried again until ctx ends
 	WrongServer func(error) bool // it was refused, as another on this connection would be
@@ -185,16 +184,16 @@ func try[T any](ctx context.Context, d *Driver, pool *sql.DB, writes bool, f fun
 	}
 }
 
-// once closes a connection that leads to a server which refuses what another may do, or that fails
-// Check.
+// once closes a connection that leads to a server which refuses what another may do, or where
+// WrongServer is true of the error of Check.
 func once[T any](ctx context.Context, d *Driver, pool *sql.DB, writes bool, f func(context.Context, *sql.Conn) (T, error)) (v T, err error) {
 	c, err := pool.Conn(ctx)
 	if err != nil {
 		return v, err
 	}
 	defer func() { _ = c.Close() }()
-	if d.Check != "" {
-		_, err = c.ExecContext(ctx, d.Check)
+	if d.Check != nil {
+		err = d.Check(ctx, c)
 	}
 	if err == nil && writes && !d.ready.Load() {
 		err = d.Prepare(ctx, c)
