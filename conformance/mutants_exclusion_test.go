@@ -94,6 +94,17 @@ func waitingMutants() []mutant {
 			p.unlock = func(context.Context) error { return nil }
 		}),
 		locks("waiters look once a TTL", "a waiter wakes when the holder unlocks", looksEachTTL),
+		locks("waiters are woken in their client's first two seconds alone", "a waiter wakes when the holder unlocks, also long after it waited before", func(p *patched, w *world) {
+			began, woken := time.Now(), p.lock
+			looksEachTTL(p, w)
+			looks := p.lock
+			p.lock = func(ctx context.Context) error {
+				if time.Since(began) < 2*time.Second {
+					return woken(ctx)
+				}
+				return looks(ctx)
+			}
+		}),
 		locks("Lock does not wait", "a waiter wakes when the holder unlocks", func(p *patched, _ *world) { p.lock = p.tryLock }),
 		locks("one wake-up in fifty is missed", "waiters miss none of many unlocks", func(p *patched, _ *world) {
 			lock := p.lock

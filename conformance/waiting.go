@@ -22,6 +22,11 @@ var waitingRows = []row{{
 	sources: []string{goLocker},
 	body:    wakesOnUnlock,
 }, {
+	name:    "a waiter wakes when the holder unlocks, also long after it waited before",
+	promise: "A waiter gets the lock when the holder unlocks, however long ago its client last waited: what expires meanwhile, such as a token by which a server knows its user, is renewed.",
+	sources: []string{longPauses},
+	body:    wakesAfterPause,
+}, {
 	name:    "waiters miss none of many unlocks",
 	promise: "A waiter gets the lock when the holder unlocks, not only when the TTL of that hold has passed.",
 	sources: []string{goLocker},
@@ -82,6 +87,21 @@ func passesOn(e *env) {
 
 func wakesOnUnlock(e *env) {
 	a, b := e.rivals(e.long, e.long)
+	e.wakes(a, b)
+}
+
+// longPause is longer than what expires with servers that are set up for this: a second.
+const longPause = 3 * time.Second
+
+func wakesAfterPause(e *env) {
+	a, b := e.rivals(e.long, e.long)
+	e.wakes(a, b)
+	time.Sleep(longPause)
+	e.wakes(a, b)
+}
+
+// wakes has b wait while a holds, and get the lock when a unlocks.
+func (e *env) wakes(a, b *party) {
 	a.take()
 	done := b.start(e.Context())
 	select {

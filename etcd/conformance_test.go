@@ -18,31 +18,43 @@ import (
 
 // The suite on real servers, each Locker on a client and connections of its own.
 func TestConformance(t *testing.T) {
-	for name, n := range map[string]int{"one server": 1, "three servers": 3} {
+	for name, n := range map[string]int{"one server": 1, "three servers": 3, "users": 1} {
 		t.Run(name, func(t *testing.T) {
+			var opts []testserver.EtcdOption
 			if n == 1 {
 				testwait.OnlyNightly(t, "three servers have all faults of one, and FailOver")
 			}
-			h := cluster(t, testserver.EtcdCluster(t, n))
+			if name == "users" { // whose tokens expire
+				opts = []testserver.EtcdOption{testserver.EtcdAuth("alice", password), testserver.EtcdArgs("--auth-token-ttl=1")}
+			}
+			h := cluster(t, testserver.EtcdCluster(t, n, opts...), opts != nil)
 			t.Parallel()
 			conformance.Run(t, h)
 		})
 	}
 }
 
+// password is that of the users.
+const password = "s3cret"
+
 // cluster has all faults but MoveClock: no clock but its own can be given to a program that asks
 // the kernel for the time, and etcd counts what is left of a lease by one that nobody moves. One
 // server has no FailOver.
-func cluster(t *testing.T, g *testserver.EtcdGroup) conformance.Harness {
+func cluster(t *testing.T, g *testserver.EtcdGroup, users bool) conformance.Harness {
 	t.Helper()
-	h := harness.ForURL(time.Second, "etcd://%s?prefix=locker", g.Addrs())
+	root, url := clientv3.Config{Endpoints: g.Addrs(), Logger: zap.NewNop()}, "etcd://%s?prefix=locker"
+	if users {
+		root.Username, root.Password = "root", password
+		url = "etcd://alice:" + password + "@%s?prefix=locker"
+	}
+	h := harness.ForURL(time.Second, url, g.Addrs())
 	h.Deviations = knownbreaks.Consensus()
 	harness.Servers(&h.Faults, g.Servers(), g.Restart)
 	if servers := g.Servers(); len(servers) > 1 {
 		h.Faults.FailOver = harness.QuorumFailOver(servers, g.Leader)
 	}
 	h.Faults.Revoke = func(t conformance.TB, name string) {
-		cli, err := clientv3.New(clientv3.Config{Endpoints: g.Addrs(), Logger: zap.NewNop()})
+		cli, err := clientv3.New(root)
 		if err != nil {
 			t.Fatalf("etcd: %v", err)
 		}
