@@ -70,7 +70,7 @@
 // # Waiting
 //
 // All waiters for a name in a Client share one watch of its Lease. A release wakes one waiter of
-// each Client, after a random delay of up to 50 ms at first, and of 10 to 500 ms when the Client
+// each Client, after a random delay of up to 80 ms at first, and of 10 to 500 ms when the Client
 // knows how many contend. The first that asks has the lock; most others see that in the watch, and
 // do not ask. So there is no order. A waiter makes no request while the holder renews. If the watch
 // has told nothing for half a TTL, the waiter looks.

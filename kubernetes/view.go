@@ -111,10 +111,10 @@ func (vs *views) removed(name string) {
 
 // When a lock is free, one waiter of each Driver contends for it, after a random delay within its
 // view's spread. The first one gets it, and the watch tells the others before they ask. The spread
-// doubles when a take was refused because another Driver was faster, and halves with each waiter that
+// grows when a take was refused because another Driver was faster, and halves with each waiter that
 // leaves. firstSpread is for a Driver that does not know yet how many contend.
 const (
-	firstSpread = 50 * time.Millisecond
+	firstSpread = 80 * time.Millisecond
 	leastSpread = 10 * time.Millisecond
 	mostSpread  = 500 * time.Millisecond
 )
@@ -165,7 +165,7 @@ func (d *Driver) outrun(c *claim) (next time.Duration, waits bool) {
 	if !slices.Contains(v.waiters, c) {
 		return 0, false
 	}
-	v.spread = min(2*v.spread, mostSpread)
+	v.spread = min(4*v.spread, mostSpread)
 	return v.delay(), v.watch.live
 }
 

@@ -18,8 +18,8 @@
 //     between, and client-go would go on without a call of its callbacks.
 //   - A release ends the leader's own hold alone. The release of a Lease also ends the term of
 //     another leader that has taken over meanwhile.
-//   - There is a fencing token, and a hold whose context ends as soon as the lease is lost: see
-//     [Lock.Hold]. client-go tells OnStoppedLeading only after RenewDeadline.
+//   - There is a fencing token, and a hold whose context ends before another can lead: see
+//     [Lock.Hold]. With ReleaseOnCancel client-go releases before it tells OnStoppedLeading.
 //
 // Candidates ask every RetryPeriod, as with a Lease.
 package clientgo
@@ -66,7 +66,9 @@ func New(client *locker.Client, name, identity string) (*Lock, error) {
 }
 
 // Hold returns the hold of the leader, and nil if this candidate does not lead. Its Token is for
-// what the leader writes; its Lost fires as soon as the term is over.
+// what the leader writes. Its Context is for the leader's work: it ends when the hold is lost, and
+// right before client-go releases it. Lost does not tell of a release, such as the one after
+// RenewDeadline.
 func (l *Lock) Hold() *locker.Hold {
 	hold, _ := l.term()
 	return hold

@@ -2,7 +2,9 @@ package clientgo_test
 
 import (
 	"context"
+	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -171,6 +173,43 @@ func TestElection_aLostTermIsOver(t *testing.T) {
 	state, err = operator.Inspect(t.Context(), "election")
 	require.NoError(t, err)
 	assert.False(t, state.Held)
+}
+
+// failing is a lock whose renewals fail, once they are to.
+type failing struct {
+	resourcelock.Interface
+	fails atomic.Bool
+}
+
+func (f *failing) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
+	if f.fails.Load() && r.HolderIdentity != "" {
+		return errors.New("not answered")
+	}
+	return f.Interface.Update(ctx, r)
+}
+
+// However a term ends, the context of its hold ends before another leads.
+func TestElection_theContextOfATermEnds(t *testing.T) {
+	for _, release := range []bool{true, false} {
+		for _, end := range []func(*candidate, *failing){
+			func(c *candidate, _ *failing) { c.cancel() },
+			func(_ *candidate, f *failing) { f.fails.Store(true) }, // until RenewDeadline
+		} {
+			url := "mem://" + t.Name()
+			lock := newLock(t, url, "first")
+			by := &failing{Interface: lock}
+			c := run(t, lock, by, 3*time.Second, release)
+			eventually(t, "it leads", c.leads)
+			work, done := lock.Hold().Context(t.Context(), 0)
+			end(c, by)
+			second := open(t, url).Mutex("election")
+			require.NoError(t, second.Lock(t.Context()))
+			require.Error(t, work.Err())
+			<-c.ended
+			require.NoError(t, second.Unlock(t.Context()))
+			done()
+		}
+	}
 }
 
 // paused is a lock whose process stands still from Lock to Unlock, before its next request.
