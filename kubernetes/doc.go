@@ -13,9 +13,9 @@
 //
 //	kubernetes://[host[:port]][?kubeconfig=file&context=name&namespace=name]
 //
-// A host is that of the API server, in place of the one that the kubeconfig names. Without the
-// parameters, the kubeconfig, its context and namespace are those of kubectl, and in a pod those of
-// its service account.
+// A host is that of the API server, in place of the one that the kubeconfig or the pod names.
+// Without the parameters, the kubeconfig, its context and namespace are those of kubectl, and in a
+// pod those of its service account.
 //
 // # What is stored
 //

@@ -200,14 +200,19 @@ func versionOf(text string) int {
 func (f *fake) url(t testing.TB) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, clientcmd.WriteToFile(*f.kubeconfig(), file))
+	return "kubernetes://%s?kubeconfig=" + file
+}
+
+// kubeconfig has all but the address.
+func (f *fake) kubeconfig() *clientcmdapi.Config {
 	config := clientcmdapi.NewConfig()
 	config.Clusters["fake"] = &clientcmdapi.Cluster{Server: "https://127.0.0.1:1", CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{
 		Type: "CERTIFICATE", Bytes: f.Certificate().Raw,
 	})}
 	config.Contexts["fake"] = &clientcmdapi.Context{Cluster: "fake", Namespace: "default"}
 	config.CurrentContext = "fake"
-	require.NoError(t, clientcmd.WriteToFile(*config, file))
-	return "kubernetes://%s?kubeconfig=" + file
+	return config
 }
 
 // client is what an application has.

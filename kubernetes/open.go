@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	_ "k8s.io/client-go/plugin/pkg/client/auth" // a kubeconfig may name an auth-provider
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -25,6 +26,16 @@ func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	}
 	loaded := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
 	config, err := loaded.ClientConfig()
+	if len(u.Hosts) == 1 {
+		server := "https://" + u.Hosts[0]
+		if err == nil {
+			config.Host, config.ServerName = server, ""
+		} else { // with an override client-go does not see that it is in a pod
+			overrides.ClusterInfo.Server = server
+			loaded = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
+			config, err = loaded.ClientConfig()
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("no cluster: neither a kubeconfig nor a pod's service account tells of one: %w", err)
 	}
@@ -54,8 +65,6 @@ func loading(u *driver.URL) (*clientcmd.ClientConfigLoadingRules, *clientcmd.Con
 		return nil, nil, fmt.Errorf("path %q: kubernetes:// takes no path; for a namespace use the parameter namespace", u.Path)
 	case len(u.Hosts) > 1:
 		return nil, nil, errors.New("kubernetes:// takes one host: an address that stands for all API servers")
-	case len(u.Hosts) == 1:
-		overrides.ClusterInfo.Server = "https://" + u.Hosts[0]
 	}
 	return rules, overrides, u.Unknown()
 }
