@@ -1,9 +1,6 @@
 package sqlite
 
 import (
-	"fmt"
-	"os"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,15 +12,6 @@ func now() int64 {
 	var ts unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) // it fails for an unknown clock alone
 	return ts.Nano() / int64(time.Microsecond)
-}
-
-// boot returns what now counts from: an id that the kernel makes when it starts.
-func boot() (string, error) {
-	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return "", fmt.Errorf("the boot id of the machine cannot be read, and holds end by a clock that counts from the boot: %w", err)
-	}
-	return strings.TrimSpace(string(id)), nil
 }
 
 const sane = "" // this clock is

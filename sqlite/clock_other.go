@@ -7,9 +7,6 @@ import "time"
 // now returns microseconds by the wall clock.
 func now() int64 { return time.Now().UnixMicro() }
 
-// boot returns what now counts from.
-func boot() (string, error) { return "1970", nil }
-
 const sane = "the wall clock is sane, "
 
 // shared returns what kind of file system path is on, if other machines may share it. It cannot

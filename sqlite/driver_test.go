@@ -17,13 +17,16 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
 	"github.com/go-locker/locker/fence/sqlfence"
+	"github.com/go-locker/locker/internal/sqllock"
 	"github.com/go-locker/locker/internal/test/sqlcases"
 	"github.com/go-locker/locker/internal/test/testwait"
 	"github.com/go-locker/locker/sqlite"
 )
 
-// A machine that has restarted has a clock that begins anew. A hold that was not released lasts one
-// more TTL from when somebody looks, and what was released is free.
+// A machine that has restarted has a clock that begins anew: what was written by the old one is
+// further ahead than anything can be. A hold that was not released lasts one more TTL from when
+// somebody looks, and what was released is free. A boot id would tell less: containers have their
+// own.
 func TestRestart_ofTheMachine(t *testing.T) {
 	t.Parallel()
 	path := file(t)
@@ -31,30 +34,32 @@ func TestRestart_ofTheMachine(t *testing.T) {
 	before := newClient(t, path, locker.WithTTL(ttl), locker.WithoutRenewal())
 	held, released := before.Mutex("held"), before.Mutex("released")
 	require.NoError(t, held.Lock(t.Context()))
+	require.NoError(t, before.Mutex("forgotten").Lock(t.Context()))
 	require.NoError(t, released.Lock(t.Context()))
 	last := released.FencingToken()
 	require.NoError(t, released.Unlock(t.Context()))
 	db := pool(t, path)
-	for _, until := range []int64{1, 1 << 60} { // the new clock is ahead of what was written by the old one, or far behind
-		sqlcases.Execute(t, db, "UPDATE locker_locks SET until = ?", until)
-		sqlcases.Execute(t, db, "INSERT INTO locker_waiters VALUES ((SELECT lock_key FROM locker_locks WHERE name = ?), 1, 'x', '', ?)", []byte("locker:released"), until)
-		sqlcases.Execute(t, db, "UPDATE locker_boot SET id = 'the last one'")
-		after := newClient(t, path)
-		require.NoError(t, after.Mutex("another").TryLock(t.Context()))
-		require.NoError(t, after.Mutex("released").TryLock(t.Context()))
-		require.ErrorIs(t, after.Mutex("held").TryLock(t.Context()), locker.ErrHeld)
-		state, err := after.Inspect(t.Context(), "held")
-		require.NoError(t, err)
-		assert.Positive(t, state.Left)
-		assert.LessOrEqual(t, state.Left, ttl)
-		next, err := after.Inspect(t.Context(), "released")
-		require.NoError(t, err)
-		assert.Greater(t, next.Token, last)
-		last = next.Token
-		require.NoError(t, after.Close())
+	const ahead = int64(1) << 60
+	sqlcases.Execute(t, db, "UPDATE locker_locks SET until = ?", ahead)
+	sqlcases.Execute(t, db, "INSERT INTO locker_waiters SELECT lock_key, 1, X'78', X'', ? FROM locker_locks WHERE name IN (?, ?)",
+		ahead, []byte("locker:released"), []byte("locker:held"))
+	after := newClient(t, path)
+	state, err := after.Inspect(t.Context(), "held")
+	require.NoError(t, err)
+	assert.LessOrEqual(t, state.Left, ttl)
+	assert.Empty(t, state.Waiters)
+	m := after.Mutex("released")
+	require.NoError(t, m.TryLock(t.Context()))
+	assert.Greater(t, m.FencingToken(), last)
+	require.ErrorIs(t, after.Mutex("held").TryLock(t.Context()), locker.ErrHeld)
+	require.NoError(t, after.Mutex("held").Lock(withTimeout(t, 30*time.Second)), "after a TTL it is free")
+
+	d, _ := newDriver(t, path)
+	for range 2 { // from somewhere to the end, and from the beginning
+		require.NoError(t, d.(*sqllock.Driver).Sweep(t.Context(), sqllock.Idle))
 	}
-	m := newClient(t, path).Mutex("held")
-	require.NoError(t, m.Lock(withTimeout(t, 30*time.Second)), "after a TTL it is free")
+	assert.Less(t, sqlcases.Value[int64](t, db, "SELECT until FROM locker_locks WHERE name = ?", []byte("locker:forgotten")), ahead)
+	assert.Zero(t, sqlcases.Value[int](t, db, "SELECT count(*) FROM locker_waiters WHERE until = ?", ahead))
 }
 
 // Nobody can write while another process has a transaction open. ctx ends the wait, whatever it is

@@ -25,14 +25,14 @@ var errNoFile = errors.New("there is no file yet")
 type connector struct {
 	driver.Connector
 
-	path    string
-	dialect *dialect // nil: it reads
+	path   string
+	schema string // what makes the tables; "": it reads
 }
 
 // poolOf makes a pool of so many connections at most. It opens no file.
-func poolOf(path string, most int, synchronous string, d *dialect) (*sql.DB, error) {
+func poolOf(path string, most int, synchronous, schema string) (*sql.DB, error) {
 	query := url.Values{} // without a busy_timeout: the Driver tries again, after pauses that do not get longer
-	if d == nil {
+	if schema == "" {
 		query.Set("mode", "rw") // and no file is made
 	} else {
 		query.Add("_pragma", "journal_mode(WAL)")
@@ -45,7 +45,7 @@ func poolOf(path string, most int, synchronous string, d *dialect) (*sql.DB, err
 	if err != nil {
 		return nil, err
 	}
-	db := sql.OpenDB(&connector{base, fileName(path), d})
+	db := sql.OpenDB(&connector{base, fileName(path), schema})
 	db.SetMaxOpenConns(most)
 	db.SetMaxIdleConns(most)
 	return db, nil
@@ -120,7 +120,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 
 // connect opens the file, and looks before and after that which one it is.
 func (c *connector) connect(ctx context.Context) (*watched, error) {
-	if _, err := os.Stat(c.path); c.dialect == nil && errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(c.path); c.schema == "" && errors.Is(err, fs.ErrNotExist) {
 		return nil, errNoFile
 	}
 	made, err := c.Connector.Connect(ctx)
@@ -131,8 +131,8 @@ func (c *connector) connect(ctx context.Context) (*watched, error) {
 	// those of a file that has taken its place.
 	all := made.(conn)
 	_, err = all.FileControlPersistWAL("main", 1)
-	if err == nil && c.dialect != nil && !isPrepared(ctx, all, c.dialect) {
-		_, err = all.ExecContext(ctx, c.dialect.schema(), nil)
+	if err == nil && c.schema != "" && !isPrepared(ctx, all) {
+		_, err = all.ExecContext(ctx, c.schema, nil)
 	}
 	file, failed := os.Stat(c.path)
 	if err = errors.Join(err, failed); err != nil {
@@ -141,15 +141,10 @@ func (c *connector) connect(ctx context.Context) (*watched, error) {
 	return &watched{conn: all, path: c.path, file: file}, nil
 }
 
-// isPrepared reports whether the tables are there, and of this start of the machine: then nothing
-// need be written.
-func isPrepared(ctx context.Context, c conn, d *dialect) bool {
-	rows, err := c.QueryContext(ctx, d.prepared(), nil)
-	if err != nil {
-		return false
-	}
-	defer func() { _ = rows.Close() }()
-	return rows.Next(make([]driver.Value, 1)) == nil
+// isPrepared reports whether the tables are there: then nothing need be written.
+func isPrepared(ctx context.Context, c conn) bool {
+	rows, err := c.QueryContext(ctx, "SELECT 1 FROM locker_locks, locker_waiters LIMIT 0", nil)
+	return err == nil && rows.Close() == nil
 }
 
 // conn is what a connection of modernc.org/sqlite has.

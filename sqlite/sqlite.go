@@ -12,9 +12,9 @@
 // ms later on.
 //
 // On Linux, holds end by a clock that counts from the start of the machine, and that nobody can
-// set. On other systems they end by the wall clock. After a restart of the machine it is not known
-// how much was left of a hold. So the first program that opens the file after a restart gives each
-// hold that was not released one more TTL, counted from then: no hold ends early.
+// set. On other systems they end by the wall clock. After a restart of the machine the clock begins
+// anew. A hold from before that is gone when the new clock has passed its end. If that is more than
+// a TTL away, the hold gets one more TTL from when somebody asks for it: no hold ends early.
 //
 // docs/backends/sqlite.md in the repository says what a deployment needs to know, and package
 // internal/sqllock describes the protocol.
@@ -52,10 +52,7 @@ func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	if err := u.Unknown(); err != nil {
 		return nil, err
 	}
-	d, err := newDialect()
-	if err != nil {
-		return nil, err
-	}
+	d := dialect()
 	d.Lax, d.Durable = "PRAGMA synchronous = NORMAL", "PRAGMA synchronous = FULL"
 	if level == "normal" {
 		d.Durable = d.Lax
@@ -69,19 +66,19 @@ func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	}
 	// One connection writes: goroutines of one process wait for it as long as their ctx lasts, and
 	// do not compete in SQLite.
-	writing, err := poolOf(u.Path, 1, "", d)
+	writing, err := poolOf(u.Path, 1, "", d.Fill(schema))
 	if err != nil {
 		return nil, err
 	}
-	reading, err := poolOf(u.Path, 2, level, nil)
+	reading, err := poolOf(u.Path, 2, level, "")
 	if err != nil {
 		return nil, err
 	}
 	d.Prepare = func(ctx context.Context, c *sql.Conn) error { // a table was dropped: connections make them when they open the file
-		_, err := c.ExecContext(ctx, d.schema())
+		_, err := c.ExecContext(ctx, d.Fill(schema))
 		return err
 	}
-	return sqllock.New(d.Dialect, sqllock.Pools{
+	return sqllock.New(d, sqllock.Pools{
 		Ask: writing, Keep: writing, Read: reading,
 		Close: func() error { return errors.Join(reading.Close(), writing.Close()) },
 	}), nil
@@ -105,10 +102,7 @@ func NewDriver(db *sql.DB) (driver.Driver, error) {
 	if db == nil {
 		return nil, adapter.Refuse(errors.New("nil *sql.DB"))
 	}
-	d, err := newDialect()
-	if err != nil {
-		return nil, adapter.Refuse(err)
-	}
+	d := dialect()
 	var known atomic.Bool              // that this library has the pool
 	var of atomic.Pointer[os.FileInfo] // as it was at first
 	d.Check = func(ctx context.Context, c *sql.Conn) error {
@@ -136,10 +130,10 @@ func NewDriver(db *sql.DB) (driver.Driver, error) {
 		if !os.SameFile(*of.Load(), file) {
 			return fmt.Errorf("the file %s was replaced, and connections of the pool may have the old one open: make a new pool", path)
 		}
-		_, err = c.ExecContext(ctx, d.schema())
+		_, err = c.ExecContext(ctx, d.Fill(schema))
 		return err
 	}
-	return sqllock.New(d.Dialect, sqllock.Pools{Ask: db, Keep: db, Read: db, Close: func() error { return nil }}), nil
+	return sqllock.New(d, sqllock.Pools{Ask: db, Keep: db, Read: db, Close: func() error { return nil }}), nil
 }
 
 // fileOf returns the file of a connection's main database.
@@ -154,16 +148,8 @@ func fileOf(ctx context.Context, c *sql.Conn) (path string, file os.FileInfo, er
 	return path, file, err
 }
 
-// dialect is SQLite's.
-type dialect struct {
-	sqllock.Dialect
-
-	boot string // what its clock counts from
-}
-
-func newDialect() (*dialect, error) {
-	id, err := boot()
-	return &dialect{boot: id, Dialect: sqllock.Dialect{
+func dialect() sqllock.Dialect {
+	return sqllock.Dialect{
 		Locks: `"locker_locks"`, Waiters: `"locker_waiters"`,
 		Greatest: "max", Ignore: "OR IGNORE",
 		Primary: "1 = 1",
@@ -186,7 +172,7 @@ func newDialect() (*dialect, error) {
 			driver.Woken:          {Level: driver.LevelNo, Condition: "waiters of other processes look at the file every 5 to 50 ms"},
 		},
 		Settings: settings,
-	}}, err
+	}
 }
 
 const where = "while " + sane + "all processes run on one kernel, without time namespaces, and nobody deletes or replaces the file"
@@ -200,7 +186,7 @@ const schema = `CREATE TABLE IF NOT EXISTS {locks} (
 	owner    BLOB NOT NULL,    -- who was granted it: random bytes
 	metadata BLOB NOT NULL,
 	ttl      INTEGER NOT NULL, -- microseconds
-	until    INTEGER NOT NULL, -- microseconds since what locker_boot says
+	until    INTEGER NOT NULL, -- microseconds, by the clock of now
 	released INTEGER NOT NULL  -- 0: not, -1: by force
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS {waiters} (
@@ -211,23 +197,7 @@ CREATE TABLE IF NOT EXISTS {waiters} (
 	until    INTEGER NOT NULL, -- it counts
 	PRIMARY KEY (lock_key, ticket, owner)
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS locker_boot (id TEXT PRIMARY KEY) WITHOUT ROWID;
 `
-
-// restart takes over what is from before the machine restarted.
-const restart = `UPDATE {locks} SET until = CASE released WHEN 0 THEN {now} + ttl ELSE {now} END WHERE NOT EXISTS (SELECT 1 FROM locker_boot WHERE id = '{boot}');
-DELETE FROM {waiters} WHERE NOT EXISTS (SELECT 1 FROM locker_boot WHERE id = '{boot}');
-DELETE FROM locker_boot WHERE id <> '{boot}';
-INSERT OR IGNORE INTO locker_boot VALUES ('{boot}');
-`
-
-// prepared returns a query which has a row where schema would change nothing.
-func (d *dialect) prepared() string { return "SELECT 1 FROM locker_boot WHERE id = '" + d.boot + "'" }
-
-// schema returns what a connection that writes begins with.
-func (d *dialect) schema() string {
-	return strings.ReplaceAll(d.Fill(schema+restart), "{boot}", d.boot)
-}
 
 // settings looks at what lets a promise be broken.
 func settings(ctx context.Context, c *sql.Conn) (warnings []string, err error) {

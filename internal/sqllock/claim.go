@@ -36,12 +36,12 @@ type view struct {
 	token           int64
 	owner, metadata []byte
 	released, until int64
-	now             int64
+	ttl, now        int64
 	ahead           bool // somebody waits who came earlier
 }
 
 func (v *view) columns() []any {
-	return []any{&v.token, &v.owner, &v.metadata, &v.released, &v.until, &v.now, &v.ahead}
+	return []any{&v.token, &v.owner, &v.metadata, &v.released, &v.until, &v.ttl, &v.now, &v.ahead}
 }
 
 // left returns for how long the lock is held; 0: it is not.
@@ -101,6 +101,10 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 			}
 			c.granted(v.token)
 			return 0, nil
+		case v.released == 0 && d.outlasts(v.until, v.ttl):
+			if _, err := d.exec(ctx, d.pools.Ask, d.Durable, shorten, c.key, v.until); err != nil {
+				return 0, err
+			}
 		case v.left() == 0 && !v.ahead:
 			if granted, err := c.take(ctx, v.token); granted || err != nil {
 				return 0, err
@@ -115,6 +119,17 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 		return 0, errNoRow
 	}
 	return d.Poll, v.held() // others were faster
+}
+
+// outlasts reports whether a hold that was read before lasts for longer than its TTL from now, so
+// that it is from before the clock began anew: no hold ends later than a TTL after it was written.
+// The clock of a server is not looked at: in a cluster another may have written.
+func (d *Driver) outlasts(until, ttl int64) bool {
+	if d.Clock == nil {
+		return false
+	}
+	now, _ := d.Clock()
+	return until > now+ttl
 }
 
 // place returns the arguments of ahead, and others after them.

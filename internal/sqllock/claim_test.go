@@ -181,7 +181,7 @@ func (c conn) QueryContext(_ context.Context, statement string, _ []sqldriver.Na
 		return c.of.returning(), nil
 	}
 	r := c.of.row
-	return &rows{of: []sqldriver.Value{r.token, []byte(r.owner), []byte{}, int64(0), r.until, int64(1), false}}, nil
+	return &rows{of: []sqldriver.Value{r.token, []byte(r.owner), []byte{}, int64(0), r.until, int64(0), int64(1), false}}, nil
 }
 
 // rows is a result of one row, or none, and how closing it ends.

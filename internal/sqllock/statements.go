@@ -20,10 +20,11 @@ import (
 // sets columns in order, and reads those before as they are by then.
 const (
 	free  = `(released <> 0 OR until <= {now})`
+	waits = `w.until > {now} AND w.until <= {now} + 10000000` // a waiter counts for 5 s: more is of a clock that was set back
 	ahead = `EXISTS (SELECT 1 FROM {waiters} AS w WHERE w.lock_key = {locks}.lock_key AND (w.ticket < ? OR w.ticket = ? AND w.owner < ?)
-		AND w.until > {now} AND w.owner <> {locks}.owner)` // the row of the last owner itself goes when that releases
+		AND ` + waits + ` AND w.owner <> {locks}.owner)`  // the row of the last owner itself goes when that releases
 
-	look = `SELECT token, owner, metadata, released, until, {now}, ` + ahead + ` FROM {locks} WHERE lock_key = ? AND {primary}`
+	look = `SELECT token, owner, metadata, released, until, ttl, {now}, ` + ahead + ` FROM {locks} WHERE lock_key = ? AND {primary}`
 
 	take = `UPDATE {locks} SET token = {token}({greatest}(token + 1, {wall})), metadata = ?, released = 0, ttl = ?, until = {now} + ?, owner = ?
 		WHERE lock_key = ? AND token = ? AND ` + free + ` AND NOT ` + ahead + `{returning}`
@@ -41,12 +42,16 @@ const (
 	release = `UPDATE {locks} SET released = released + 1 WHERE ` + ours + ` AND (released > 0 OR released = 0 AND until > {now})`
 	pass    = `UPDATE {locks} SET token = token + 1 WHERE lock_key = ? AND token = ?`
 
+	// shorten has a hold last one TTL from now that ends later than the clock which now runs can have
+	// had it end.
+	shorten = `UPDATE {locks} SET until = {now} + ttl WHERE lock_key = ? AND until = ? AND released = 0`
+
 	// force ends the hold with this token, unless that is 0, and of this owner, unless that is
 	// empty. The owner has not released it.
 	force = `UPDATE {locks} SET released = -1 WHERE lock_key = ? AND released = 0 AND until > {now} AND ? IN (0, token) AND ? IN (X'', owner)`
 
-	inspect = `SELECT token, l.owner, l.metadata, CASE WHEN released <> 0 THEN 0 ELSE l.until - {now} END, COALESCE(w.owner, X''), COALESCE(w.metadata, X'')
-		FROM {locks} AS l LEFT JOIN {waiters} AS w ON w.lock_key = l.lock_key AND w.until > {now} AND w.owner <> l.owner
+	inspect = `SELECT token, l.owner, l.metadata, CASE WHEN released <> 0 THEN 0 WHEN l.until > {now} + ttl THEN ttl ELSE l.until - {now} END, COALESCE(w.owner, X''), COALESCE(w.metadata, X'')
+		FROM {locks} AS l LEFT JOIN {waiters} AS w ON w.lock_key = l.lock_key AND ` + waits + ` AND w.owner <> l.owner
 		WHERE l.lock_key = ? ORDER BY w.ticket, w.owner`
 
 	list = `SELECT lock_key, CASE WHEN NOT ` + free + ` AND SUBSTR(name, 1, LENGTH(?)) = ? THEN name ELSE X'' END FROM {locks}
@@ -54,12 +59,13 @@ const (
 
 	// What nobody uses is read first, and then deleted by its key: so no row is locked that
 	// somebody uses.
-	idle = `SELECT lock_key, token, until < {now} - ? AND ` + free + ` AND NOT EXISTS (SELECT 1 FROM {waiters} AS w WHERE w.lock_key = {locks}.lock_key)
+	unused = `until NOT BETWEEN {now} - ? AND {now} + ttl + ? AND ` + free
+	idle   = `SELECT lock_key, token, until, ttl, released, ` + unused + ` AND NOT EXISTS (SELECT 1 FROM {waiters} AS w WHERE w.lock_key = {locks}.lock_key)
 		FROM {locks} WHERE lock_key > ? ORDER BY lock_key LIMIT ?`
 	mark       = `INSERT {ignore} INTO {locks} (lock_key, name, token, owner, metadata, ttl, until, released) VALUES (X'', X'', 0, X'', X'', 0, 0, 1)`
 	raise      = `UPDATE {locks} SET token = {greatest}(token, ?) WHERE lock_key = X''`
-	deleteIdle = `DELETE FROM {locks} WHERE lock_key = ? AND token = ? AND until < {now} - ? AND ` + free
-	dead       = `SELECT lock_key, ticket, owner FROM {waiters} WHERE until < {now} LIMIT ?`
+	deleteIdle = `DELETE FROM {locks} WHERE lock_key = ? AND token = ? AND ` + unused
+	dead       = `SELECT lock_key, ticket, owner FROM {waiters} WHERE until NOT BETWEEN {now} AND {now} + 10000000 LIMIT ?`
 )
 
 // words is what the dialect says for those in braces that do not change.

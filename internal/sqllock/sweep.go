@@ -61,17 +61,18 @@ func (d *Driver) sweepIfDue() {
 
 // Sweep deletes, of the next rows, those that nobody has held or waited for during idleFor. The row
 // with the empty key keeps the largest of their tokens, from before they are deleted. It also
-// deletes the rows of waiters that have died.
+// deletes the rows of waiters that have died, and shortens holds from before the clock began anew.
 func (d *Driver) Sweep(ctx context.Context, idleFor time.Duration) error {
 	d.sweeper.mu.Lock() // tests sweep, too
 	defer d.sweeper.mu.Unlock()
 	type lock struct {
-		key   []byte
-		token int64
-		idle  bool
+		key                         []byte
+		token, until, ttl, released int64
+		idle                        bool
 	}
-	locks, err := query(ctx, d, func(l *lock) []any { return []any{&l.key, &l.token, &l.idle} },
-		idle, idleFor.Microseconds(), d.sweeper.from, pageRows)
+	micros := idleFor.Microseconds()
+	locks, err := query(ctx, d, func(l *lock) []any { return []any{&l.key, &l.token, &l.until, &l.ttl, &l.released, &l.idle} },
+		idle, micros, micros, d.sweeper.from, pageRows)
 	if err != nil {
 		return err
 	}
@@ -84,13 +85,18 @@ func (d *Driver) Sweep(ctx context.Context, idleFor time.Duration) error {
 			_, err = d.exec(ctx, d.pools.Ask, d.Lax, statement, args...)
 		}
 	}
+	for _, l := range locks {
+		if l.released == 0 && d.outlasts(l.until, l.ttl) {
+			exec(shorten, l.key, l.until)
+		}
+	}
 	locks = slices.DeleteFunc(locks, func(l lock) bool { return !l.idle })
 	if len(locks) > 0 {
 		exec(mark)
 		exec(raise, slices.MaxFunc(locks, func(a, b lock) int { return cmp.Compare(a.token, b.token) }).token)
 	}
 	for _, l := range locks {
-		exec(deleteIdle, l.key, l.token, idleFor.Microseconds())
+		exec(deleteIdle, l.key, l.token, micros, micros)
 	}
 	type waiter struct {
 		key    []byte
