@@ -6,6 +6,11 @@ GO        ?= go
 TESTFLAGS ?= -timeout=20m
 
 BIN     := $(CURDIR)/.bin
+# Programs that do not compile with the versions of tools/go.mod, and need no module of ours.
+ACTIONLINT := v1.7.12
+VERSITYGW  := v1.8.0
+MINIO      := v0.0.0-20260212201848-7aac2a2c5b7c
+install     = GOWORK=off GOBIN="$(BIN)" $(GO) install -ldflags='-s -w'
 # Each go.mod is a module that go's ./... does not reach from outside.
 MODULES := $(sort $(patsubst %/,%,$(dir $(shell find . -name go.mod -not -path './tools/*' -not -path '*/testdata/*'))))
 # An example that does not end is broken too; macOS has no such command and waits.
@@ -86,13 +91,8 @@ server-s3: $(BIN)/versitygw-$(VERSITYGW).done
 compiler:
 	@./tools/compiler.sh
 
-# GOWORK=off: tools/ is no part of a workspace, so that its versions do not mix with those of the product. Those below do not
-# compile with the versions of the others, and need no module of ours. No -trimpath: what they share with the tests is compiled once.
-ACTIONLINT := v1.7.12
-VERSITYGW  := v1.8.0
-MINIO      := v0.0.0-20260212201848-7aac2a2c5b7c
-install     = GOWORK=off GOBIN="$(BIN)" $(GO) install -ldflags='-s -w'
-
+# GOWORK=off: tools/ is no part of a workspace, so that its versions do not mix with those of the product. No -trimpath: what they
+# share with the tests is compiled once.
 $(BIN)/gotestsum.done: tools/go.mod tools/go.sum
 	@mkdir -p "$(BIN)"
 	GOWORK=off $(GO) build -C tools -ldflags='-s -w' -o "$(BIN)/" gotest.tools/gotestsum
