@@ -164,7 +164,7 @@ func (r *Run) htmlLocks() []htmlLock {
 		if len(r.Results[b.Package]) == 0 {
 			continue
 		}
-		all = append(all, lockOf("Go", "locker: "+b.Title, "", pageOf("backends/", b), r.Results[b.Package]))
+		all = append(all, lockOf("Go", "locker: "+b.Title, "", pageOf(b), r.Results[b.Package]))
 	}
 	for _, l := range thirdparty.All() {
 		results := slices.DeleteFunc(slices.Clone(r.Results[otherLibraries]), func(s conformance.Result) bool { return s.Test != l.Test })

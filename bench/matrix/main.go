@@ -5,9 +5,8 @@
 //
 // runs the suite over all backends with -conformance.results, a file for each backend and one for
 // other libraries, and then this program. It writes docs/guarantees.json, and from that docs/matrix.html,
-// which has every lock and every promise, and the tables in docs/guarantees.md and in
-// docs/backends/README.md. It fails, having written all that, if a result contradicts what the backend
-// declares.
+// which has every lock and every promise, and the table in docs/guarantees.md. It fails, having
+// written all that, if a result contradicts what the backend declares.
 package main
 
 import (

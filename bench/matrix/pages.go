@@ -12,9 +12,9 @@ import (
 
 const generated = "<!-- Made by `make matrix` from docs/guarantees.json. Not to be edited. -->\n\n"
 
-// tables returns those in pages that people write: a row for each guarantee, a column for each backend.
+// tables returns those in pages that people write: here with a row for each guarantee, a column for each backend.
 func (r *Run) tables() map[string]string {
-	return map[string]string{"docs/backends/README.md": r.table(""), "docs/guarantees.md": r.table("backends/") + "\n" + r.about()}
+	return map[string]string{"docs/guarantees.md": r.table() + "\n" + r.about()}
 }
 
 // about says how the run was made.
@@ -69,12 +69,11 @@ var meaning = map[locker.Guarantee]string{
 	locker.Woken:          "waiters are woken",
 }
 
-// table has links to the pages of backends in dir.
-func (r *Run) table(dir string) string {
+func (r *Run) table() string {
 	var b strings.Builder
 	b.WriteString("| |")
 	for _, backend := range backends.All {
-		fmt.Fprintf(&b, " [%s](%s) |", backend.Title, pageOf(dir, backend))
+		fmt.Fprintf(&b, " [%s](%s) |", backend.Title, pageOf(backend))
 	}
 	b.WriteString("\n|---|" + strings.Repeat("---|", len(backends.All)) + "\n")
 	for _, g := range guarantees {
@@ -88,8 +87,8 @@ func (r *Run) table(dir string) string {
 }
 
 // pageOf is the page of a backend. What has the protocol of another is on its page.
-func pageOf(dir string, b backends.Backend) string {
-	return dir + strings.ReplaceAll(b.Package, "redigo", "redis") + ".md"
+func pageOf(b backends.Backend) string {
+	return "backends/" + strings.ReplaceAll(b.Package, "redigo", "redis") + ".md"
 }
 
 // serverless is the backend that has no server to which anything could happen.
