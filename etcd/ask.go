@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/go-locker/locker/internal/clock"
+	"github.com/go-locker/locker/internal/noanswer"
 )
 
 // errSessionEnded: the lease of etcd's is gone, or may be by now, and with it all that was on it.
@@ -47,15 +48,19 @@ const (
 	// reconnects is how long the client library gets to notice that connections are broken: there
 	// may be one to each server.
 	reconnects = 5 * time.Millisecond
+	// longSilence is how old a request is at the most before silent connections are closed.
+	longSilence = 2 * time.Second
 )
 
 // request is made, and made again while it is not answered.
 type request[T any] struct {
-	driver *Driver
-	send   func(ctx context.Context) (T, error)
-	ctx    context.Context // of all tries: it ends with the first answer
-	cancel context.CancelFunc
-	tries  sync.WaitGroup // under way
+	driver  *Driver
+	send    func(ctx context.Context) (T, error)
+	ctx     context.Context // of all tries: it ends with the first answer
+	cancel  context.CancelFunc
+	tries   sync.WaitGroup // under way
+	began   time.Time      // of package clock
+	silence time.Duration  // after which a try closes silent connections
 
 	mu       sync.Mutex
 	left     int // tries that may still be made
@@ -68,10 +73,14 @@ type request[T any] struct {
 
 // ask makes a request, and returns the first answer. If none comes for a while it is made again
 // while the first goes on, and if its connection breaks it is made on another: at the next member
-// of the cluster, if there are several. So send may be called by several goroutines, and what it
-// asks for may be done twice. No call goes on when ask has returned.
+// of the cluster, if there are several. After a quarter of the time that there is, connections are
+// closed on which nothing has come back meanwhile. So send may be called by several goroutines, and what it asks for may be done
+// twice. No call goes on when ask has returned.
 func ask[T any](ctx context.Context, d *Driver, send func(ctx context.Context) (T, error)) (T, error) {
-	r := &request[T]{driver: d, send: send, left: maxTries, patience: d.patience(ctx)}
+	r := &request[T]{driver: d, send: send, began: clock.Now(), silence: longSilence, left: maxTries, patience: d.patience(ctx)}
+	if deadline, ok := ctx.Deadline(); ok {
+		r.silence = min(time.Until(deadline)/4, longSilence)
+	}
 	r.ctx, r.cancel = context.WithCancel(undated{ctx})
 	defer r.cancel()
 	r.try()
@@ -83,7 +92,22 @@ func ask[T any](ctx context.Context, d *Driver, send func(ctx context.Context) (
 	if over := ctx.Err(); over != nil && !r.answered && !errors.Is(r.err, over) {
 		r.err = over
 	}
-	return r.answer, r.err
+	return r.answer, asOutage(r.err)
+}
+
+// asOutage returns err, marked as an outage if the server is unreachable, or serves nobody, for now.
+// gRPC has one code for all that keeps a connection from being made, and says only in the text that
+// waiting is in vain.
+func asOutage(err error) error {
+	code := status.Code(err)
+	if e, ok := errors.AsType[rpctypes.EtcdError](err); ok {
+		code = e.Code()
+	}
+	if code != codes.Unavailable || strings.Contains(err.Error(), "authentication handshake failed") ||
+		strings.Contains(err.Error(), "no such host") {
+		return err
+	}
+	return &noanswer.Later{Err: err}
 }
 
 // try makes the request, and makes it again if its connection breaks.
@@ -105,6 +129,9 @@ func (r *request[T]) begin() bool {
 		return false
 	}
 	r.left--
+	if c, since := r.driver.conns, clock.Since(r.began); c != nil && since >= r.silence && c.leave(since/2) {
+		r.left++ // the requests on them fail
+	}
 	r.tries.Add(1)
 	if r.timer == nil {
 		r.timer = time.AfterFunc(r.patience, r.try)

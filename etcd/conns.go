@@ -18,8 +18,9 @@ type conns struct {
 	open map[*conn]struct{}
 }
 
-// leave closes the connections on which nothing has come for d since something was sent.
-func (c *conns) leave(d time.Duration) {
+// leave closes the connections on which nothing has come for d since something was sent, and reports
+// whether there were any.
+func (c *conns) leave(d time.Duration) bool {
 	c.mu.Lock()
 	var silent []*conn
 	for own := range c.open {
@@ -31,6 +32,7 @@ func (c *conns) leave(d time.Duration) {
 	for _, own := range silent {
 		_ = own.Close()
 	}
+	return len(silent) > 0
 }
 
 // conn is one connection.

@@ -131,11 +131,11 @@ func (d *Driver) CheckTTL(ttl time.Duration) error {
 	case ttl < time.Second:
 		return fmt.Errorf("%w: TTL %v: etcd counts in whole seconds: use 1s or more (2s or more if its election timeout is the default)",
 			driver.ErrUnsupported, ttl)
+	case ttl > maxTTL:
+		return fmt.Errorf("%w: TTL %v: etcd takes at most %v", driver.ErrUnsupported, ttl, maxTTL)
 	case ttl%time.Second != 0:
 		down := ttl.Truncate(time.Second)
 		return fmt.Errorf("%w: TTL %v: etcd counts in whole seconds: use %v or %v", driver.ErrUnsupported, ttl, down, down+time.Second)
-	case ttl > maxTTL:
-		return fmt.Errorf("%w: TTL %v: etcd takes at most %v", driver.ErrUnsupported, ttl, maxTTL)
 	default:
 		return nil
 	}

@@ -79,3 +79,29 @@ func TestRestore_tokensRiseOnlyWithATokenBase(t *testing.T) {
 	assert.Greater(t, first, last)
 	assert.Greater(t, lock(based), first)
 }
+
+// All connections that are open fall silent, and new ones work, as behind a firewall that has lost
+// its table. The client library waits for its keepalive: 13 s.
+func TestSilentConnections_areLeft(t *testing.T) {
+	t.Parallel()
+	s := testserver.SharedEtcd(t)
+	network := testserver.NewProxy(t, s.Addr())
+	c := openURL(t, fmt.Sprintf("etcd://%s?ttl=12s", network.Addr()))
+	m, ahead := c.Mutex("x"), openURL(t, s.URL()).Mutex("y")
+	require.NoError(t, m.Lock(t.Context()))
+	require.NoError(t, ahead.Lock(t.Context()))
+	behind := c.Mutex("y")
+	waiting := async(func() error { return behind.Lock(t.Context()) })
+	direct := connect(t, s.Addr())
+	eventually(t, "it waits", func() bool { return len(queue(t, direct, "y")) == 2 })
+	for i := range 3 {
+		network.HushConns()
+		assert.NoError(t, c.Mutex(fmt.Sprint("z", i)).Lock(t.Context()))
+	}
+	network.HushConns()
+	token := m.FencingToken()
+	require.NoError(t, ahead.Unlock(t.Context()))
+	require.NoError(t, await(t, waiting))
+	assert.Equal(t, token, m.FencingToken())
+	require.NoError(t, m.Unlock(t.Context()))
+}

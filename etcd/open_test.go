@@ -40,6 +40,7 @@ func TestOpen_badInputIsNamed(t *testing.T) {
 		{"etcds://h?tls_cert=/c.pem", "tls_key"},
 		{"etcd://h?ttl=1500ms", "use 1s or 2s"},
 		{"etcd://h?ttl=999ms", "whole seconds: use 1s or more"},
+		{"etcd://h?ttl=2562047h47m16.5s", "etcd takes at most 2500000h0m0s"},
 		{"etcd://h?ttl=2510000h", "at most"},
 	} {
 		t.Run(c.url, func(t *testing.T) {

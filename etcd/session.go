@@ -108,13 +108,8 @@ func (s *session) Renew() {
 	}
 }
 
-// renew asks for one more TTL, which counts from when the request was sent that is answered. If no
-// answer has come after a third of it, the connections are left on which nothing comes back.
+// renew asks for one more TTL, which counts from when the request was sent that is answered.
 func (s *session) renew(ctx context.Context) error {
-	if c := s.driver.conns; c != nil { // which ZooKeeper's connections do, too
-		t := time.AfterFunc(s.TTL/3, func() { c.leave(s.TTL / 4) })
-		defer t.Stop()
-	}
 	_, err := ask(ctx, s.driver, func(ctx context.Context) (*etcdserverpb.LeaseKeepAliveResponse, error) {
 		sent := clock.Now()
 		stream, err := s.driver.leases().LeaseKeepAlive(ctx, grpc.WaitForReady(true))

@@ -12,7 +12,7 @@ import (
 )
 
 // Outage tests that a Lock rides out half a TTL, on every backend, and then returns the client
-// library's error. kill ends the servers at url.
+// library's error: also the first Lock of a Client. kill ends the servers at url.
 func Outage(t *testing.T, url string, kill func()) {
 	const ttl = 6 * time.Second
 	c, err := locker.Open(t.Context(), url, locker.WithTTL(ttl))
@@ -25,6 +25,13 @@ func Outage(t *testing.T, url string, kill func()) {
 	began := time.Now()
 	wantOwn(t, "lock", m.Lock(t.Context()))
 	assert.GreaterOrEqual(t, time.Since(began), ttl/2, "it waits for a short outage to end")
+
+	first, err := locker.Open(t.Context(), url, locker.WithTTL(ttl))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = first.Close() })
+	began = time.Now()
+	wantOwn(t, "lock", first.Mutex("outage").Lock(t.Context()))
+	assert.GreaterOrEqual(t, time.Since(began), ttl/2, "a first Lock waits, too")
 
 	ctx, cancel := context.WithTimeout(t.Context(), ttl/6)
 	defer cancel()
