@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/go-locker/locker/driver"
@@ -51,7 +52,9 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 		}
 		switch {
 		case sessionEnded(err): // join makes another
-		case errors.Is(err, errRemoved), errors.Is(err, driver.ErrHeld):
+		case errors.Is(err, rpctypes.ErrPermissionDenied) && !e.session.usurped(ctx):
+			return 0, err
+		case errors.Is(err, errRemoved), errors.Is(err, driver.ErrHeld), errors.Is(err, rpctypes.ErrPermissionDenied):
 			if left := c.leave(ctx); left != nil || errors.Is(err, driver.ErrHeld) {
 				return 0, cmp.Or(left, err)
 			}
@@ -82,7 +85,10 @@ func (c *claim) join(ctx context.Context) error {
 		}
 	}
 	for c.entry == nil {
-		s, err := c.of.sessions.Get(c.TTL, func() *session { return newSession(c.of, c.TTL) })
+		s, err := c.of.sessions.Get(c.TTL, func() *session {
+			prefix, _ := split(c.Name)
+			return newSession(c.of, c.TTL, prefix+":")
+		})
 		if err == nil {
 			err = s.Wait(ctx)
 		}

@@ -96,7 +96,7 @@ func TestSilentConnections_areLeft(t *testing.T) {
 	eventually(t, "it waits", func() bool { return len(queue(t, direct, "y")) == 2 })
 	for i := range 3 {
 		network.HushConns()
-		assert.NoError(t, c.Mutex(fmt.Sprint("z", i)).Lock(t.Context()))
+		require.NoError(t, c.Mutex(fmt.Sprint("z", i)).Lock(t.Context()))
 	}
 	network.HushConns()
 	token := m.FencingToken()

@@ -21,11 +21,13 @@ import (
 //	locker:orders%2F42/r0f…   a share
 //	locker:orders%2F42%/dead/0f…  this owner must not come, or come back
 //	locker:orders%2F42%/share     a share that is likely to be there, see hint
+//	locker:%/session/1f…          the anchor of a session, see session.Start
 const (
 	ownerBytes = 16
 	readerMark = "r"
 	deadMark   = "%/dead/" // no name has a '%' without two digits after it
 	hintMark   = "%/share"
+	anchorMark = "%/session/"
 
 	// longName is the length, escaped, from which a name is represented by its hash: a request
 	// carries it several times, and etcd limits requests.

@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/etcd"
@@ -127,6 +129,51 @@ func TestAuth(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = nobody.Close() }()
 	require.ErrorIs(t, nobody.Mutex("x").TryLock(t.Context()), rpctypes.ErrUserEmpty)
+}
+
+// A tenant with rights to other keys alone puts one of its own on each lease that it finds: etcd then
+// refuses all that the lease's owner puts there.
+func TestAuth_anotherTenantUsesOurLeases(t *testing.T) {
+	t.Parallel()
+	s := testserver.Etcd(t, testserver.EtcdAuth("alice", "s3cret"), testserver.EtcdArgs("--bcrypt-cost=4"))
+	login := func(user string) *clientv3.Client {
+		cli, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Addr()}, Username: user, Password: "s3cret", Logger: zap.NewNop()})
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = cli.Close() })
+		return cli
+	}
+	root := login("root")
+	_, err := root.RoleAdd(t.Context(), "other")
+	require.NoError(t, err)
+	_, err = root.RoleGrantPermission(t.Context(), "other", "other:", "other;", clientv3.PermissionType(clientv3.PermReadWrite))
+	require.NoError(t, err)
+	_, err = root.UserAdd(t.Context(), "mallory", "s3cret")
+	require.NoError(t, err)
+	_, err = root.UserGrantRole(t.Context(), "mallory", "other")
+	require.NoError(t, err)
+	mallory := login("mallory")
+	attach := func() (done int) {
+		for _, id := range leases(t, root) { // older versions list them to everybody
+			if _, err := mallory.Put(t.Context(), "other:x", "", clientv3.WithLease(id)); err == nil {
+				done++
+			}
+		}
+		return done
+	}
+
+	m := openURL(t, fmt.Sprintf("etcd://alice:s3cret@%s?ttl=30s", s.Addr()), locker.WithPrefix("locker")).Mutex("x")
+	for range 3 {
+		require.NoError(t, m.Lock(t.Context()))
+		require.NoError(t, m.Unlock(t.Context()))
+		assert.Zero(t, attach(), "a key of ours is on the lease, also while nothing is held")
+	}
+	kept := keys(t, root, "locker:")
+	require.Len(t, kept, 1)
+	_, err = root.Delete(t.Context(), kept[0])
+	require.NoError(t, err)
+	assert.Equal(t, 1, attach())
+	require.NoError(t, m.Lock(t.Context()), "on another lease")
+	require.NoError(t, m.Unlock(t.Context()))
 }
 
 func TestTLS(t *testing.T) {

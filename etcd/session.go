@@ -34,6 +34,7 @@ type session struct {
 
 	driver *Driver
 	id     clientv3.LeaseID
+	prefix string // of the anchor, see Start
 
 	looking chan struct{} // full while a share reads all others
 	watcher *watcher
@@ -46,8 +47,9 @@ type session struct {
 	owners []string                // that nobody goes by, and no request that is still to come
 }
 
-func newSession(d *Driver, ttl time.Duration) *session {
-	s := &session{driver: d, shares: map[string][]knownShare{}, looking: make(chan struct{}, 1)}
+// newSession returns a session whose anchor begins with prefix.
+func newSession(d *Driver, ttl time.Duration, prefix string) *session {
+	s := &session{driver: d, prefix: prefix, shares: map[string][]knownShare{}, looking: make(chan struct{}, 1)}
 	s.Session, s.watcher = sessions.New[*entry](d.sessions.Context(), ttl, s), newWatcher(s)
 	return s
 }
@@ -55,6 +57,10 @@ func newSession(d *Driver, ttl time.Duration) *session {
 // Start asks for the lease, with an ID of ours: however often it is asked for, there is one, and
 // Stop revokes it though no answer comes. etcd raises a TTL that is too short for its election
 // timeout without an error.
+//
+// With a user, an anchor is put on the lease, a key of ours that stays until the lease ends. etcd lets
+// nobody use a lease or revoke it who may not write all keys on it. So without an anchor another
+// tenant may revoke our lease while nothing is held, or shut us out from it by a key.
 func (s *session) Start() error {
 	d, sent, seconds := s.driver, clock.Now(), int64(s.TTL/time.Second)
 	s.id = clientv3.LeaseID(1 + rand.Int64N(math.MaxInt64-1))
@@ -78,7 +84,24 @@ func (s *session) Start() error {
 			driver.ErrUnsupported, s.TTL, time.Duration(granted)*time.Second)
 	}
 	s.confirm(sent)
+	if d.cli.Username != "" { // whoever may not put it sees that by the first lock
+		anchor := fmt.Sprintf("%s%s%x", s.prefix, anchorMark, int64(s.id))
+		_, _ = d.commit(ctx, nil, []clientv3.Op{clientv3.OpPut(anchor, "", clientv3.WithLease(s.id))}, nil)
+	}
 	return nil
+}
+
+// usurped reports whether another tenant has a key on the lease, and retires the session then.
+func (s *session) usurped(ctx context.Context) bool {
+	_, err := ask(ctx, s.driver, func(ctx context.Context) (*etcdserverpb.LeaseTimeToLiveResponse, error) {
+		resp, err := s.driver.leases().LeaseTimeToLive(ctx, &etcdserverpb.LeaseTimeToLiveRequest{ID: int64(s.id), Keys: true})
+		return resp, rpctypes.Error(err)
+	})
+	if !errors.Is(err, rpctypes.ErrPermissionDenied) {
+		return false
+	}
+	s.Retire()
+	return true
 }
 
 // leases makes requests that concern leases. The client's own leave the ID to the server, or go on
