@@ -60,8 +60,8 @@
 //     client-go's rule. It needs no other clock. But a program that looks once, as TryLock does,
 //     never sees a hold expire that way, and a new waiter waits for a whole TTL.
 //   - By the API servers' clocks: the Date of the answer, minus the time at which an API server
-//     stored the Lease (in managedFields), minus a second for rounding, minus a margin. The margin
-//     is 10 s, or one TTL if that is shorter.
+//     stored the latest renewal (in managedFields, of the manager of renewTime), minus a second for
+//     rounding, minus a margin. The margin is 10 s, or one TTL if that is shorter.
 //
 // While the clocks of the API servers agree within the margin, nobody takes a hold over before its
 // TTL has passed since its last renewal. No client's wall clock is used. model_test.go explores

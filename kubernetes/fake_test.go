@@ -156,11 +156,18 @@ func (f *fake) apply(r *http.Request, name string) (int, any) {
 	}
 }
 
+// renewal is what is managed by who has set renewTime.
+var renewal = metav1.NewFieldsV1(`{"f:spec":{"f:renewTime":{}}}`)
+
 // store is one change. The caller holds f.mu.
 func (f *fake) store(what string, l *coordinationv1.Lease) *coordinationv1.Lease {
 	f.version++
 	l.ResourceVersion = strconv.Itoa(f.version)
-	l.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: manager, Time: &metav1.Time{Time: f.now().Truncate(time.Second)}}}
+	now := metav1.Time{Time: f.now().Truncate(time.Second)}
+	l.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: manager, Time: &now, FieldsV1: renewal}}
+	if what == "ADDED" {
+		l.CreationTimestamp = now
+	}
 	f.leases[l.Name] = l
 	f.events = append(f.events, event{what, l})
 	f.changed.Broadcast()

@@ -61,7 +61,7 @@ func (s story) expiry(r rule) (takes, may, must time.Time) {
 	lease := func(at, ahead time.Duration) object {
 		return object{owner: "holder", ttl: s.ttl, lease: &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{
-				{Manager: manager, Time: &metav1.Time{Time: zero.Add(at + ahead).Truncate(time.Second)}},
+				{Manager: manager, FieldsV1: renewal, Time: &metav1.Time{Time: zero.Add(at + ahead).Truncate(time.Second)}},
 			}},
 			Spec: coordinationv1.LeaseSpec{RenewTime: &metav1.MicroTime{Time: zero.Add(at)}},
 		}}

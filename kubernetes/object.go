@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/base32"
@@ -54,11 +55,12 @@ func parse(lease *coordinationv1.Lease, date time.Time) (object, error) {
 	return o, nil
 }
 
-// written returns when an API server last stored what this package wrote, in whole seconds; zero if
-// the Lease does not tell.
+// written returns when an API server stored the latest renewal, whoever has made it, in whole seconds;
+// zero if the Lease does not tell. A write that changes renewTime makes its author the field's manager.
 func (o object) written() (latest time.Time) {
 	for _, entry := range o.lease.ManagedFields {
-		if entry.Manager == manager && entry.Time != nil && entry.Time.After(latest) {
+		renewed := bytes.Contains(entry.FieldsV1.GetRawBytes(), []byte(`"f:renewTime":`))
+		if renewed && entry.Time != nil && entry.Time.After(latest) {
 			latest = entry.Time.Time
 		}
 	}

@@ -389,6 +389,32 @@ func TestAsk_expiryByTheAPIServersClock(t *testing.T) {
 	require.ErrorIs(t, holder.Extend(t.Context(), request.TTL), driver.ErrLost)
 }
 
+// A renewal that another field manager has made counts. A label that it has set does not.
+func TestAsk_expiryOfAHoldThatAnotherManagerRenewed(t *testing.T) {
+	f := newFake(t)
+	take(t, f.driver(t))
+	f.ahead.Store(int64(time.Hour))
+	f.mu.Lock()
+	l := f.leases[objectName(request.Name)].DeepCopy()
+	l.Spec.RenewTime.Time = l.Spec.RenewTime.Add(time.Hour)
+	ours := l.ManagedFields[0]
+	l = f.store("MODIFIED", l)
+	ours.FieldsV1 = metav1.NewFieldsV1(`{"f:spec":{"f:holderIdentity":{}}}`)
+	theirs := l.ManagedFields[0]
+	theirs.Manager = "kubectl"
+	l.ManagedFields = []metav1.ManagedFieldsEntry{ours, theirs}
+	f.mu.Unlock()
+	_, err := claims.Take(t.Context(), f.driver(t), request)
+	require.ErrorIs(t, err, driver.ErrHeld)
+	f.ahead.Store(int64(2 * time.Hour))
+	f.mu.Lock()
+	theirs.FieldsV1 = metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"f:team":{}}}}`)
+	theirs.Time = &metav1.Time{Time: f.now()}
+	l.ManagedFields = append(l.ManagedFields, theirs)
+	f.mu.Unlock()
+	take(t, f.driver(t))
+}
+
 // The answer 429 is an error when the pause that it asks for is over.
 func TestAsk_tooManyRequests(t *testing.T) {
 	f := newFake(t)
@@ -471,6 +497,9 @@ func TestSweep_deletesWhatNobodyUses(t *testing.T) {
 	foreign := free("default", "foreign")
 	foreign.Name = "foreign" // it has our label, and is no lock
 	_, err := d.api.lease(t.Context(), http.MethodPost, foreign.Name, foreign)
+	require.NoError(t, err)
+	never := free("default", "never held")
+	_, err = d.api.lease(t.Context(), http.MethodPost, never.Name, never)
 	require.NoError(t, err)
 	require.NoError(t, taken("released").Release(t.Context()))
 	taken("died")

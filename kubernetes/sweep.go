@@ -66,6 +66,9 @@ func (o object) unused() bool {
 		idle = o.ttl + idleHeld
 	}
 	at := o.written()
+	if o.lease.Spec.RenewTime == nil { // it was never held
+		at = o.lease.CreationTimestamp.Time
+	}
 	return o.lease.Name == objectName(o.lease.Annotations[nameKey]) && o.token <= o.version &&
 		!at.IsZero() && o.date.Sub(at) > idle
 }
