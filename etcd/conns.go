@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/credentials"
+
+	"github.com/go-locker/locker/internal/adapter"
 )
 
 // conns are the connections of a client that Open has made. One on which nothing comes back, though
@@ -71,6 +73,7 @@ type creds struct {
 	credentials.TransportCredentials
 	name  string // of the server, if it is another than its address: the library overwrites the one that TLS is configured with
 	conns *conns
+	tls   *adapter.TLSConfig // nil: none
 }
 
 func (c creds) ClientHandshake(ctx context.Context, name string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
@@ -78,7 +81,11 @@ func (c creds) ClientHandshake(ctx context.Context, name string, raw net.Conn) (
 	c.conns.mu.Lock()
 	c.conns.open[own] = struct{}{}
 	c.conns.mu.Unlock()
-	secure, info, err := c.TransportCredentials.ClientHandshake(ctx, cmp.Or(c.name, name), own)
+	using := c.TransportCredentials
+	if c.tls != nil { // its files may have been replaced
+		using = credentials.NewTLS(c.tls.Current(ctx))
+	}
+	secure, info, err := using.ClientHandshake(ctx, cmp.Or(c.name, name), own)
 	if err != nil {
 		_ = own.Close()
 	}
@@ -86,5 +93,5 @@ func (c creds) ClientHandshake(ctx context.Context, name string, raw net.Conn) (
 }
 
 func (c creds) Clone() credentials.TransportCredentials {
-	return creds{c.TransportCredentials.Clone(), c.name, c.conns}
+	return creds{c.TransportCredentials.Clone(), c.name, c.conns, c.tls}
 }

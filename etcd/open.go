@@ -64,9 +64,9 @@ func clientConfig(ctx context.Context, u *driver.URL, all *conns) (clientv3.Conf
 	if u.Path != "" && u.Path != "/" {
 		return c, fmt.Errorf("path %q: %s:// takes no path; for a prefix of the keys use the parameter prefix", u.Path, u.Scheme)
 	}
-	var err1, err2 error
+	var err1 error
 	c.Username, c.Password, err1 = adapter.User(u, false)
-	c.TLS, err2 = adapter.TLS(ctx, u, plainScheme, "")
+	config, err2 := adapter.TLS(ctx, u, plainScheme, "")
 	if err := errors.Join(err1, err2, adapter.Duration(u, "dial_timeout", &c.DialTimeout), keepalive(u, &c)); err != nil {
 		return c, err
 	}
@@ -76,8 +76,9 @@ func clientConfig(ctx context.Context, u *driver.URL, all *conns) (clientv3.Conf
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: pauses, MinConnectTimeout: c.DialTimeout}),
 	}
 	own := creds{TransportCredentials: insecure.NewCredentials(), conns: all}
-	if c.TLS != nil {
-		own.TransportCredentials, own.name = credentials.NewTLS(c.TLS), c.TLS.ServerName
+	if config != nil {
+		c.TLS = config.Config
+		own.TransportCredentials, own.name, own.tls = credentials.NewTLS(c.TLS), c.TLS.ServerName, config
 	}
 	c.DialOptions = append(c.DialOptions, grpc.WithTransportCredentials(own))
 	return c, nil

@@ -218,6 +218,15 @@ func TestTLS(t *testing.T) {
 			require.NotErrorIs(t, err, locker.ErrHeld)
 		})
 	}
+	t.Run("files that were replaced", func(t *testing.T) {
+		dir := t.TempDir()
+		files := testserver.CopyFiles(t, dir, other.CAFile, other.CertFile, other.KeyFile)
+		c, err := locker.Open(t.Context(), s.URL()+"?tls_ca="+files[0]+"&tls_cert="+files[1]+"&tls_key="+files[2])
+		require.NoError(t, err)
+		defer func() { _ = c.Close() }()
+		testserver.CopyFiles(t, dir, s.CAFile, s.CertFile, s.KeyFile)
+		require.NoError(t, c.Mutex("replaced").Do(t.Context(), func(context.Context) error { return nil }))
+	})
 	require.ErrorContains(t, lock(s.URL(), mine...), x509.UnknownAuthorityError{}.Error(), "the system's authorities")
 }
 

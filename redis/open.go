@@ -142,11 +142,12 @@ func secure(ctx context.Context, u *driver.URL, o *goredis.UniversalOptions) err
 	if o.MasterName == "" && !o.IsClusterMode {
 		name = adapter.Host(o.Addrs[0])
 	}
-	var err error
-	if o.TLSConfig, err = adapter.TLS(ctx, u, plainScheme, name); err != nil || o.TLSConfig == nil {
+	config, err := adapter.TLS(ctx, u, plainScheme, name)
+	if err != nil || config == nil {
 		return err
 	}
-	// Unlike go-redis's own, this one heeds its context.
-	o.Dialer = adapter.TLSDialer(&net.Dialer{Timeout: o.DialTimeout}, o.TLSConfig)
+	o.TLSConfig = config.Config
+	// Unlike go-redis's own, this one heeds its context, and reads files anew.
+	o.Dialer = adapter.TLSDialer(&net.Dialer{Timeout: o.DialTimeout}, config)
 	return nil
 }

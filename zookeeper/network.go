@@ -105,7 +105,7 @@ func (n *network) connect(ctx context.Context, address string) (net.Conn, error)
 	if err != nil || n.driver.tls == nil {
 		return conn, err
 	}
-	config := n.driver.tls.Clone()
+	config := n.driver.tls(ctx)
 	config.ServerName = cmp.Or(config.ServerName, adapter.Host(address))
 	secure := tls.Client(conn, config)
 	if err := secure.HandshakeContext(ctx); err != nil {

@@ -194,6 +194,11 @@ func TestTLS(t *testing.T) {
 		require.NoError(t, await(t, waiting))
 		require.NoError(t, b.Unlock(t.Context()))
 	}
+	dir := t.TempDir()
+	files := testserver.CopyFiles(t, dir, other.CAFile, other.CertFile, other.KeyFile)
+	c := openURL(t, "zookeepers://alice:s3cret@"+secure.Addr()+"/apps", "ttl=30s&tls_ca="+files[0]+"&tls_cert="+files[1]+"&tls_key="+files[2])
+	testserver.CopyFiles(t, dir, secure.CAFile, secure.CertFile, secure.KeyFile)
+	require.NoError(t, c.Mutex("x").Do(t.Context(), func(context.Context) error { return nil }), "files that were replaced")
 	for want, parameters := range map[string]string{
 		"unknown authority":                mine,
 		"signed by":                        mine + "&tls_ca=" + other.CAFile,

@@ -41,7 +41,9 @@ func Auth(name, password string) DriverOption {
 // TLS encrypts connections. The servers are then named with their secureClientPort.
 func TLS(config *tls.Config) DriverOption {
 	return func(d *Driver) error {
-		d.tls = config
+		if config != nil {
+			d.tls = func(context.Context) *tls.Config { return config.Clone() }
+		}
 		return nil
 	}
 }
@@ -122,7 +124,9 @@ func open(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 	d := newDriver(adapter.Addrs(u, defaultPort))
 	d.opening = ctx
 	config, badTLS := adapter.TLS(ctx, u, plainScheme, "")
-	d.tls = config
+	if config != nil {
+		d.tls = config.Current
+	}
 	name, password, badUser := adapter.User(u, false)
 	if name != "" {
 		badUser = Auth(name, password)(d)

@@ -38,9 +38,9 @@ func New(servers []string, opts ...locker.Option) (*locker.Client, error) {
 type Driver struct {
 	servers     []string
 	dial        func(ctx context.Context, network, address string) (net.Conn, error)
-	tls         *tls.Config // nil: none
-	user        *user       // nil: none
-	chroot      string      // empty, or with a slash at its beginning and none at its end
+	tls         func(context.Context) *tls.Config // of one connection; nil: none
+	user        *user                             // nil: none
+	chroot      string                            // empty, or with a slash at its beginning and none at its end
 	acl         []zk.ACL
 	tick        time.Duration // 0: not given
 	dialTimeout time.Duration

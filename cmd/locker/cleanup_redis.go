@@ -31,9 +31,11 @@ func (d deployment) redisServers(ctx context.Context) ([]goredis.UniversalClient
 		return nil, err
 	}
 	if d.secure() {
-		if o.TLSConfig, err = adapter.TLS(ctx, &driver.URL{Scheme: d.Scheme, Query: maps.Clone(query)}, "", ""); err != nil {
+		config, err := adapter.TLS(ctx, &driver.URL{Scheme: d.Scheme, Query: maps.Clone(query)}, "", "")
+		if err != nil {
 			return nil, err
 		}
+		o.TLSConfig = config.Config
 	}
 	port := redisurl.Port
 	if o.MasterName != "" {

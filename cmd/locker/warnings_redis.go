@@ -56,10 +56,11 @@ func (d deployment) sentinelWarnings(ctx context.Context, ttl time.Duration) []s
 	for _, addr := range adapter.Addrs(&d.URL, redisurl.SentinelPort) {
 		o := &goredis.Options{Addr: addr, Username: query.Get("sentinel_username"), Password: query.Get("sentinel_password"), DialerRetries: 1}
 		if d.secure() {
-			var err error
-			if o.TLSConfig, err = adapter.TLS(ctx, &driver.URL{Scheme: d.Scheme, Query: maps.Clone(query)}, "", ""); err != nil {
+			config, err := adapter.TLS(ctx, &driver.URL{Scheme: d.Scheme, Query: maps.Clone(query)}, "", "")
+			if err != nil {
 				return nil
 			}
+			o.TLSConfig = config.Config
 		}
 		sentinel := goredis.NewSentinelClient(o)
 		master, err := sentinel.Master(ctx, query.Get("master_name")).Result()

@@ -9,6 +9,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-locker/locker/driver"
@@ -100,11 +101,29 @@ const (
 	tlsSkipVerify = "tls_skip_verify"
 )
 
+// TLSConfig is how a URL has servers reached. Its Config has what the files had when TLS read them;
+// Current is for connections.
+type TLSConfig struct {
+	*tls.Config
+
+	authorities func(context.Context) *x509.CertPool // nil: the system's, or none
+}
+
+// Current returns the configuration of one connection: with what the files have by now, which may
+// have been replaced because a certificate ends.
+func (c *TLSConfig) Current(ctx context.Context) *tls.Config {
+	current := c.Clone()
+	if c.authorities != nil {
+		current.RootCAs = c.authorities(ctx)
+	}
+	return current
+}
+
 // TLS makes a configuration of the parameters of a URL whose scheme is secure, plain and an s. It
 // is nil if the scheme is plain, which has none of them. Without tls_server_name the server's
 // certificate has to be for serverName; if that is empty, for the host that is dialled. Files are
-// read while ctx lasts.
-func TLS(ctx context.Context, u *driver.URL, plain, serverName string) (*tls.Config, error) {
+// read while ctx lasts, and anew for each connection.
+func TLS(ctx context.Context, u *driver.URL, plain, serverName string) (*TLSConfig, error) {
 	if u.Scheme == plain {
 		for _, name := range []string{tlsCA, tlsCert, tlsKey, tlsServerName, tlsSkipVerify} {
 			if u.Query.Has(name) {
@@ -113,7 +132,7 @@ func TLS(ctx context.Context, u *driver.URL, plain, serverName string) (*tls.Con
 		}
 		return nil, nil
 	}
-	c := &tls.Config{ServerName: serverName, MinVersion: tls.VersionTLS12}
+	c := &TLSConfig{Config: &tls.Config{ServerName: serverName, MinVersion: tls.VersionTLS12}}
 	if name, ok := u.Take(tlsServerName); ok {
 		if name == "" {
 			return nil, fmt.Errorf("parameter %s is empty", tlsServerName)
@@ -125,10 +144,9 @@ func TLS(ctx context.Context, u *driver.URL, plain, serverName string) (*tls.Con
 
 // TLSDialer returns what dials with TLS. If a server takes the connection and does not answer the
 // handshake, the error says so: one that speaks no TLS waits for more.
-func TLSDialer(tcp *net.Dialer, c *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
-	dial := (&tls.Dialer{NetDialer: tcp, Config: c}).DialContext
+func TLSDialer(tcp *net.Dialer, c *TLSConfig) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := dial(ctx, network, addr)
+		conn, err := (&tls.Dialer{NetDialer: tcp, Config: c.Current(ctx)}).DialContext(ctx, network, addr)
 		if err == nil {
 			return conn, nil
 		}
@@ -140,7 +158,7 @@ func TLSDialer(tcp *net.Dialer, c *tls.Config) func(ctx context.Context, network
 }
 
 // authority says whom to believe that a server is the one that was dialled.
-func authority(ctx context.Context, u *driver.URL, c *tls.Config) error {
+func authority(ctx context.Context, u *driver.URL, c *TLSConfig) error {
 	if err := Bool(u, tlsSkipVerify, &c.InsecureSkipVerify); err != nil {
 		return err
 	}
@@ -151,19 +169,23 @@ func authority(ctx context.Context, u *driver.URL, c *tls.Config) error {
 	if c.InsecureSkipVerify {
 		return fmt.Errorf("parameters %s and %s=true exclude each other", tlsCA, tlsSkipVerify)
 	}
-	pem, err := readFile(ctx, tlsCA, file)
-	if err != nil {
-		return err
-	}
-	c.RootCAs = x509.NewCertPool()
-	if !c.RootCAs.AppendCertsFromPEM(pem) {
-		return fmt.Errorf("parameter %s: no PEM certificate in %s", tlsCA, file)
-	}
-	return nil
+	var err error
+	c.RootCAs, c.authorities, err = latest(ctx, func(ctx context.Context) (*x509.CertPool, error) {
+		pem, err := readFile(ctx, tlsCA, file)
+		if err != nil {
+			return nil, err
+		}
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("parameter %s: no PEM certificate in %s", tlsCA, file)
+		}
+		return pool, nil
+	})
+	return err
 }
 
 // certificate reads what the client shows of itself.
-func certificate(ctx context.Context, u *driver.URL, c *tls.Config) error {
+func certificate(ctx context.Context, u *driver.URL, c *TLSConfig) error {
 	certFile, hasCert := u.Take(tlsCert)
 	keyFile, hasKey := u.Take(tlsKey)
 	if hasCert != hasKey {
@@ -172,18 +194,43 @@ func certificate(ctx context.Context, u *driver.URL, c *tls.Config) error {
 	if !hasCert {
 		return nil
 	}
-	cert, err := readFile(ctx, tlsCert, certFile)
-	if err != nil {
-		return err
+	_, pair, err := latest(ctx, func(ctx context.Context) (*tls.Certificate, error) {
+		cert, err := readFile(ctx, tlsCert, certFile)
+		if err != nil {
+			return nil, err
+		}
+		key, err := readFile(ctx, tlsKey, keyFile)
+		if err != nil {
+			return nil, err
+		}
+		pair, err := tls.X509KeyPair(cert, key)
+		if err != nil {
+			return nil, fmt.Errorf("parameters %s and %s: %w", tlsCert, tlsKey, err)
+		}
+		return &pair, nil
+	})
+	c.GetClientCertificate = func(asked *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		cert := pair(asked.Context())
+		if err := asked.SupportsCertificate(cert); err != nil {
+			cert = new(tls.Certificate) // none, as with Certificates
+		}
+		return cert, nil
 	}
-	key, err := readFile(ctx, tlsKey, keyFile)
-	if err != nil {
-		return err
-	}
-	pair, err := tls.X509KeyPair(cert, key)
-	if err != nil {
-		return fmt.Errorf("parameters %s and %s: %w", tlsCert, tlsKey, err)
-	}
-	c.Certificates = []tls.Certificate{pair}
-	return nil
+	return err
+}
+
+// latest reads files, and returns what reads them anew. While that fails, as between the writes of
+// a certificate and of its key, or takes more than a second, it returns what it has read last.
+func latest[T any](ctx context.Context, read func(context.Context) (*T, error)) (*T, func(context.Context) *T, error) {
+	first, err := read(ctx)
+	var last atomic.Pointer[T]
+	last.Store(first)
+	return first, func(ctx context.Context) *T {
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		if now, err := read(ctx); err == nil {
+			last.Store(now)
+		}
+		return last.Load()
+	}, err
 }

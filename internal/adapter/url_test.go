@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -161,9 +163,31 @@ func TestTLS_files(t *testing.T) {
 	s := testserver.Redis(t, testserver.RedisTLS())
 	config, err := adapter.TLS(t.Context(), query("tls_ca", s.CAFile, "tls_cert", s.CertFile, "tls_key", s.KeyFile), "redis", "127.0.0.1")
 	require.NoError(t, err)
-	conn, err := tls.Dial("tcp", s.Addr(), config)
+	conn, err := tls.Dial("tcp", s.Addr(), config.Config)
 	require.NoError(t, err)
 	require.NoError(t, conn.Close())
+
+	dir, other := t.TempDir(), testserver.Redis(t, testserver.RedisTLS())
+	files := testserver.CopyFiles(t, dir, s.CAFile, s.CertFile, s.KeyFile)
+	config, err = adapter.TLS(t.Context(), query("tls_ca", files[0], "tls_cert", files[1], "tls_key", files[2]), "redis", "")
+	require.NoError(t, err)
+	dial := adapter.TLSDialer(&net.Dialer{}, config)
+	reaches := func(s *testserver.RedisServer) error {
+		conn, err := dial(t.Context(), "tcp", s.Addr())
+		if err != nil {
+			return err
+		}
+		_, err = conn.Write([]byte("PING\r\n"))
+		_, unread := conn.Read(make([]byte, 7)) // where a server says that it refuses a certificate
+		return errors.Join(err, unread, conn.Close())
+	}
+	require.NoError(t, reaches(s))
+	testserver.CopyFiles(t, dir, s.CAFile, other.CertFile)
+	require.NoError(t, os.Remove(files[0]))
+	require.NoError(t, reaches(s), "while files are replaced, the last ones count")
+	testserver.CopyFiles(t, dir, other.CAFile, other.CertFile, other.KeyFile)
+	require.NoError(t, reaches(other))
+	require.Error(t, reaches(s))
 
 	rubbish := filepath.Join(t.TempDir(), "rubbish.pem")
 	require.NoError(t, os.WriteFile(rubbish, []byte("rubbish"), 0o600))

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"context"
 	"crypto/x509"
 	"fmt"
 	"net/url"
@@ -58,6 +59,17 @@ func RedisTLS(t *testing.T, plain string) {
 			require.ErrorAs(t, lockBy(t, plain+"s", s, files), &unknown)
 		})
 	}
+	t.Run("files that were replaced", func(t *testing.T) {
+		t.Parallel()
+		dir := t.TempDir()
+		files := testserver.CopyFiles(t, dir, other.CAFile, other.CertFile, other.KeyFile)
+		q := url.Values{"ttl": {"30s"}, ca: {files[0]}, cert: {files[1]}, key: {files[2]}}
+		c, err := locker.Open(t.Context(), plain+"s://"+s.Addr()+"?"+q.Encode())
+		require.NoError(t, err)
+		defer func() { assert.NoError(t, c.Close()) }()
+		testserver.CopyFiles(t, dir, s.CAFile, s.CertFile, s.KeyFile)
+		require.NoError(t, c.Mutex("x "+t.Name()).Do(t.Context(), func(context.Context) error { return nil }))
+	})
 	t.Run("the wrong name", func(t *testing.T) {
 		t.Parallel()
 		var wrong x509.HostnameError

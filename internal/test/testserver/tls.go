@@ -12,6 +12,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
+	"testing"
 	"time"
 )
 
@@ -114,4 +116,21 @@ func sign(file string, cert, ca *x509.Certificate, key, caKey *ecdsa.PrivateKey)
 
 func writePEM(file, kind string, der []byte) error {
 	return os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
+}
+
+// CopyFiles copies files into dir, and returns the names of the copies, which depend on the order
+// alone: files that are copied later replace those.
+func CopyFiles(t testing.TB, dir string, files ...string) (copies []string) {
+	t.Helper()
+	for i, file := range files {
+		content, err := os.ReadFile(file)
+		if err == nil {
+			copies = append(copies, filepath.Join(dir, strconv.Itoa(i)+".pem"))
+			err = os.WriteFile(copies[i], content, 0o600)
+		}
+		if err != nil {
+			t.Fatalf("testserver: copy %s: %v", file, err)
+		}
+	}
+	return copies
 }
