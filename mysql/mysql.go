@@ -70,12 +70,12 @@ func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 		db := sql.OpenDB(connector)
 		db.SetMaxOpenConns(most)
 		db.SetMaxIdleConns(most)
-		db.SetConnMaxIdleTime(time.Minute)
 		return db
 	}
 	asking, keeping := pool(most), pool(keptConns)
+	asking.SetConnMaxIdleTime(time.Minute)
 	return sqllock.New(dialect(table), sqllock.Pools{
-		Ask: asking, Read: asking, Keep: keeping,
+		Ask: asking, Read: asking, Keep: keeping, Kept: keptConns,
 		Close: func() error {
 			_, _ = asking.Close(), keeping.Close() // a connection that had broken already is an error here
 			return nil

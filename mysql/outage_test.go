@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"database/sql"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -124,9 +125,12 @@ func TestLock_whileNobodyMayWrite(t *testing.T) {
 func TestLock_onAServerThatIsFull(t *testing.T) {
 	t.Parallel()
 	s := testserver.MariaDB(t, testserver.MariaDBSettings("max-connections=10"))
-	m := newClient(t, s.URL()).Mutex("x")
-	require.NoError(t, m.Lock(t.Context()))
-	require.NoError(t, m.Extend(t.Context())) // has the connection for renewals be made
+	holder := newClient(t, s.URL())
+	var holds []*locker.Mutex
+	for i := range 10 {
+		holds = append(holds, holder.Mutex(fmt.Sprint(i)))
+		require.NoError(t, holds[i].Lock(t.Context()))
+	}
 	db := pool(t, s.Addr(), "")
 	var taken []*sql.Conn
 	for {
@@ -142,8 +146,13 @@ func TestLock_onAServerThatIsFull(t *testing.T) {
 	require.NotErrorIs(t, err, locker.ErrHeld)
 	next := newClient(t, s.URL(), locker.WithTTL(time.Minute)).Mutex("y")
 	locking := async(func() error { return next.Lock(t.Context()) })
-	require.NoError(t, m.Extend(t.Context()))
-	require.NoError(t, m.Unlock(t.Context()))
+	var done []<-chan error
+	for _, m := range holds {
+		done = append(done, async(func() error { return errors.Join(m.Extend(t.Context()), m.Unlock(t.Context())) }))
+	}
+	for _, d := range done {
+		require.NoError(t, await(t, d))
+	}
 	select {
 	case err := <-locking:
 		require.Failf(t, "it did not wait", "%v", err)

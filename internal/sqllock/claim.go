@@ -158,7 +158,11 @@ func participant(owner, metadata []byte) driver.Participant {
 
 // take takes the lock if its token is still the one that was seen.
 func (c *claim) take(ctx context.Context, seen int64) (granted bool, err error) {
-	d, ttl, sent := c.of, c.TTL.Microseconds(), time.Now()
+	d, ttl := c.of, c.TTL.Microseconds()
+	if err := d.connect(ctx); err != nil {
+		return false, err
+	}
+	sent := time.Now()
 	c.doubt = max(c.doubt, seen)
 	args := append([]any{[]byte(c.Metadata), ttl, ttl, c.owner, c.key, seen}, c.place()...)
 	token, err := run(ctx, d, d.pools.Ask, true, func(ctx context.Context, conn *sql.Conn) (token int64, err error) {

@@ -58,6 +58,7 @@ type Pools struct {
 	Ask  *sql.DB
 	Keep *sql.DB // for renewals and releases, which must not wait for those who ask
 	Read *sql.DB
+	Kept int // how many connections Keep has before a grant: a server may take no more of them later
 
 	Close func() error
 }
@@ -206,6 +207,24 @@ func once[T any](ctx context.Context, d *Driver, pool *sql.DB, writes bool, f fu
 		_ = c.Raw(func(any) error { return sqldriver.ErrBadConn })
 	}
 	return v, err
+}
+
+// connect has Keep have its connections.
+func (d *Driver) connect(ctx context.Context) error {
+	if d.pools.Kept == 0 || d.pools.Keep.Stats().OpenConnections >= d.pools.Kept {
+		return nil
+	}
+	_, err := run(ctx, d, d.pools.Keep, false, func(ctx context.Context, _ *sql.Conn) (none struct{}, err error) {
+		for d.pools.Keep.Stats().OpenConnections < d.pools.Kept {
+			c, err := d.pools.Keep.Conn(ctx)
+			if err != nil {
+				return none, err
+			}
+			defer func() { _ = c.Close() }()
+		}
+		return none, nil
+	})
+	return err
 }
 
 // exec runs a statement, and returns how many rows it has changed.
