@@ -3,8 +3,11 @@ package postgres_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
+	"net/url"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -185,4 +188,46 @@ func refuse(conn net.Conn) {
 			server.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
 		}
 	}
+}
+
+// A certificate is replaced before it ends. New connections have what the files have by then.
+func TestTLS_filesThatWereReplaced(t *testing.T) {
+	t.Parallel()
+	u, err := url.Parse(testserver.SharedPostgres(t).URL())
+	require.NoError(t, err)
+	secure, other := testserver.NewTLSProxy(t, u.Host), testserver.NewTLSProxy(t, u.Host)
+	l, err := net.Listen("tcp", "127.0.0.1:0") // says that there is TLS, as PostgreSQL does
+	require.NoError(t, err)
+	var running sync.WaitGroup
+	t.Cleanup(func() { _ = l.Close(); running.Wait() })
+	running.Go(func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.ReadFull(client, make([]byte, 8)) // SSLRequest
+			_, _ = client.Write([]byte("S"))
+			server, err := net.Dial("tcp", secure.Addr())
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			for _, way := range [][2]net.Conn{{client, server}, {server, client}} {
+				running.Go(func() {
+					_, _ = io.Copy(way[0], way[1])
+					_, _ = way[0].Close(), way[1].Close()
+				})
+			}
+		}
+	})
+	dir := t.TempDir()
+	files := testserver.CopyFiles(t, dir, other.CAFile, other.CertFile, other.KeyFile)
+	u.Host = l.Addr().String()
+	u.RawQuery = url.Values{"sslmode": {"verify-full"}, "sslrootcert": files[:1], "sslcert": files[1:2], "sslkey": files[2:]}.Encode()
+	c := openURL(t, u.String(), locker.WithPrefix(prefixOf(t)))
+	require.Error(t, c.Mutex("x").TryLock(t.Context()))
+	testserver.CopyFiles(t, dir, secure.CAFile, secure.CertFile, secure.KeyFile)
+	require.NoError(t, c.Mutex("x").Do(t.Context(), func(context.Context) error { return nil }))
+	require.NoError(t, c.Close())
 }

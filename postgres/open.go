@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/go-locker/locker/driver"
@@ -67,6 +68,13 @@ func poolConfig(u *driver.URL) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(whole.String())
 	if err != nil { // whose text has the URL in it, and may have a password
 		return nil, fmt.Errorf("pgx does not accept %v: see its parameters %s", u, strings.Join(parameters, ", "))
+	}
+	config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
+		// pgx reads TLS files when it parses, and they may have been replaced since.
+		if now, err := pgxpool.ParseConfig(whole.String()); err == nil {
+			c.TLSConfig, c.Fallbacks = now.ConnConfig.TLSConfig, now.ConnConfig.Fallbacks
+		}
+		return nil
 	}
 	return config, nil
 }
