@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/clock"
 	"github.com/go-locker/locker/internal/noanswer"
 )
 
@@ -71,7 +72,7 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 			d.waiting.enter(c)
 		}
 	}
-	if g := c.handed.Swap(nil); g != nil && time.Until(g.until) > c.TTL*3/4 {
+	if g := c.handed.Swap(nil); g != nil && g.until.Sub(clock.Now()) > c.TTL*3/4 {
 		if now, registered := d.eras.current(c.TTL); registered && g.era == now.number { // else ask registers the TTL
 			c.take(*g)
 			return 0, nil
@@ -130,7 +131,7 @@ func (c *claim) askInTime(ctx context.Context) (answer, error) {
 // connection if that breaks: it is granted the lock once.
 func (c *claim) ask(ctx context.Context) (a answer, err error) {
 	d := c.of
-	connections, began := d.pool.Stat().TotalConns(), time.Now()
+	connections, began := d.pool.Stat().TotalConns(), clock.Now()
 	missing := false // a table or a function
 	for tries := 1; ctx.Err() == nil; tries++ {
 		if missing {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/go-locker/locker/internal/clock"
 )
 
 // registerAgain is how often a Client says which TTLs it uses: each counts for twice as long, and
@@ -32,7 +34,7 @@ type eras struct {
 func (e *eras) current(ttl time.Duration) (era, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.now, time.Now().Before(e.registered[ttl])
+	return e.now, clock.Now().Before(e.registered[ttl])
 }
 
 // use counts a claim in, or out: it has nothing, and nothing of it can arrive any more.
@@ -96,7 +98,7 @@ func (d *Driver) enter(ctx context.Context, ttl time.Duration) (era, error) {
 	if now, ok := e.current(ttl); ok {
 		return now, nil
 	}
-	sent := time.Now()
+	sent := clock.Now()
 	var row [][]byte
 	err := d.read(ctx, func() (err error) { // it may be made again
 		row, err = d.gives.do(ctx, d.sql.enter, d.waiting.id, number(ttl.Microseconds()), number(registerAgain.Microseconds()))
@@ -112,7 +114,7 @@ func (d *Driver) enter(ctx context.Context, ttl time.Duration) (era, error) {
 	}
 	e.now.version = max(e.now.version, asNumber(row[1]))
 	for other, until := range e.registered {
-		if time.Since(until) > other+registerAgain { // the server does not count it any more
+		if clock.Since(until) > other+registerAgain { // the server does not count it any more
 			delete(e.registered, other)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/clock"
 )
 
 func (c *claim) Token() uint64 {
@@ -23,7 +24,7 @@ func (c *claim) Validity() time.Duration {
 	if until == nil {
 		return 0 // it waits, or has never been sent
 	}
-	return time.Until(*until)
+	return until.Sub(clock.Now())
 }
 
 // lasts notes what a request has brought. Of two Extends the one sent last may be answered first.
@@ -60,7 +61,7 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.
 		}
 		return errs
 	}
-	sent := time.Now()
+	sent := clock.Now()
 	now, err := d.enter(ctx, ttl)
 	if err != nil {
 		return all(err)
@@ -119,7 +120,7 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.
 // the other, an extend finds it locked each time. No version is -1, so that ask grants nothing that
 // is not held.
 func (c *claim) extendInTurn(ctx context.Context, now era, ttl time.Duration) error {
-	d, sent := c.of, time.Now()
+	d, sent := c.of, clock.Now()
 	row, err := d.gives.do(ctx, d.sql.ask, c.key, text(c.Name), c.owner, text(c.Metadata), number(ttl.Microseconds()),
 		number(now.number), number(-1), number(0), number(0))
 	switch {
@@ -140,7 +141,7 @@ func (d *Driver) reclaim(ctx context.Context, before era, claims []*claim, ttl t
 	if len(claims) == 0 {
 		return errs
 	}
-	sent := time.Now() // before the TTL is registered
+	sent := clock.Now() // before the TTL is registered
 	now, err := d.confirm(ctx, before, ttl)
 	var again []*claim
 	for i, c := range claims {
@@ -264,7 +265,7 @@ func (c *claim) giveBack(ctx context.Context) error {
 // release makes the request. The name is missing if it has no row.
 func (c *claim) release(ctx context.Context) (ours, missing bool, err error) {
 	defer func() { c.leaving = c.leaving || err != nil && !didNothing(err) }()
-	d, began := c.of, time.Now()
+	d, began := c.of, clock.Now()
 	doubt := sent{0, -1}
 	if c.doubtful != nil {
 		doubt = *c.doubtful
@@ -275,7 +276,7 @@ func (c *claim) release(ctx context.Context) (ours, missing bool, err error) {
 		if err != nil || row != nil {
 			return row != nil, false, err
 		}
-		began = time.Now()
+		began = clock.Now()
 	}
 	// A request that was not answered may have it wait once more, after the lock was granted.
 	waits := !c.granted || c.doubtful != nil

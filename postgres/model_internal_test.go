@@ -25,7 +25,7 @@ const (
 type rules struct {
 	noGrace          bool // a name without a row is granted though the table was lost
 	graceFromNothing bool // the longest TTL is written after the grant, so that a loss finds none
-	lateReclaim      bool // an owner whose deadline has passed reclaims
+	lateReclaim      bool // an owner whose deadline has passed reclaims: its clock stands still
 	reclaimAfter     bool // the server accepts that when the grace is over
 	reclaimOtherEra  bool // or in another era than that for which it was sent
 	reclaimOverwrite bool // or though there is a row
@@ -217,7 +217,7 @@ func TestModel(t *testing.T) {
 		{name: "what was ended by force is forgotten", rules: rules{forgetForced: true}, breaks: "was ended by force", faults: 2},
 		{name: "no grace", rules: rules{noGrace: true}},
 		{name: "the longest TTL is written too late", rules: rules{graceFromNothing: true}},
-		{name: "a reclaim after the deadline", rules: rules{lateReclaim: true}, breaks: "two hold"},
+		{name: "a reclaim after the deadline", rules: rules{lateReclaim: true}, breaks: "a token has not risen"},
 		{name: "a reclaim after the grace", rules: rules{reclaimAfter: true}, breaks: "arrives after its release"},
 		{name: "a reclaim of another era", rules: rules{reclaimOtherEra: true}, faults: 2},
 		{name: "a reclaim of what has a row", rules: rules{reclaimOverwrite: true}},
@@ -227,7 +227,7 @@ func TestModel(t *testing.T) {
 		{name: "a token that comes again", rules: rules{sweepToken: true}, breaks: "a token has not risen"},
 		{name: "a sweep in the grace", rules: rules{sweepInGrace: true}, breaks: "arrives after its release", faults: 2},
 		{name: "no row after a reclaim in doubt", rules: rules{noTombstone: true}, breaks: "arrives after its release"},
-		{name: "a release that is sent again reclaims", rules: rules{releaseAgain: true}, breaks: "a hold does not survive"},
+		{name: "a release that is sent again reclaims", rules: rules{releaseAgain: true}, breaks: "a token has not risen"},
 		{name: "no row after a take in doubt", rules: rules{noPlaceholder: true}, breaks: "arrives after its release"},
 		{name: "a deadline from the reply on", rules: rules{fromReply: true}, breaks: "two hold"},
 		{name: "tokens without a clock", rules: rules{countTokens: true}, breaks: "a token has not risen"},

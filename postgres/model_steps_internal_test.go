@@ -184,7 +184,7 @@ func (e *explorer) serve(w *world, m message) message {
 		valid := e.holds(w, m.client) && w.clients[m.client].claim == m.claim
 		inGrace := clock < s.graceEnd && s.era == m.era
 		accept := (clock < s.graceEnd || e.reclaimAfter) && (s.era == m.era || e.reclaimOtherEra && s.era != 0)
-		if accept && !forced && (!row.there || row.owner == 0 || e.reclaimOverwrite) {
+		if accept && !forced && (!row.there || row.owner == 0 || row.token < m.token || e.reclaimOverwrite) {
 			if gone {
 				e.fail(w, "a reclaim that arrives after its release was answered takes")
 			}
@@ -215,8 +215,8 @@ func (e *explorer) serve(w *world, m message) message {
 		}
 		// The row was lost. The client reclaims its hold, and releases it at once. It does not if
 		// an earlier release may have given the lock to another.
-		lost := m.heldEra != 0 && m.heldEra != s.era && w.clients[m.client].claim == m.claim && w.now < w.clients[m.client].deadline
-		if !forced && (m.reclaims == s.era || lost && (!m.leaving || e.releaseAgain)) && (!row.there || row.owner == 0) && s.era != 0 && (s.era == m.era || lost) && clock < s.graceEnd && !e.noTombstone {
+		lost := m.heldEra != 0 && m.heldEra != s.era && w.clients[m.client].claim == m.claim && (w.now < w.clients[m.client].deadline || e.lateReclaim)
+		if !forced && (m.reclaims == s.era || lost && (!m.leaving || e.releaseAgain)) && (!row.there || row.owner == 0 || row.token < m.token) && s.era != 0 && (s.era == m.era || lost) && clock < s.graceEnd && !e.noTombstone {
 			*row = modelRow{there: true, era: s.era, version: max(s.base, row.version), token: m.token, owner: m.claim}
 		}
 		m.ok = true

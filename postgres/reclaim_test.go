@@ -140,6 +140,30 @@ func TestRelease_notAnsweredBeforeTheLoss(t *testing.T) {
 	t.Run("of a hold that it has reclaimed", func(t *testing.T) { t.Parallel(); releaseBeforeTheLoss(t, true) })
 }
 
+// A holder whose clock stood still, and who knows of no loss, reclaims first: the present holder has
+// the larger token, and gets the row.
+func TestReclaim_theLargerTokenDecides(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t)
+	take := func() driver.Lease {
+		pool, _ := poolOf(t, s.URL())
+		d := postgres.NewDriver(pool, "")
+		t.Cleanup(func() { _ = d.Close() })
+		l, err := claims.Take(t.Context(), d, driver.Request{Name: "x", TTL: time.Minute})
+		require.NoError(t, err)
+		return l
+	}
+	first := take()
+	execute(t, s.URL(), "UPDATE locker_locks SET expires_at = now() WHERE key = sha256('x')")
+	second := take()
+	execute(t, s.URL(), "TRUNCATE locker_locks")
+	require.NoError(t, first.Extend(t.Context(), time.Minute))
+	require.NoError(t, second.Extend(t.Context(), time.Minute))
+	require.ErrorIs(t, first.Extend(t.Context(), time.Minute), driver.ErrLost)
+	require.ErrorIs(t, first.Release(t.Context()), driver.ErrLost)
+	require.NoError(t, second.Release(t.Context()))
+}
+
 // beforeQuery calls a function, if there is one, before a statement is sent.
 type beforeQuery struct {
 	f atomic.Pointer[func(text string)]

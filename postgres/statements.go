@@ -83,7 +83,8 @@ func statementsFor(table string) statements {
 				WHERE expires_at > statement_timestamp() AND key NOT IN (SELECT key FROM unlocked)`),
 
 		// reclaim makes the rows of holds again, in the grace of an era and for those who held them
-		// before. It returns the owners that have theirs.
+		// before: of two who do, for the one with the larger token. It returns the owners that have
+		// theirs.
 		reclaim: of(`INSERT INTO public.locker_locks AS lock (key, name, era, version, token, owner, metadata, expires_at, former, waited, served)
 			SELECT ours.key, ours.name, whole.era, whole.version, ours.token, ours.owner, ours.metadata,
 				clock_timestamp() + $6::bigint::float8 * interval '1 microsecond', '', false, 0
@@ -94,6 +95,7 @@ func statementsFor(table string) statements {
 			ON CONFLICT (key) DO UPDATE SET token = excluded.token, owner = excluded.owner, metadata = excluded.metadata,
 				name = excluded.name, expires_at = excluded.expires_at
 				WHERE lock.owner = excluded.owner AND lock.expires_at > clock_timestamp() OR lock.owner = decode('00', 'hex')
+				OR lock.token < excluded.token
 			RETURNING owner`),
 		forced: of(`SELECT EXISTS (SELECT FROM public.locker_locks_forced WHERE owner = $1::bytea)`),
 
