@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -267,6 +268,33 @@ func TestFile_cannotBeWritten(t *testing.T) {
 	state, err = readonly.Inspect(t.Context(), "x")
 	require.NoError(t, err)
 	assert.True(t, state.Held)
+}
+
+// Whoever may read the files can lock them, and stop all who use them: others than the owner may
+// not, unless the file was made for them before.
+func TestFile_isItsOwners(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("files have no modes")
+	}
+	path := file(t)
+	lock := func(mode os.FileMode) {
+		require.NoError(t, newClient(t, path).Mutex("x").Do(t.Context(), func(context.Context) error { return nil }))
+		for _, name := range []string{path, path + "-wal", path + "-shm"} {
+			info, err := os.Stat(name)
+			require.NoError(t, err)
+			assert.Equal(t, mode, info.Mode(), name)
+		}
+	}
+	lock(0o600)
+	path = file(t)
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	require.NoError(t, os.Chmod(path, 0o664)) //nolint:gosec // of the test
+	lock(0o664)
+	warnings, err := newClient(t, path).Warnings(t.Context())
+	require.NoError(t, err)
+	require.Len(t, warnings, 1)
+	assert.Contains(t, warnings[0], "every user")
 }
 
 func TestFence_inTheSameTransaction(t *testing.T) {

@@ -123,6 +123,9 @@ func (c *connector) connect(ctx context.Context) (*watched, error) {
 	if _, err := os.Stat(c.path); c.schema == "" && errors.Is(err, fs.ErrNotExist) {
 		return nil, errNoFile
 	}
+	if c.schema != "" {
+		create(c.path)
+	}
 	made, err := c.Connector.Connect(ctx)
 	if err != nil {
 		return nil, err
@@ -139,6 +142,18 @@ func (c *connector) connect(ctx context.Context) (*watched, error) {
 		return nil, errors.Join(err, made.Close())
 	}
 	return &watched{conn: all, path: c.path, file: file}, nil
+}
+
+// create makes the file, if it is not there, so that nobody but its owner may open it, and those
+// that SQLite makes beside it. If it cannot, SQLite says why. The file is made by another name:
+// closing it would undo the locks of one that somebody has opened by then.
+func create(path string) {
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	if f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*"); err == nil {
+		_, _, _ = f.Close(), os.Link(f.Name(), path), os.Remove(f.Name())
+	}
 }
 
 // isPrepared reports whether the tables are there: then nothing need be written.

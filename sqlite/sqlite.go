@@ -3,7 +3,7 @@
 //
 //	client, err := locker.Open(ctx, "sqlite:///var/lib/app/locks.db")
 //
-// The file is made when it is first needed; its folder must be there. With the parameter
+// The file is made when it is first needed, with the mode 0600; its folder must be there. With the parameter
 // synchronous=normal SQLite does not wait until a grant is on disk: that is faster, but a power
 // failure may lose the latest grants.
 //
@@ -26,6 +26,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -201,9 +202,12 @@ CREATE TABLE IF NOT EXISTS {waiters} (
 
 // settings looks at what lets a promise be broken.
 func settings(ctx context.Context, c *sql.Conn) (warnings []string, err error) {
-	path, _, err := fileOf(ctx, c)
+	path, file, err := fileOf(ctx, c)
 	if err != nil {
 		return nil, err
+	}
+	if runtime.GOOS != "windows" && file.Mode().Perm()&0o004 != 0 {
+		warnings = append(warnings, "every user of the machine may read the file, and can stop all who use it by locks on it and on the files beside it: take the right from others")
 	}
 	var level int
 	if err := c.QueryRowContext(ctx, "PRAGMA synchronous").Scan(&level); err != nil {
