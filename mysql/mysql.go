@@ -76,6 +76,12 @@ func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	asking.SetConnMaxIdleTime(time.Minute)
 	return sqllock.New(dialect(table), sqllock.Pools{
 		Ask: asking, Read: asking, Keep: keeping, Kept: keptConns,
+		Silent: func() {
+			for db, most := range map[*sql.DB]int{asking: most, keeping: keptConns} {
+				db.SetMaxIdleConns(-1)
+				db.SetMaxIdleConns(most)
+			}
+		},
 		Close: func() error {
 			_, _ = asking.Close(), keeping.Close() // a connection that had broken already is an error here
 			return nil
@@ -163,7 +169,11 @@ func NewDriver(db *sql.DB, table string) (driver.Driver, error) {
 		_, err := c.ExecContext(ctx, check)
 		return err
 	}
-	return sqllock.New(d, sqllock.Pools{Ask: db, Read: db, Keep: db, Close: func() error { return nil }}), nil
+	return sqllock.New(d, sqllock.Pools{
+		Ask: db, Read: db, Keep: db,
+		Silent: func() {}, // the settings of the pool are the caller's
+		Close:  func() error { return nil },
+	}), nil
 }
 
 //go:embed schema.sql

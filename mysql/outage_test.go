@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -164,6 +165,34 @@ func TestLock_onAServerThatIsFull(t *testing.T) {
 	}
 	require.NoError(t, await(t, locking))
 	require.NoError(t, next.Unlock(t.Context()))
+}
+
+// A firewall that has lost its table swallows what is sent on all present connections; new ones
+// work. The first that does not answer takes the others with it: Lock and renewals go on.
+func TestLock_whenAllConnectionsFallSilent(t *testing.T) {
+	t.Parallel()
+	s := testserver.SharedMariaDB(t)
+	p := testserver.NewProxy(t, s.Addr())
+	url := strings.Replace(s.URL(), s.Addr(), p.Addr(), 1)
+	const ttl = 12 * time.Second
+	c := newClient(t, url, locker.WithTTL(ttl))
+	held := c.Mutex("held")
+	require.NoError(t, held.Lock(t.Context()))
+	var looking []<-chan error
+	for range 8 { // so many connections
+		looking = append(looking, async(func() error { _, err := c.Inspect(t.Context(), "x"); return err }))
+	}
+	for _, done := range looking {
+		require.NoError(t, await(t, done))
+	}
+	p.HushConns()
+	for i := range 3 {
+		m := c.Mutex(fmt.Sprint(i))
+		require.NoError(t, m.Lock(t.Context()))
+		require.NoError(t, m.Unlock(t.Context()))
+	}
+	time.Sleep(ttl)
+	require.NoError(t, held.Unlock(t.Context()))
 }
 
 // One connection is enough for all that a Client does. While the application has it nothing is

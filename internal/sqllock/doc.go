@@ -33,6 +33,11 @@
 //     that a take that comes between the two is released.
 //   - The database restarts. What was committed is there. One that has lost rows grants anew, with
 //     tokens by the wall clock; see the conditions of the dialect's guarantees.
-//   - Two run on one connection. They do not: each statement has a connection for its own time.
+//   - Two run on one connection. They do not: each statement has a connection for its own time. One
+//     that others have left in a transaction is closed: see Dialect.Check.
+//   - The commit fails after the statement has returned its row: what the try has returned is
+//     forgotten with it.
+//   - The clock begins anew, as SQLite's does when the machine starts. A hold that ends more than
+//     its TTL from now was written before, and is shortened to that.
 //   - ctx ends now. The statement may be committed or not: the reply is lost.
 package sqllock

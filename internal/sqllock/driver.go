@@ -60,6 +60,10 @@ type Pools struct {
 	Read *sql.DB
 	Kept int // how many connections Keep has before a grant: a server may take no more of them later
 
+	// Silent, optional, closes the connections that nobody uses: one was not answered on for part of
+	// the time that a request has, and the others may lead to where nothing is answered, too.
+	Silent func()
+
 	Close func() error
 }
 
@@ -169,10 +173,18 @@ func run[T any](ctx context.Context, d *Driver, pool *sql.DB, writes bool, f fun
 
 func try[T any](ctx context.Context, d *Driver, pool *sql.DB, writes bool, f func(context.Context, *sql.Conn) (T, error)) (T, error) {
 	for tries := 1; ; tries++ {
-		v, err := once(ctx, d, pool, writes, f)
+		once, cancel := d.limit(ctx)
+		v, err := runOnce(once, d, pool, writes, f)
+		silent := err != nil && errors.Is(once.Err(), context.DeadlineExceeded)
+		cancel()
+		if silent && d.pools.Silent != nil {
+			d.pools.Silent()
+		}
 		switch {
 		case err == nil || ctx.Err() != nil:
 			return v, err
+		case silent:
+			return v, errSilent
 		case d.Again(err):
 			time.Sleep(mrand.N(pause))
 		case tries == mostTries:
@@ -185,9 +197,22 @@ func try[T any](ctx context.Context, d *Driver, pool *sql.DB, writes bool, f fun
 	}
 }
 
-// once closes a connection that leads to a server which refuses what another may do, or where
+// errSilent is of a try that was not answered in time, though there is more.
+var errSilent = noanswer.Error("the database has not answered in time")
+
+// limit returns the context of one try: a quarter of what is left, or a second if that is more, so
+// that there is time for others on other connections.
+func (d *Driver) limit(ctx context.Context) (context.Context, context.CancelFunc) {
+	until, ok := ctx.Deadline()
+	if !ok || d.pools.Silent == nil {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, max(time.Until(until)/4, time.Second))
+}
+
+// runOnce closes a connection that leads to a server which refuses what another may do, or where
 // WrongServer is true of the error of Check.
-func once[T any](ctx context.Context, d *Driver, pool *sql.DB, writes bool, f func(context.Context, *sql.Conn) (T, error)) (v T, err error) {
+func runOnce[T any](ctx context.Context, d *Driver, pool *sql.DB, writes bool, f func(context.Context, *sql.Conn) (T, error)) (v T, err error) {
 	c, err := pool.Conn(ctx)
 	if err != nil {
 		return v, err
@@ -215,14 +240,17 @@ func (d *Driver) connect(ctx context.Context) error {
 		return nil
 	}
 	_, err := run(ctx, d, d.pools.Keep, false, func(ctx context.Context, _ *sql.Conn) (none struct{}, err error) {
-		for d.pools.Keep.Stats().OpenConnections < d.pools.Kept {
-			c, err := d.pools.Keep.Conn(ctx)
-			if err != nil {
-				return none, err
+		var others []*sql.Conn
+		for err == nil && d.pools.Keep.Stats().OpenConnections < d.pools.Kept {
+			var c *sql.Conn
+			if c, err = d.pools.Keep.Conn(ctx); err == nil {
+				others = append(others, c)
 			}
-			defer func() { _ = c.Close() }()
 		}
-		return none, nil
+		for _, c := range others {
+			_ = c.Close()
+		}
+		return none, err
 	})
 	return err
 }
