@@ -106,11 +106,11 @@ $(BIN)/tools-$(ACTIONLINT).done: tools/go.mod tools/go.sum
 	@touch $@
 
 # etcd is a Go program: one that is built here is the same everywhere, and no service.
-$(BIN)/etcd.done: tools/etcd/go.mod tools/etcd/go.sum
-	@echo "building etcd and etcdctl from tools/etcd/go.mod into .bin/ (takes a minute)"
+$(BIN)/etcd.done: tools/servers/go.mod tools/servers/go.sum
+	@echo "building etcd and etcdctl from tools/servers/go.mod into .bin/ (takes a minute)"
 	@mkdir -p "$(BIN)"
-	GOWORK=off $(GO) build -C tools/etcd -ldflags='-s -w' -o "$(BIN)/etcd" go.etcd.io/etcd/server/v3
-	GOWORK=off $(GO) build -C tools/etcd -ldflags='-s -w' -o "$(BIN)/etcdctl" go.etcd.io/etcd/etcdctl/v3
+	GOWORK=off $(GO) build -C tools/servers -ldflags='-s -w' -o "$(BIN)/etcd" go.etcd.io/etcd/server/v3
+	GOWORK=off $(GO) build -C tools/servers -ldflags='-s -w' -o "$(BIN)/etcdctl" go.etcd.io/etcd/etcdctl/v3
 	@touch $@
 
 # Two stores with the protocol of S3.
@@ -136,10 +136,10 @@ show: setup ## show again how another library's lock broke: BREAK=redsync_stoppe
 		LOCKER_NIGHTLY=1 LOCKER_REQUIRE_SERVERS=1 $(GO) test $(if $(VERSION),-modfile=show.mod -mod=mod) -v -count=1 -run='^TestRepro_$(BREAK)' ./thirdparty
 
 # The API server of Kubernetes, and nothing else of it.
-$(BIN)/kube-apiserver.done: tools/kube/go.mod tools/kube/go.sum
-	@echo "building kube-apiserver from tools/kube/go.mod into .bin/ (takes seven minutes of a processor)"
+$(BIN)/kube-apiserver.done: tools/servers/go.mod tools/servers/go.sum
+	@echo "building kube-apiserver from tools/servers/go.mod into .bin/ (takes seven minutes of a processor)"
 	@mkdir -p "$(BIN)"
-	GOWORK=off $(GO) build -C tools/kube -ldflags="-s -w -X k8s.io/component-base/version.gitVersion=$$($(GO) -C tools/kube list -m -f '{{.Version}}' k8s.io/kubernetes)" -o "$(BIN)/kube-apiserver" k8s.io/kubernetes/cmd/kube-apiserver
+	GOWORK=off $(GO) build -C tools/servers -ldflags="-s -w -X k8s.io/component-base/version.gitVersion=$$($(GO) -C tools/servers list -m -f '{{.Version}}' k8s.io/kubernetes)" -o "$(BIN)/kube-apiserver" k8s.io/kubernetes/cmd/kube-apiserver
 	@touch $@
 
 .PHONY: quickstart

@@ -411,6 +411,8 @@ func TestOnServers_aSilenceEndsTheTerm(t *testing.T) {
 		resume()
 		assert.Greater(t, <-terms, first)
 		cancel()
-		_ = <-done // on a busy machine its Unlock may be too late
+		if err := <-done; err != nil {
+			t.Log(err) // on a busy machine its Unlock may be too late
+		}
 	})
 }
