@@ -175,11 +175,8 @@ func try[T any](ctx context.Context, d *Driver, pool *sql.DB, writes bool, f fun
 	for tries := 1; ; tries++ {
 		once, cancel := d.limit(ctx)
 		v, err := runOnce(once, d, pool, writes, f)
-		silent := err != nil && errors.Is(once.Err(), context.DeadlineExceeded)
+		silent := errors.Is(once.Err(), context.DeadlineExceeded)
 		cancel()
-		if silent && d.pools.Silent != nil {
-			d.pools.Silent()
-		}
 		switch {
 		case err == nil || ctx.Err() != nil:
 			return v, err
@@ -227,6 +224,9 @@ func runOnce[T any](ctx context.Context, d *Driver, pool *sql.DB, writes bool, f
 	}
 	if err == nil {
 		v, err = f(ctx, c)
+	}
+	if err != nil && d.pools.Silent != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		d.pools.Silent()
 	}
 	if err != nil && d.WrongServer(err) {
 		_ = c.Raw(func(any) error { return sqldriver.ErrBadConn })
