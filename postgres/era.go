@@ -8,8 +8,9 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// registerAgain is how often a Client says which TTLs it uses: each counts for twice as long, and
-// the TTL itself.
+// registerAgain is how often a Client registers the TTLs it uses: each counts for twice as long, and
+// the TTL itself. The first registration waits until synchronous standbys have it. The later ones do
+// not: a server that takes over has the first, and counts it whatever its age.
 const registerAgain = 30 * time.Second
 
 // exitLimit is how long Close may wait for a server that does not answer.
@@ -35,6 +36,14 @@ func (e *eras) current(ttl time.Duration) (era, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.now, clock.Now().Before(e.registered[ttl])
+}
+
+// knows reports whether the TTL was registered in the era, and the server still counts that.
+func (e *eras) knows(ttl time.Duration) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	until, ok := e.registered[ttl]
+	return ok && clock.Since(until) <= ttl+registerAgain
 }
 
 // use counts a claim in, or out: it has nothing, and nothing of it can arrive any more.
@@ -98,19 +107,32 @@ func (d *Driver) enter(ctx context.Context, ttl time.Duration) (era, error) {
 	if now, ok := e.current(ttl); ok {
 		return now, nil
 	}
-	sent := clock.Now()
+	for {
+		if now, entered, err := d.register(ctx, ttl, !e.knows(ttl)); entered || err != nil {
+			return now, err
+		}
+	}
+}
+
+// register makes the request of enter. It reports false if the TTL was registered again, and that
+// was a first time, because an era has begun.
+func (d *Driver) register(ctx context.Context, ttl time.Duration, first bool) (now era, entered bool, err error) {
+	e, sent := &d.eras, clock.Now()
 	var row [][]byte
-	err := d.read(ctx, func() (err error) { // it may be made again
-		row, err = d.gives.do(ctx, d.sql.enter, d.waiting.id, number(ttl.Microseconds()), number(registerAgain.Microseconds()))
+	err = d.read(ctx, func() (err error) { // it may be made again
+		row, err = d.gives.do(ctx, d.sql.enter, d.waiting.id, number(ttl.Microseconds()), number(registerAgain.Microseconds()), truth(first))
 		return err
 	})
 	if err != nil {
-		return era{}, err
+		return era{}, false, err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if now := asNumber(row[0]); now != e.now.number {
 		e.now, e.registered = era{number: now}, map[time.Duration]time.Time{}
+		if !first {
+			return era{}, false, nil
+		}
 	}
 	e.now.version = max(e.now.version, asNumber(row[1]))
 	for other, until := range e.registered {
@@ -119,5 +141,5 @@ func (d *Driver) enter(ctx context.Context, ttl time.Duration) (era, error) {
 		}
 	}
 	e.registered[ttl] = sent.Add(registerAgain)
-	return e.now, nil
+	return e.now, true, nil
 }

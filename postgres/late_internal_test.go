@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/clock"
 	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
@@ -233,4 +234,27 @@ func TestEras_forgetTTLs(t *testing.T) {
 	}
 	assert.Len(t, d.eras.registered, 1)
 	assert.Empty(t, d.eras.claims)
+}
+
+// A TTL that the standby knows is registered again without it: holds live while it is away.
+func TestEras_aSynchronousStandbyThatIsAway(t *testing.T) {
+	t.Parallel()
+	d := newTestDriver(t)
+	l, err := claims.Take(t.Context(), d, driver.Request{Name: "x", TTL: time.Minute})
+	require.NoError(t, err)
+	require.NoError(t, d.exec(t.Context(), "ALTER SYSTEM SET synchronous_standby_names = 'nobody'"))
+	require.NoError(t, d.exec(t.Context(), "SELECT pg_reload_conf()"))
+	require.Eventually(t, func() bool {
+		var name string
+		return d.row(t.Context(), "SHOW synchronous_standby_names").Scan(&name) == nil && name == "nobody"
+	}, time.Minute, time.Millisecond)
+	d.eras.mu.Lock()
+	d.eras.registered[time.Minute] = clock.Now() // half a minute later
+	d.eras.mu.Unlock()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	require.NoError(t, l.Extend(ctx, time.Minute))
+	require.NoError(t, l.Release(ctx))
+	require.NoError(t, d.exec(t.Context(), "ALTER SYSTEM RESET synchronous_standby_names"))
+	require.NoError(t, d.exec(t.Context(), "SELECT pg_reload_conf()"))
 }

@@ -73,6 +73,7 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.
 	}
 	results := map[string]error{}
 	err = d.query(ctx, d.spare(), func(rows pgx.Rows) error {
+		clear(results) // of an earlier try
 		var owner []byte
 		var extended bool
 		_, err := pgx.ForEachRow(rows, []any{&owner, &extended}, func() error {
@@ -193,6 +194,7 @@ func (d *Driver) reclaimRows(ctx context.Context, number int64, claims []*claim,
 	}
 	has = map[string]bool{}
 	err = d.query(ctx, d.spare(), func(rows pgx.Rows) error {
+		clear(has) // of an earlier try
 		var owner []byte
 		_, err := pgx.ForEachRow(rows, []any{&owner}, func() error {
 			has[string(owner)] = true

@@ -73,7 +73,7 @@ CREATE TABLE IF NOT EXISTS public.locker_locks_forced (
 -- use nobody is granted a name that has no row, because whoever held it then may hold it still. That ends
 -- sooner if the Clients that use it close. It refuses tables that were altered: a logged one shows old rows
 -- after a failover, and an unlogged one forgets the TTLs.
-CREATE OR REPLACE FUNCTION public.locker_locks_enter_v1(in_client bytea, in_ttl bigint, in_again bigint, OUT era bigint, OUT version bigint)
+CREATE OR REPLACE FUNCTION public.locker_locks_enter_v1(in_client bytea, in_ttl bigint, in_again bigint, in_first boolean, OUT era bigint, OUT version bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $locker$
 #variable_conflict use_column
 DECLARE
@@ -93,7 +93,9 @@ BEGIN
 	IF FOUND THEN
 		RAISE EXCEPTION '% is a logged table, and has to be UNLOGGED', altered USING ERRCODE = 'object_not_in_prerequisite_state';
 	END IF;
-	IF current_setting('synchronous_commit') = 'off' THEN
+	IF NOT in_first THEN
+		PERFORM set_config('synchronous_commit', 'local', true);
+	ELSIF current_setting('synchronous_commit') = 'off' THEN
 		PERFORM set_config('synchronous_commit', 'on', true);
 	END IF;
 	INSERT INTO public.locker_locks_ttls AS u (client, ttl, used_until) VALUES (in_client, in_ttl, clock_timestamp() + (in_ttl + 2 * in_again) * interval '1 microsecond')

@@ -47,7 +47,7 @@ func statementsFor(table string) statements {
 	release.then = &tell
 	return statements{
 		schema: fill(schema, table),
-		enter:  of(`SELECT * FROM public.locker_locks_enter_v1($1::bytea, $2::bigint, $3::bigint)`),
+		enter:  of(`SELECT * FROM public.locker_locks_enter_v1($1::bytea, $2::bigint, $3::bigint, $4::boolean)`),
 		// unused is that a Client has nothing for these TTLs any more. If it is lost they count for
 		// a while.
 		unused: of(`WITH gone AS (DELETE FROM public.locker_locks_ttls WHERE client = $1::bytea AND ttl = ANY ($2::bigint[])

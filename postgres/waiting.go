@@ -149,6 +149,7 @@ func (w *waiting) beat(mark time.Duration) {
 	var missed bool
 	quiet := map[string]bool{}
 	err := d.query(ctx, d.spare(), func(rows pgx.Rows) error {
+		clear(quiet) // of an earlier try
 		var keys [][]byte
 		_, err := pgx.ForEachRow(rows, []any{&missed, &keys}, func() error {
 			for _, k := range keys {
