@@ -2,6 +2,8 @@ package postgres_test
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -56,6 +58,38 @@ func TestOutage_isAServerThatTakesNoConnections(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorContains(t, err, "57P03")
 	})
+}
+
+// All connections that are open fall silent, and new ones work, as behind a firewall that has lost
+// its table.
+func TestOutage_ofTheConnectionsThatAreOpen(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t)
+	network := testserver.NewProxy(t, s.Addr())
+	url := strings.Replace(s.URL(), s.Addr(), network.Addr(), 1)
+	c, other := openURL(t, url, locker.WithTTL(12*time.Second)), openURL(t, s.URL())
+	m, ahead, behind := c.Mutex("held"), other.Mutex("x"), c.Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	require.NoError(t, ahead.Lock(t.Context()))
+	locked := waits(t, t.Context(), other, behind, 1)
+	token := m.FencingToken()
+	for i := range 3 {
+		var all []<-chan error
+		for k := range 10 { // on all connections of the pool
+			z := c.Mutex(fmt.Sprint("z", i, k))
+			all = append(all, async(func() error { return z.Lock(t.Context()) }))
+		}
+		for _, done := range all {
+			require.NoError(t, await(t, done))
+		}
+		network.HushConns()
+		require.NoError(t, c.Mutex(fmt.Sprint("after", i)).Lock(t.Context()))
+	}
+	network.HushConns()
+	unlock(t, ahead)
+	require.NoError(t, await(t, locked))
+	require.Equal(t, token, m.FencingToken())
+	unlock(t, m, behind)
 }
 
 func session(t *testing.T, s *testserver.PostgresServer) *pgx.Conn {

@@ -181,14 +181,15 @@ func (p *pipeline) roundTrip(ctx context.Context, requests []*request) {
 			batch = append(batch, &request{statement: *r.then, args: r.args[:2], done: make(chan struct{})})
 		}
 	}
-	answered := 0
+	answered, began := 0, time.Now()
+	conn, err := p.pool().Acquire(ctx)
 	fail := func(err error) {
+		p.driver.ifSilent(ctx, began, conn, err)
 		for _, r := range batch[answered:] {
 			r.err = err
 			close(r.done)
 		}
 	}
-	conn, err := p.pool().Acquire(ctx)
 	if err != nil {
 		fail(errors.Join(errNotSent, err))
 		return

@@ -77,12 +77,17 @@ const (
 const readOnly = "25006"
 
 // queryOnce closes a connection that turns out to lead to a server which takes no writes.
-func (d *Driver) queryOnce(ctx context.Context, pool *pgxpool.Pool, collect func(pgx.Rows) error, sql string, args []any) error {
+func (d *Driver) queryOnce(ctx context.Context, pool *pgxpool.Pool, collect func(pgx.Rows) error, sql string, args []any) (err error) {
+	began := time.Now()
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
+		d.ifSilent(ctx, began, nil, err)
 		return err
 	}
-	defer conn.Release()
+	defer func() {
+		d.ifSilent(ctx, began, conn, err)
+		conn.Release()
+	}()
 	prepared := !d.unnamed.Load()
 	if prepared {
 		rows, _ := conn.Query(ctx, sql, args...) // collect has the error
@@ -97,6 +102,28 @@ func (d *Driver) queryOnce(ctx context.Context, pool *pgxpool.Pool, collect func
 		closeConn(conn.Conn())
 	}
 	return err
+}
+
+// longSilence is how old a request is at least before connections are left that do not answer.
+const longSilence = 900 * time.Millisecond
+
+// ifSilent has connections closed if a request that began at began, and ended with err, was not
+// answered in time: its own, if it had one, for which pgx would wait 15 s in vain, and those that
+// nobody uses, which may be just as silent, as behind a firewall that has lost its table. It closes
+// none if all are in use, which is another reason to get none.
+func (d *Driver) ifSilent(ctx context.Context, began time.Time, conn *pgxpool.Conn, err error) {
+	if err == nil || answeredBy(err) || !errors.Is(ctx.Err(), context.DeadlineExceeded) || time.Since(began) < longSilence {
+		return
+	}
+	if conn != nil {
+		_ = conn.Conn().PgConn().Conn().Close()
+	}
+	if s := d.pool.Stat(); conn != nil || s.AcquiredConns() < s.MaxConns() {
+		d.pool.Reset()
+	}
+	if pool := d.reserve.pool.Load(); pool != nil {
+		pool.Reset()
+	}
 }
 
 // spare returns the pool for renewals and releases, which must not wait until the application, or
