@@ -17,6 +17,7 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/adapter"
+	"github.com/go-locker/locker/internal/direct"
 )
 
 // New makes a Client whose locks are Leases of a namespace, as NewDriver does.
@@ -72,7 +73,7 @@ func NewDriver(client rest.Interface, namespace string) (*Driver, error) {
 
 func newDriver(client *http.Client, base *url.URL, namespace string) *Driver {
 	leases := base.JoinPath("apis", coordinationv1.GroupName, "v1", "namespaces", namespace, "leases")
-	d := &Driver{api: &api{adapter.Direct(client), leases, namespace}, close: func() {}}
+	d := &Driver{api: &api{direct.Client(client), leases, namespace}, close: func() {}}
 	d.ctx, d.stop = context.WithCancel(context.Background())
 	return d
 }

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/clock"
 )
 
 // claim implements driver.Claim.
@@ -90,7 +91,7 @@ func (c *claim) take(ctx context.Context, o object) (object, error) {
 	if o.Owner == c.owner && o.left() > 0 {
 		r.Token = o.Token
 	}
-	began := time.Now()
+	began := clock.Now()
 	c.doubtful, c.over = true, o.etag
 	o, err := c.of.put(ctx, c.key, o.etag, r)
 	if err != nil {
@@ -131,7 +132,7 @@ func (c *claim) Token() uint64 { return c.token }
 func (c *claim) Validity() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return time.Until(c.until)
+	return c.until.Sub(clock.Now())
 }
 
 func (c *claim) tag() string {
@@ -153,7 +154,7 @@ func (c *claim) Extend(ctx context.Context, ttl time.Duration) error {
 				c.of.store.tested.Store(0) // does it still compare before it writes?
 				return driver.ErrLost
 			}
-			began := time.Now()
+			began := clock.Now()
 			if o, err = c.of.put(ctx, c.key, o.etag, c.record(c.token)); err == nil {
 				return c.extended(o.etag, began.Add(ttl))
 			}
@@ -170,7 +171,7 @@ func (c *claim) Extend(ctx context.Context, ttl time.Duration) error {
 func (c *claim) extended(etag string, until time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.etag = etag; time.Until(c.until) <= 0 {
+	if c.etag = etag; !clock.Now().Before(c.until) {
 		return driver.ErrLost
 	}
 	if until.After(c.until) {

@@ -81,7 +81,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/adapter"
+	"github.com/go-locker/locker/internal/direct"
 )
 
 const (
@@ -107,10 +107,10 @@ func NewDriver(client *s3.Client, bucket, folder string) *Driver {
 	d := &Driver{client: client, bucket: bucket, folder: folder + "/", store: storeOf(o, bucket), close: func() {}}
 	switch c := o.HTTPClient.(type) {
 	case *http.Client:
-		d.http = adapter.Direct(c)
+		d.http = direct.Client(c)
 	case *awshttp.BuildableClient: // which follows 307 and 308
 		transport := c.GetTransport() // a copy, with the certificates of the environment
-		d.http, d.close = adapter.Direct(&http.Client{Transport: transport}), transport.CloseIdleConnections
+		d.http, d.close = direct.Client(&http.Client{Transport: transport}), transport.CloseIdleConnections
 	default:
 		d.http = c
 	}

@@ -1,4 +1,4 @@
-package adapter_test
+package direct_test
 
 import (
 	"net/http"
@@ -9,10 +9,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-locker/locker/internal/adapter"
+	"github.com/go-locker/locker/internal/direct"
 )
 
-func TestDirect_followsNoRedirect(t *testing.T) {
+func TestClient_followsNoRedirect(t *testing.T) {
 	for _, status := range []int{301, 302, 303, 307, 308} {
 		var asked []string
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -24,7 +24,7 @@ func TestDirect_followsNoRedirect(t *testing.T) {
 		c := s.Client()
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, s.URL, strings.NewReader("text"))
 		require.NoError(t, err)
-		answer, err := adapter.Direct(c).Do(request)
+		answer, err := direct.Client(c).Do(request)
 		require.NoError(t, err)
 		require.NoError(t, answer.Body.Close())
 		assert.Equal(t, status, answer.StatusCode)
