@@ -177,6 +177,34 @@ func TestAuth(t *testing.T) {
 	require.NoError(t, open.Unlock(t.Context()))
 }
 
+// Tenants share a path that was made before the first lock, as the page says. Else it is the first
+// one's, and shuts out the others.
+func TestAuth_tenantsShareAPath(t *testing.T) {
+	t.Parallel()
+	s := testserver.SharedZooKeeper(t)
+	at := func(user, path string) *locker.Client {
+		c, err := locker.Open(t.Context(), "zookeeper://"+user+":s3cret@"+s.Addr()+path+"?tick=100ms&ttl=5s&prefix="+user)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	path := "/shared-" + space(t)
+	_, err := direct(t, s.Addr()).Create(path, nil, 0, zk.WorldACL(zk.PermCreate|zk.PermRead))
+	require.NoError(t, err)
+	for _, user := range []string{"alice", "bob"} {
+		c := at(user, path)
+		m := c.Mutex("x")
+		require.NoError(t, m.Lock(t.Context()))
+		for name, err := range c.List(t.Context(), "") {
+			require.NoError(t, err)
+			assert.Equal(t, "x", name)
+		}
+		require.NoError(t, m.Unlock(t.Context()))
+	}
+	require.NoError(t, at("alice", path+"-first").Mutex("x").TryLock(t.Context()))
+	require.ErrorIs(t, at("bob", path+"-first").Mutex("x").TryLock(t.Context()), zk.ErrNoAuth)
+}
+
 // Somebody else terminates TLS for the server here, whose own needs more of a Java than the tests
 // want.
 func TestTLS(t *testing.T) {
