@@ -107,7 +107,7 @@ func (d *Driver) read(ctx context.Context, name string) (sighting, error) {
 // CheckTTL refuses a TTL that leaseDurationSeconds cannot express: it has whole seconds.
 func (d *Driver) CheckTTL(ttl time.Duration) error {
 	if ttl < time.Second || ttl%time.Second != 0 || ttl/time.Second > math.MaxInt32 {
-		down := max(ttl.Truncate(time.Second), time.Second)
+		down := min(max(ttl.Truncate(time.Second), time.Second), (math.MaxInt32-1)*time.Second)
 		return fmt.Errorf("%w: a TTL of %v: a Lease counts whole seconds, one or more: use %v or %v", driver.ErrUnsupported, ttl, down, down+time.Second)
 	}
 	return nil

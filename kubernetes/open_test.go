@@ -20,14 +20,15 @@ import (
 func TestOpen(t *testing.T) {
 	t.Setenv("KUBECONFIG", t.TempDir()+"/none")
 	for rest, want := range map[string]string{
-		"":                  "no cluster: neither a kubeconfig nor a pod's service account tells of one",
-		"u:p@h":             "takes no user",
-		"h/x":               `path "/x"`,
-		"h1,h2":             "takes one host",
-		"h?context=":        "parameter context is empty",
-		"h?table=x":         `does not know the parameter "table": known are`,
-		"?kubeconfig=/none": "/none",
-		"h?ttl=1500ms":      "a Lease counts whole seconds, one or more: use 1s or 2s",
+		"":                       "no cluster: neither a kubeconfig nor a pod's service account tells of one",
+		"u:p@h":                  "takes no user",
+		"h/x":                    `path "/x"`,
+		"h1,h2":                  "takes one host",
+		"h?context=":             "parameter context is empty",
+		"h?table=x":              `does not know the parameter "table": known are`,
+		"?kubeconfig=/none":      "/none",
+		"h?ttl=2562047h47m16.5s": "use 596523h14m6s or 596523h14m7s",
+		"h?ttl=1500ms":           "a Lease counts whole seconds, one or more: use 1s or 2s",
 	} {
 		_, err := locker.Open(t.Context(), "kubernetes://"+rest)
 		require.ErrorContains(t, err, want, rest)
