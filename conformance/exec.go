@@ -33,7 +33,9 @@ func Exec(t TB, p Program) Harness {
 	h := Harness{TTL: p.TTL, Promises: promisesOf(f.hello.Promises), foreign: f}
 	h.New = func(t TB, name string, ttl time.Duration) locker.Locker { return f.open(t, name, ttl, p.Address) }
 	if f.can(stdio.CanShare) {
-		h.Client = f.client
+		h.Client = func(t TB, ttl time.Duration, renew bool) func(string) locker.Locker {
+			return f.client(t, ttl, renew, p.Address)
+		}
 	}
 	if p.Address != "" {
 		h.Faults.Through = func(t TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
@@ -41,8 +43,8 @@ func Exec(t TB, p Program) Harness {
 		}
 	}
 	if p.Address != "" && f.can(stdio.CanRenew) {
-		h.Faults.ThroughRenewing = func(t TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
-			return f.openIn(t, f.startFor(t, through(p.Address, via)), name, ttl, true)
+		h.Faults.ThroughClient = func(t TB, ttl time.Duration, renew bool, via func(string) string) func(string) locker.Locker {
+			return f.client(t, ttl, renew, through(p.Address, via))
 		}
 	}
 	if stdio.StopsProcesses {

@@ -52,8 +52,8 @@ type Faults struct {
 	// traffic. If it returns an RWLocker, scenarios of shares use it, too.
 	Through func(t TB, name string, ttl time.Duration, via func(address string) string) locker.Locker
 
-	// ThroughRenewing is Through with automatic renewal.
-	ThroughRenewing func(t TB, name string, ttl time.Duration, via func(address string) string) locker.Locker
+	// ThroughClient is like Harness.Client, and connects as Through does.
+	ThroughClient func(t TB, ttl time.Duration, renew bool, via func(address string) string) func(name string) locker.Locker
 
 	// Process returns the command of a program that calls Serve with a function like New, or that
 	// speaks the protocol of docs/judge-any-language.md in any language. A test binary may be that

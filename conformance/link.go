@@ -22,20 +22,21 @@ type wire struct {
 
 // link is linked, and asks nothing.
 func (e *env) link(who, name string, ttl time.Duration) (*party, *wire) {
-	return e.linkBy("Through", e.h.Faults.Through, who, name, ttl)
+	w := e.wire()
+	l := e.h.Faults.Through(e, name, ttl, w.via)
+	if l == nil {
+		e.failf("Harness.Faults.Through returned nil")
+	}
+	return e.using(e.asReader(who, "Faults.Through", l), who, name, ttl), w
 }
 
-// linkBy is link by one of two fields of Faults.
-func (e *env) linkBy(
-	field string, through func(TB, string, time.Duration, func(string) string) locker.Locker, who, name string, ttl time.Duration,
-) (*party, *wire) {
-	w := &wire{env: e, proxies: map[string]*netfault.Proxy{}}
-	l := through(e, name, ttl, w.via)
-	if l == nil {
-		e.failf("Harness.Faults.%s returned nil", field)
-	}
-	return e.using(e.asReader(who, "Faults."+field, l), who, name, ttl), w
+// linkedClient makes parties that share one client with a network of its own.
+func (e *env) linkedClient(ttl time.Duration, renew bool) (func(who, name string) *party, *wire) {
+	w := e.wire()
+	return e.of("Faults.ThroughClient", ttl, e.h.Faults.ThroughClient(e, ttl, renew, w.via)), w
 }
+
+func (e *env) wire() *wire { return &wire{env: e, proxies: map[string]*netfault.Proxy{}} }
 
 // via is given to the harness.
 func (w *wire) via(address string) string {

@@ -33,6 +33,15 @@ func naiveLock(t conformance.TB, name string, ttl time.Duration, address, flaw s
 	return &naive{name: name, ttl: ttl, flaw: flaw, client: c}
 }
 
+// naiveClientOf makes naive locks of one client.
+func naiveClientOf(t conformance.TB, ttl time.Duration, address, flaw string, renew bool) func(string) locker.Locker {
+	c := dial(address, flaw)
+	t.Cleanup(c.close)
+	return func(name string) locker.Locker {
+		return &naive{name: name, ttl: ttl, flaw: flaw, renew: renew, client: c}
+	}
+}
+
 // naiveLocks is the harness of naive locks with a flaw, or none, that expire late by at most late.
 func naiveLocks(flaw string, late time.Duration) conformance.Harness {
 	return naiveAt(&server{flaw: flaw, late: late, data: noRows()})
@@ -47,11 +56,7 @@ func naiveAt(s *server) conformance.Harness {
 			return naiveLock(t, name, ttl, s.use(t), flaw)
 		},
 		Client: func(t conformance.TB, ttl time.Duration, renew bool) func(string) locker.Locker {
-			c := dial(s.use(t), flaw)
-			t.Cleanup(c.close)
-			return func(name string) locker.Locker {
-				return &naive{name: name, ttl: ttl, flaw: flaw, renew: renew, client: c}
-			}
+			return naiveClientOf(t, ttl, s.use(t), flaw, renew)
 		},
 		Faults: s.faults(),
 	}
@@ -77,10 +82,8 @@ func (s *server) faults() conformance.Faults {
 		Through: func(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
 			return naiveLock(t, name, ttl, via(s.use(t)), s.flaw)
 		},
-		ThroughRenewing: func(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
-			l := naiveLock(t, name, ttl, via(s.use(t)), s.flaw)
-			l.renew = true
-			return l
+		ThroughClient: func(t conformance.TB, ttl time.Duration, renew bool, via func(string) string) func(string) locker.Locker {
+			return naiveClientOf(t, ttl, via(s.use(t)), s.flaw, renew)
 		},
 		Process: func(t conformance.TB) *exec.Cmd {
 			cmd := exec.Command(os.Args[0])

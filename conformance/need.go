@@ -26,7 +26,7 @@ var (
 	clocks    = need{"Faults.MoveClock", true, func(h Harness) bool { return h.Faults.MoveClock != nil }, ""}
 	revokes   = need{"Faults.Revoke", false, func(h Harness) bool { return h.Faults.Revoke != nil }, ""}
 	links     = need{"Faults.Through", false, func(h Harness) bool { return h.Faults.Through != nil }, ""}
-	renewing  = need{"Faults.ThroughRenewing", false, func(h Harness) bool { return h.Faults.ThroughRenewing != nil }, ""}
+	linkers   = need{"Faults.ThroughClient", false, func(h Harness) bool { return h.Faults.ThroughClient != nil }, ""}
 	processes = need{"Faults.Process", false, func(h Harness) bool { return h.Faults.Process != nil }, ""}
 	clients   = need{"Client", false, func(h Harness) bool { return h.Client != nil }, ""}
 

@@ -65,13 +65,13 @@ var networkRows = []row{{
 	name:    "a renewed hold outlives a renewal that fails",
 	promise: "A renewal that fails is repeated: an outage of a third of the TTL ends no renewed hold.",
 	sources: []string{ownPrograms, chubby},
-	needs:   []need{renewing, renews},
+	needs:   []need{linkers, renews},
 	body:    renewalFails,
 }, {
 	name:    "a renewed hold lasts, and can be unlocked, though no new connection can be made",
 	promise: "A server that takes no more connections ends no hold: a hold is renewed, and Unlock frees the lock, on connections that are open.",
 	sources: []string{fullServers},
-	needs:   []need{renewing, renews},
+	needs:   []need{linkers, renews},
 	body:    noNewConnections,
 }}
 
@@ -267,7 +267,8 @@ func waiterReset(e *env) {
 func renewalFails(e *env) {
 	name, ttl := e.name(), e.lifetime(3*time.Second)
 	b := e.party("B", name, e.long)
-	a, w := e.linkBy("ThroughRenewing", e.h.Faults.ThroughRenewing, "A", name, ttl)
+	of, w := e.linkedClient(ttl, true)
+	a := of("A", name)
 	a.take()
 	time.Sleep(ttl * 3 / 10)
 	w.hold()
@@ -282,7 +283,8 @@ func renewalFails(e *env) {
 func noNewConnections(e *env) {
 	name, ttl := e.name(), e.lifetime(time.Second)
 	b := e.party("B", name, e.long)
-	a, w := e.linkBy("ThroughRenewing", e.h.Faults.ThroughRenewing, "A", name, ttl)
+	of, w := e.linkedClient(ttl, true)
+	a := of("A", name)
 	a.take()
 	w.refuse()
 	time.Sleep(2 * ttl)

@@ -17,11 +17,15 @@ func (e *env) rivals(ttlOfA, ttlOfB time.Duration) (a, b *party) {
 
 // client makes parties that share one client.
 func (e *env) client(ttl time.Duration, renew bool) func(who, name string) *party {
-	mutex := e.h.Client(e, ttl, renew)
+	return e.of("Client", ttl, e.h.Client(e, ttl, renew))
+}
+
+// of makes parties by what field of the Harness has returned.
+func (e *env) of(field string, ttl time.Duration, mutex func(name string) locker.Locker) func(who, name string) *party {
 	return func(who, name string) *party {
 		l := mutex(name)
 		if l == nil {
-			e.failf("Harness.Client's function returned nil")
+			e.failf("the function of Harness.%s returned nil", field)
 		}
 		return e.using(l, who, name, ttl)
 	}

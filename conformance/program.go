@@ -122,8 +122,8 @@ func (f *foreign) openIn(t TB, p *stdio.Program, name string, ttl time.Duration,
 	return l
 }
 
-// client is the Harness's Client: a process is one.
-func (f *foreign) client(t TB, ttl time.Duration, renew bool) func(name string) locker.Locker {
-	p := f.startFor(t, f.program.Address)
+// client makes the Lockers of one process.
+func (f *foreign) client(t TB, ttl time.Duration, renew bool, address string) func(name string) locker.Locker {
+	p := f.startFor(t, address)
 	return func(name string) locker.Locker { return f.openIn(t, p, name, ttl, renew) }
 }

@@ -53,7 +53,7 @@ func sentinel(t *testing.T) conformance.Harness {
 	t.Helper()
 	g := testserver.Sentinel(t, testserver.RedisPersistent(), testserver.SentinelConfig("sentinel down-after-milliseconds testmaster 600000"))
 	h := forURL(t, "redigo://%s/0?master_name="+g.MasterName(), g.Addrs())
-	h.Faults.Through, h.Faults.ThroughRenewing = nil, nil
+	h.Faults.Through, h.Faults.ThroughClient = nil, nil
 	harness.Servers(&h.Faults, g.Servers(), g.Restart)
 	h.Faults.FailOver = harness.SentinelFailOver(g)
 	h.Faults.Revoke = harness.RedisRevoke(func(string) *testserver.RedisServer { return g.Primary() })

@@ -85,7 +85,7 @@ func sentinel(t *testing.T, opts ...testserver.RedisOption) conformance.Harness 
 	for _, s := range g.Servers() {
 		addrs = append(addrs, s.Addr())
 	}
-	h.Faults.ThroughRenewing = nil // a URL has no way around the addresses that servers tell
+	h.Faults.ThroughClient = nil // a URL has no way around the addresses that servers tell
 	h.Faults.Through = through(addrs, func(dial dialFunc) goredis.UniversalClient {
 		return goredis.NewFailoverClient(&goredis.FailoverOptions{
 			MasterName: g.MasterName(), SentinelAddrs: g.Addrs(), Dialer: dial, DialerRetries: 1,
@@ -110,7 +110,7 @@ func cluster(t *testing.T, opts ...testserver.RedisOption) conformance.Harness {
 	}
 	harness.Servers(&h.Faults, c.Servers(), c.Restart)
 	h.Faults.Revoke = harness.RedisRevoke(c.PrimaryOf)
-	h.Faults.ThroughRenewing = nil
+	h.Faults.ThroughClient = nil
 	h.Faults.Through = through(c.Addrs(), func(dial dialFunc) goredis.UniversalClient {
 		return goredis.NewClusterClient(&goredis.ClusterOptions{
 			Addrs: c.Addrs(), Dialer: dial, DialerRetries: 1,

@@ -29,7 +29,7 @@ func TestConformance(t *testing.T) {
 		"a hold lasts though the server loses its data":                       "the lock is a row of a file, and is lost with the file",
 		"a random history is that of one lock though servers lose their data": "the lock is a row of a file, and is lost with the file",
 	}
-	h.Faults.Through, h.Faults.ThroughRenewing = nil, nil
+	h.Faults.Through, h.Faults.ThroughClient = nil, nil
 	h.Faults.StopServer = func(t conformance.TB) (resume func()) { return lockFile(t, path) }
 	if exchange != nil {
 		h.Faults.KillServer = func(t conformance.TB) (restart func()) { return takeAway(t, path, false) }

@@ -43,7 +43,7 @@ func flagFor(reason string) string {
 			return "it needs " + flag
 		}
 	}
-	if strings.HasSuffix(reason, "the Harness has no Faults.ThroughRenewing") {
+	if strings.HasSuffix(reason, "the Harness has no Faults.ThroughClient") {
 		return "it needs --address and the claim renew"
 	}
 	for _, field := range []string{"Faults.FailOver", "Faults.MoveClock", "Faults.Revoke", "RW"} {

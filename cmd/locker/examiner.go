@@ -80,7 +80,7 @@ func newExaminer(ctx context.Context, url string, o *checkOptions) (*examiner, e
 		e.harness.Sometimes = knownbreaks.ZooKeeper()
 	}
 	if g.deployment.addresses() != nil {
-		e.harness.Faults.Through, e.harness.Faults.ThroughRenewing = g.lockThrough, g.lockThroughRenewing
+		e.harness.Faults.Through, e.harness.Faults.ThroughClient = g.lockThrough, g.clientThrough
 	}
 	if self, err := os.Executable(); err == nil && g.deployment.kind() != "mem" && runtime.GOOS != "windows" { // which stops no processes
 		e.harness.Faults.Process = func(conformance.TB) *exec.Cmd { return g.process(self) }
@@ -157,8 +157,8 @@ func (e *groundExaminer) lockThrough(t conformance.TB, name string, ttl time.Dur
 	return openMutex(t, e.urlThrough(via), e.prefix, e.name(name), ttl)
 }
 
-func (e *groundExaminer) lockThroughRenewing(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
-	return openClient(t, e.urlThrough(via), e.prefix).Mutex(e.name(name), mutexOptions(ttl, true)...)
+func (e *groundExaminer) clientThrough(t conformance.TB, ttl time.Duration, renew bool, via func(string) string) func(string) locker.Locker {
+	return e.clientOf(t, e.urlThrough(via), ttl, renew)
 }
 
 func (e *groundExaminer) urlThrough(via func(string) string) string {
@@ -170,7 +170,11 @@ func (e *groundExaminer) urlThrough(via func(string) string) string {
 }
 
 func (e *groundExaminer) client(t conformance.TB, ttl time.Duration, renew bool) func(string) locker.Locker {
-	c := openClient(t, e.url(), e.prefix)
+	return e.clientOf(t, e.url(), ttl, renew)
+}
+
+func (e *groundExaminer) clientOf(t conformance.TB, url string, ttl time.Duration, renew bool) func(string) locker.Locker {
+	c := openClient(t, url, e.prefix)
 	return func(name string) locker.Locker { return c.Mutex(e.name(name), mutexOptions(ttl, renew)...) }
 }
 

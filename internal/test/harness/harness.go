@@ -62,8 +62,9 @@ func ForURL(ttl time.Duration, format string, addrs []string) conformance.Harnes
 	h.Faults.Through = func(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
 		return mutexOf(through(t, ttl, via, false), name)
 	}
-	h.Faults.ThroughRenewing = func(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
-		return through(t, ttl, via, true).Mutex(name)
+	h.Faults.ThroughClient = func(t conformance.TB, ttl time.Duration, renew bool, via func(string) string) func(string) locker.Locker {
+		c := through(t, ttl, via, renew)
+		return func(name string) locker.Locker { return c.Mutex(name) }
 	}
 	if runtime.GOOS != "windows" { // which stops no processes
 		h.Faults.Process = func(conformance.TB) *exec.Cmd {
