@@ -33,7 +33,7 @@ func S3(t testing.TB) *S3Server {
 	s.root = filepath.Join(s.dir, "data")
 	s.env = []string{"ROOT_ACCESS_KEY=" + S3AccessKey, "ROOT_SECRET_KEY=" + S3SecretKey}
 	s.command = func(port int) []string {
-		return []string{"--port", loopback(port), "posix", filepath.Join(s.root, "buckets")}
+		return []string{"--keep-alive", "--port", loopback(port), "posix", filepath.Join(s.root, "buckets")}
 	}
 	s.layOut()
 	s.begin()
