@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/conformance/internal/engine"
 	"github.com/go-locker/locker/internal/netfault"
 )
 
@@ -34,6 +35,14 @@ func (e *env) link(who, name string, ttl time.Duration) (*party, *wire) {
 func (e *env) linkedClient(ttl time.Duration, renew bool) (func(who, name string) *party, *wire) {
 	w := e.wire()
 	return e.of("Faults.ThroughClient", ttl, e.h.Faults.ThroughClient(e, ttl, renew, w.via)), w
+}
+
+// takes has a party of linkedClient lock what is free, on this network.
+func (w *wire) takes(p *party) {
+	p.take()
+	if w.requests() == 0 {
+		w.env.relies(engine.Idle("ThroughClient", "a Locker was locked, and nothing passed the suite's proxies"))
+	}
 }
 
 func (e *env) wire() *wire { return &wire{env: e, proxies: map[string]*netfault.Proxy{}} }

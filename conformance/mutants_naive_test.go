@@ -138,6 +138,7 @@ func networkMutants() []mutant {
 		flawed("an owner for each try, and patience", "a Lock whose first reply was lost does not wait for its own TTL to end"),
 		flawed("renewal ends at its first error", "a renewed hold outlives a renewal that fails"),
 		flawed("a connection for each question", "a renewed hold lasts, and can be unlocked, though no new connection can be made"),
+		flawed("leaves one silent connection at a time", "connections that fall silent are left for new ones within a TTL"),
 		flawed("the first question heeds no ctx", "the first Lock of a process returns soon after ctx ends, after whichever request the server falls silent"),
 		flawed("believes what it knew", "a holder that is cut off knows in time, and harms nobody when it is back"),
 		flawed("SETNX, then EXPIRE", "a take that arrives late leaves nothing behind"),

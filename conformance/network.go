@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/go-locker/locker"
@@ -73,6 +74,12 @@ var networkRows = []row{{
 	sources: []string{fullServers},
 	needs:   []need{linkers, renews},
 	body:    noNewConnections,
+}, {
+	name:    "connections that fall silent are left for new ones within a TTL",
+	promise: "When nothing arrives on open connections any more, and new ones work, Lock takes a free lock within about one TTL, Unlock frees the lock, a waiter gets what was unlocked, and no renewed hold is lost.",
+	sources: []string{lostTables},
+	needs:   []need{linkers, shares, renews},
+	body:    silentConnections,
 }}
 
 func cutOff(e *env) {
@@ -269,7 +276,7 @@ func renewalFails(e *env) {
 	b := e.party("B", name, e.long)
 	of, w := e.linkedClient(ttl, true)
 	a := of("A", name)
-	a.take()
+	w.takes(a)
 	time.Sleep(ttl * 3 / 10)
 	w.hold()
 	time.Sleep(ttl * 35 / 100)
@@ -285,7 +292,7 @@ func noNewConnections(e *env) {
 	b := e.party("B", name, e.long)
 	of, w := e.linkedClient(ttl, true)
 	a := of("A", name)
-	a.take()
+	w.takes(a)
 	w.refuse()
 	time.Sleep(2 * ttl)
 	e.lives(a, b, fmt.Sprintf("for twice its TTL of %v no new connection could be made, and", ttl))
@@ -302,4 +309,71 @@ func (e *env) lives(a, b *party, what string) {
 	if a.believes() == "" {
 		e.doubtf("%s A has lost the lock, which it renews", what)
 	}
+}
+
+// silentConnections tells its stories side by side. The bound is a TTL, and no shorter time, for a
+// request may be given half of one, and the next has a new connection.
+func silentConnections(e *env) {
+	ttl := e.lifetime(3 * time.Second)
+	limit := ttl + e.prompt
+	fallen := fmt.Sprintf("A's connections have fallen silent, with a TTL of %v", ttl)
+	atLast := func(a *party) {
+		ctx, cancel := context.WithTimeout(e.Context(), limit)
+		defer cancel()
+		if err := a.lockAtLast(ctx); err != nil {
+			e.doubtf("%s, and for %v it does not get a free lock: %v", fallen, limit, err)
+		}
+		a.release()
+	}
+	e.together(func() {
+		a, _, w := e.busy(ttl, false)
+		a.release()
+		w.hush()
+		atLast(a)
+	}, func() {
+		a, b, w := e.busy(ttl, false)
+		w.hush()
+		a.sound("Unlock, on connections that have fallen silent,", a.unlock())
+		b.promptly("A has unlocked")
+		b.release()
+	}, func() {
+		a, b, w := e.busy(ttl, false)
+		a.release()
+		b.take()
+		e.spawn(func() {
+			time.Sleep(3 * settle) // A waits
+			w.hush()
+			time.Sleep(settle)
+			b.release()
+		})
+		atLast(a)
+	}, func() {
+		a, b, w := e.busy(ttl, true)
+		time.Sleep(ttl / 2)
+		w.hush()
+		time.Sleep(3 * ttl / 2)
+		e.lives(a, b, fallen+", and")
+		a.drop()
+	})
+}
+
+// busy makes a party that holds, by a client that has locked and unlocked several names at once, and
+// so may have several connections; and one that would have the lock.
+func (e *env) busy(ttl time.Duration, renew bool) (a, b *party, w *wire) {
+	name := e.name()
+	b = e.party("B", name, ttl)
+	of, w := e.linkedClient(ttl, renew)
+	a = of("A", name)
+	w.takes(a)
+	var others sync.WaitGroup
+	for range 6 {
+		other := of("A, by another name", e.name())
+		others.Go(func() {
+			if other.lockWithin(e.patience) == nil {
+				_ = other.unlock()
+			}
+		})
+	}
+	others.Wait()
+	return a, b, w
 }

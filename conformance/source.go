@@ -43,6 +43,7 @@ const (
 	ubgoToken       = "ubgo/lock: SETNX, and INCR as a second command: a holder that stalls between the two gets a larger token than its successor"
 	ownPrograms     = "we judged locks of several authors in other languages: one of these locks broke the promise"
 	fullServers     = "MariaDB at max_connections: a client that makes a connection for its first renewal, or for its release, loses its holds, or cannot end them"
+	lostTables      = "firewalls and NAT that have lost their table: connections are open, and nothing arrives on them; a client that tries one after another fails each time, until it has tried all"
 	longPauses      = "etcd with users, whose tokens expire: after that the server refused each new watch, nobody noticed, and waiters polled until the process ended"
 	mostNews        = "most libraries do not tell a holder that its lock is lost"
 	mostErrors      = "in most libraries one and the same error stands for three cases: another holds the lock, the lock is lost, the server is unreachable"
