@@ -3,8 +3,8 @@
 //	go run ./examples/quickstart                                     # in memory
 //	go run -tags redis ./examples/quickstart redis://localhost:6379  # on a server
 //
-// The tag keeps the client for Redis, which takes half a minute to compile, out of the first. examples/pluggable has
-// every backend.
+// The tag keeps the client for Redis, which takes half a minute to compile, out of the first. In examples/service
+// any URL will do.
 //
 // With -hold it takes one lock and keeps it, for a try in two terminals that share a server:
 //
@@ -42,7 +42,7 @@ func main() {
 	if err := run(url, *hold, *ttl); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		if scheme, _, _ := strings.Cut(url, "://"); !slices.Contains(locker.Schemes(), scheme) {
-			fmt.Fprintln(os.Stderr, "redis:// takes go run -tags redis ./examples/quickstart; examples/pluggable has every backend")
+			fmt.Fprintln(os.Stderr, "redis:// takes go run -tags redis ./examples/quickstart; in examples/service any URL will do")
 		}
 		os.Exit(1)
 	}
