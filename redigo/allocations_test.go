@@ -3,20 +3,21 @@
 package redigo_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/interrupt"
 	"github.com/go-locker/locker/internal/test/harness"
-	"github.com/go-locker/locker/redigo"
 )
 
 func TestAllocations_ofAPair(t *testing.T) {
-	harness.RedisAllocations(t, 22, func(dial interrupt.Dialer) *locker.Client {
-		connect, option := redigo.Interruptible(dial)
-		k := kind{[]redis.DialOption{connect}, []redigo.DriverOption{option}}
-		return k.client(t, k.pool(t, ""))
+	harness.RedisAllocations(t, 38, func(dial harness.Connector) *locker.Client {
+		return clientOf(t, newPool(t, "", func(p *redis.Pool) {
+			p.DialContext = func(ctx context.Context) (redis.Conn, error) {
+				return redis.DialContext(ctx, "tcp", "", redis.DialContextFunc(dial))
+			}
+		}))
 	})
 }

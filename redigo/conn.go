@@ -11,7 +11,6 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/go-locker/locker/internal/clock"
-	"github.com/go-locker/locker/internal/interrupt"
 	"github.com/go-locker/locker/internal/redisscript"
 )
 
@@ -82,9 +81,6 @@ func ended(ctx context.Context) error {
 
 // exchange sends all in one go, and returns the answers.
 func (p *pipeline) exchange(ctx context.Context, c redis.Conn) ([]any, error) {
-	if w := redisscript.Watch(ctx); w != nil {
-		return p.exchangeWatched(ctx, w, c)
-	}
 	// Send of redigo knows no context, and blocks if there is much to say to a server that does not
 	// read.
 	aborted := make(chan struct{})
@@ -100,33 +96,7 @@ func (p *pipeline) exchange(ctx context.Context, c redis.Conn) ([]any, error) {
 	if err := p.send(ctx, c); err != nil {
 		return nil, err
 	}
-	return redis.Values(redis.DoContext(c, ctx, ""))
-}
-
-// exchangeWatched does without the goroutine that redigo has for a context: w is interrupted when
-// ctx ends. It cannot be where redigo writes the owner in two pieces, behind the source of a
-// script, or encrypted.
-func (p *pipeline) exchangeWatched(ctx context.Context, w *interrupt.Watch, c redis.Conn) (answers []any, err error) {
-	if err := p.send(ctx, c); err != nil {
-		return nil, err
-	}
-	if err := c.Flush(); err != nil {
-		return nil, err
-	}
-	if !w.Asked() {
-		return redis.Values(redis.DoContext(c, ctx, ""))
-	}
-	answers = p.space[:0]
-	for range p.commands() {
-		answer, err := c.Receive()
-		if refusal, ok := err.(redis.Error); ok { //nolint:errorlint // as redigo has it in a pipeline
-			answer = refusal
-		} else if err != nil {
-			return nil, err
-		}
-		answers = append(answers, answer)
-	}
-	return answers, nil
+	return redis.Values(c.Do(""))
 }
 
 // abort breaks a pooled connection, so that what is under way on it fails, and the pool drops it.
@@ -138,7 +108,7 @@ func abort(c redis.Conn) {
 	_, _ = redis.ReceiveContext(c, ended)
 }
 
-// borrow takes a connection from the pool.
+// borrow takes a connection from the pool, or makes one if the pool is used up.
 func (r *runner) borrow(ctx context.Context) (c redis.Conn, err error) {
 	defer func() {
 		// A pool that was closed, has Wait set, and is asked for a connection when ctx has just
@@ -149,7 +119,33 @@ func (r *runner) borrow(ctx context.Context) (c redis.Conn, err error) {
 			panic(p)
 		}
 	}()
-	return r.pool.GetContext(ctx)
+	if r.usedUp() {
+		return r.dial(ctx)
+	}
+	c, err = r.pool.GetContext(ctx)
+	if errors.Is(err, redis.ErrPoolExhausted) {
+		return r.dial(ctx)
+	}
+	return c, err
+}
+
+// usedUp reports whether a pool would have a request wait: what has its connections may be the
+// application, for any time.
+func (r *runner) usedUp() bool {
+	p := r.pool
+	if !p.Wait || p.MaxActive == 0 {
+		return false
+	}
+	s := p.Stats()
+	return s.IdleCount == 0 && s.ActiveCount >= p.MaxActive
+}
+
+// dial makes a connection as the pool does, which is none of the pool's.
+func (r *runner) dial(ctx context.Context) (redis.Conn, error) {
+	if r.pool.DialContext != nil {
+		return r.pool.DialContext(ctx)
+	}
+	return r.pool.Dial()
 }
 
 // isReadOnly reports whether an answer is that of a replica, which this server was not when it was

@@ -34,31 +34,6 @@ func ExampleNew() {
 	fmt.Println(err)
 }
 
-// A pool whose requests are made by the goroutines that call Lock and Unlock.
-func ExampleInterruptible() {
-	dial, interruptible := redigo.Interruptible(nil)
-	pool := &redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) {
-		return redis.DialContext(ctx, "tcp", "localhost:6379", dial)
-	}}
-	defer pool.Close()
-
-	driver, err := redigo.NewDriver(pool, interruptible)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	client, err := locker.New(driver)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer client.Close()
-
-	if err := client.Mutex("orders/42").Lock(context.Background()); err != nil {
-		fmt.Println(err)
-	}
-}
-
 // A lock that at least one replica knows of when Lock returns.
 func ExampleWaitReplicas() {
 	pool := &redis.Pool{

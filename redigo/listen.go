@@ -18,11 +18,7 @@ func (r *runner) Sharded() bool { return false }
 // which may be allowed a single one.
 func (r *runner) Locate(context.Context, string) (redisscript.Publisher, error) {
 	return redisscript.Publisher{Dial: func(ctx context.Context) (redisscript.Subscription, error) {
-		dial := r.pool.DialContext
-		if dial == nil {
-			dial = func(context.Context) (redis.Conn, error) { return r.pool.Dial() }
-		}
-		c, err := dial(ctx)
+		c, err := r.dial(ctx)
 		if err != nil {
 			return nil, err
 		}

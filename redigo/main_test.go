@@ -43,15 +43,10 @@ var (
 // newPool makes a pool as an application would, but for what change sets.
 func newPool(t testing.TB, addr string, change ...func(*redis.Pool)) *redis.Pool {
 	t.Helper()
-	return kind{}.pool(t, addr, change...)
-}
-
-func (k kind) pool(t testing.TB, addr string, change ...func(*redis.Pool)) *redis.Pool {
-	t.Helper()
 	p := &redis.Pool{
 		MaxIdle: 10,
 		DialContext: func(ctx context.Context) (redis.Conn, error) {
-			return redis.DialContext(ctx, "tcp", addr, k.connect...)
+			return redis.DialContext(ctx, "tcp", addr)
 		},
 	}
 	for _, f := range change {
@@ -67,30 +62,7 @@ func ofOne(p *redis.Pool) { p.MaxActive, p.Wait = 1, true }
 // clientOf makes a Client over p, and closes it before p is closed.
 func clientOf(t testing.TB, p *redis.Pool, opts ...locker.Option) *locker.Client {
 	t.Helper()
-	return kind{}.client(t, p, opts...)
-}
-
-// kind is a kind of pools: with connections that can be interrupted, or others.
-type kind struct {
-	connect []redis.DialOption
-	drivers []redigo.DriverOption
-}
-
-func eachKind(t *testing.T, test func(t *testing.T, k kind)) {
-	t.Helper()
-	connect, option := redigo.Interruptible(nil)
-	for name, k := range map[string]kind{"others": {}, "interruptible": {[]redis.DialOption{connect}, []redigo.DriverOption{option}}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			test(t, k)
-		})
-	}
-}
-
-// client is clientOf for a pool that connects by k.connect.
-func (k kind) client(t testing.TB, p *redis.Pool, opts ...locker.Option) *locker.Client {
-	t.Helper()
-	c, err := locker.New(driverOf(t, p, k.drivers...), opts...)
+	c, err := redigo.New(p, opts...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c

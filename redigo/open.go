@@ -15,7 +15,6 @@ import (
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/adapter"
-	"github.com/go-locker/locker/internal/interrupt"
 	"github.com/go-locker/locker/internal/redisurl"
 )
 
@@ -43,12 +42,11 @@ func open(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 		return nil, fmt.Errorf("parameter replica_timeout=%v is not below read_timeout, which is %v", replicas.Timeout, readTimeout)
 	}
 	pool := &redis.Pool{MaxIdle: size, MaxActive: size, Wait: true, IdleTimeout: 5 * time.Minute}
-	conns := new(interrupt.Conns)
-	addr, err := target(ctx, u, pool, conns, readTimeout)
+	addr, err := target(ctx, u, pool, readTimeout)
 	if err != nil {
 		return nil, err
 	}
-	opts := []DriverOption{func(r *runner) error { r.conns = conns; return nil }}
+	var opts []DriverOption
 	if replicas.N > 0 {
 		opts = append(opts, WaitReplicas(replicas.N, replicas.Timeout))
 	}
@@ -61,12 +59,12 @@ func open(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 }
 
 // target tells pool what to connect to, and returns the address if that is one server.
-func target(ctx context.Context, u *driver.URL, pool *redis.Pool, conns *interrupt.Conns, readTimeout time.Duration) (addr string, err error) {
+func target(ctx context.Context, u *driver.URL, pool *redis.Pool, readTimeout time.Duration) (addr string, err error) {
 	sentinel, err1 := redisurl.Sentinels(u)
 	socket, err2 := redisurl.Socket(u, plainScheme)
 	db, err3 := redisurl.Database(u)
 	user, password, err4 := adapter.User(u, true)
-	transport, err5 := transportOptions(ctx, u, conns)
+	transport, err5 := transportOptions(ctx, u)
 	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
 		return "", err
 	}
@@ -109,7 +107,7 @@ func dialer(transport []redis.DialOption, user, password string, db int) dialFun
 
 // transportOptions says how to reach a server, whichever it is, and under which name. TLS is the
 // dialler's own, for the handshake of redigo's heeds no context.
-func transportOptions(ctx context.Context, u *driver.URL, conns *interrupt.Conns) ([]redis.DialOption, error) {
+func transportOptions(ctx context.Context, u *driver.URL) ([]redis.DialOption, error) {
 	dialTimeout, writeTimeout := 5*time.Second, 3*time.Second
 	name, err1 := redisurl.ClientName(u)
 	config, err2 := adapter.TLS(ctx, u, plainScheme, "")
@@ -123,5 +121,5 @@ func transportOptions(ctx context.Context, u *driver.URL, conns *interrupt.Conns
 	if config != nil {
 		dial = adapter.TLSDialer(tcp, config)
 	}
-	return []redis.DialOption{redis.DialContextFunc(conns.Dialer(dial)), redis.DialWriteTimeout(writeTimeout), redis.DialClientName(name)}, nil
+	return []redis.DialOption{redis.DialContextFunc(dial), redis.DialWriteTimeout(writeTimeout), redis.DialClientName(name)}, nil
 }

@@ -1,6 +1,7 @@
 package redigo_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,9 @@ import (
 	"math/rand/v2"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -34,98 +37,69 @@ func wantEndsWithCtx(t *testing.T, c *locker.Client) {
 	assert.Less(t, time.Since(start), 2*time.Second)
 }
 
-func TestPool_exhausted(t *testing.T) {
-	t.Parallel()
-	eachKind(t, func(t *testing.T, k kind) {
-		s := testserver.Redis(t)
-		for name, wait := range map[string]bool{"that waits": true, "that does not": false} {
-			t.Run(name, func(t *testing.T) {
-				p := k.pool(t, s.Addr(), ofOne, func(p *redis.Pool) { p.Wait = wait })
-				hog := p.Get()
-				defer func() { _ = hog.Close() }()
-				c := k.client(t, p)
-				if wait {
-					wantEndsWithCtx(t, c)
-				} else {
-					require.ErrorIs(t, c.Mutex("x").Lock(t.Context()), redis.ErrPoolExhausted)
-				}
-				start := time.Now()
-				require.NoError(t, c.Close())
-				assert.Less(t, time.Since(start), 2*time.Second, "nothing was sent, so that there is nothing to clean up")
-				require.NoError(t, hog.Close())
-				assert.NoError(t, k.client(t, p).Mutex("x").Lock(t.Context()))
-			})
-		}
-	})
-}
-
 // A pool's functions that know no context, and go on long after it has ended.
 func TestPool_functionsThatBlock(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, k kind) {
-		s := testserver.Redis(t)
-		for name, install := range map[string]func(p *redis.Pool, block func()){
-			"Dial": func(p *redis.Pool, block func()) {
-				p.DialContext = nil
-				p.Dial = func() (redis.Conn, error) {
-					block()
-					return redis.Dial("tcp", s.Addr())
-				}
-			},
-			"TestOnBorrow": func(p *redis.Pool, block func()) {
-				p.TestOnBorrow = func(redis.Conn, time.Time) error {
-					block()
-					return nil
-				}
-			},
-		} {
-			t.Run(name, func(t *testing.T) {
-				var blocked atomic.Bool
-				unblock := make(chan struct{})
-				p := k.pool(t, s.Addr(), ofOne, func(p *redis.Pool) {
-					install(p, func() {
-						if blocked.Load() {
-							<-unblock
-						}
-					})
+	s := testserver.Redis(t)
+	for name, install := range map[string]func(p *redis.Pool, block func()){
+		"Dial": func(p *redis.Pool, block func()) {
+			p.DialContext = nil
+			p.Dial = func() (redis.Conn, error) {
+				block()
+				return redis.Dial("tcp", s.Addr())
+			}
+		},
+		"TestOnBorrow": func(p *redis.Pool, block func()) {
+			p.TestOnBorrow = func(redis.Conn, time.Time) error {
+				block()
+				return nil
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var blocked atomic.Bool
+			unblock := make(chan struct{})
+			p := newPool(t, s.Addr(), ofOne, func(p *redis.Pool) {
+				install(p, func() {
+					if blocked.Load() {
+						<-unblock
+					}
 				})
-				c := k.client(t, p)
-				if name != "Dial" {
-					require.NoError(t, p.Get().Close(), "an idle one")
-				}
-				blocked.Store(true)
-				wantEndsWithCtx(t, c)
-				blocked.Store(false)
-				close(unblock)
-				m := c.Mutex("x")
-				require.NoError(t, m.Lock(t.Context()), "the pool has its one place back")
-				require.NoError(t, m.Unlock(t.Context()))
-				require.NoError(t, c.Close())
-				assert.Equal(t, p.IdleCount(), p.ActiveCount(), "Close has waited for what came late")
 			})
-		}
-	})
+			c := clientOf(t, p)
+			if name != "Dial" {
+				require.NoError(t, p.Get().Close(), "an idle one")
+			}
+			blocked.Store(true)
+			wantEndsWithCtx(t, c)
+			blocked.Store(false)
+			close(unblock)
+			m := c.Mutex("x")
+			require.NoError(t, m.Lock(t.Context()), "the pool has its one place back")
+			require.NoError(t, m.Unlock(t.Context()))
+			require.NoError(t, c.Close())
+			assert.Equal(t, p.IdleCount(), p.ActiveCount(), "Close has waited for what came late")
+		})
+	}
 }
 
 func TestStopped(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, k kind) {
-		s := testserver.Redis(t)
-		p := k.pool(t, s.Addr())
-		c := k.client(t, p, locker.WithTTL(2*time.Second), locker.WithoutRenewal())
-		held := c.Mutex("held")
-		require.NoError(t, held.Lock(t.Context()))
-		s.Stop()
-		wantEndsWithCtx(t, c)
-		start := time.Now()
-		err := held.Extend(withTimeout(t, 50*time.Millisecond))
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.NotErrorIs(t, err, locker.ErrLost)
-		require.Error(t, held.Unlock(withTimeout(t, 50*time.Millisecond)))
-		assert.Less(t, time.Since(start), 2*time.Second)
-		s.Continue()
-		require.NoError(t, c.Mutex("x").Lock(t.Context()), "what the attempts left behind goes")
-	})
+	s := testserver.Redis(t)
+	p := newPool(t, s.Addr())
+	c := clientOf(t, p, locker.WithTTL(2*time.Second), locker.WithoutRenewal())
+	held := c.Mutex("held")
+	require.NoError(t, held.Lock(t.Context()))
+	s.Stop()
+	wantEndsWithCtx(t, c)
+	start := time.Now()
+	err := held.Extend(withTimeout(t, 50*time.Millisecond))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NotErrorIs(t, err, locker.ErrLost)
+	require.Error(t, held.Unlock(withTimeout(t, 50*time.Millisecond)))
+	assert.Less(t, time.Since(start), 2*time.Second)
+	s.Continue()
+	require.NoError(t, c.Mutex("x").Lock(t.Context()), "what the attempts left behind goes")
 }
 
 // What does not fit into the buffers on the way is a write that blocks.
@@ -151,38 +125,36 @@ func TestStopped_aPipelineThatIsTooLong(t *testing.T) {
 // Connections that the server has closed while they were idle cost a pause, and no Lock.
 func TestStaleConnections(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, k kind) {
-		s := testserver.Redis(t)
-		p := k.pool(t, s.Addr())
-		m := k.client(t, p).Mutex("x")
-		fill := func() {
-			var conns []redis.Conn
-			for range p.MaxIdle {
-				conns = append(conns, p.Get())
-			}
-			for _, c := range conns {
-				_, err := c.Do("PING")
-				require.NoError(t, err)
-				require.NoError(t, c.Close())
-			}
-			require.Equal(t, p.MaxIdle, p.IdleCount())
+	s := testserver.Redis(t)
+	p := newPool(t, s.Addr())
+	m := clientOf(t, p).Mutex("x")
+	fill := func() {
+		var conns []redis.Conn
+		for range p.MaxIdle {
+			conns = append(conns, p.Get())
 		}
-		for name, closeAll := range map[string]func(){
-			"CLIENT KILL": func() { ask(t, s, "CLIENT", "KILL", "TYPE", "normal") },
-			"restart":     s.Restart,
-		} {
-			fill()
-			closeAll()
-			require.NoError(t, m.Lock(t.Context()), name)
-			fill()
-			closeAll()
-			if name == "restart" {
-				require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost, name)
-			} else {
-				require.NoError(t, m.Unlock(t.Context()), name)
-			}
+		for _, c := range conns {
+			_, err := c.Do("PING")
+			require.NoError(t, err)
+			require.NoError(t, c.Close())
 		}
-	})
+		require.Equal(t, p.MaxIdle, p.IdleCount())
+	}
+	for name, closeAll := range map[string]func(){
+		"CLIENT KILL": func() { ask(t, s, "CLIENT", "KILL", "TYPE", "normal") },
+		"restart":     s.Restart,
+	} {
+		fill()
+		closeAll()
+		require.NoError(t, m.Lock(t.Context()), name)
+		fill()
+		closeAll()
+		if name == "restart" {
+			require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost, name)
+		} else {
+			require.NoError(t, m.Unlock(t.Context()), name)
+		}
+	}
 }
 
 // A server that closes every connection is not asked for ever.
@@ -243,31 +215,29 @@ func TestReadOnly(t *testing.T) {
 // Contexts that end at any moment of a request, a pipeline or not, leave the pool in order.
 func TestCancel_atAnyMoment(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, k kind) {
-		primary := testserver.Redis(t)
-		testserver.Redis(t, testserver.RedisReplicaOf(primary))
-		p := k.pool(t, primary.Addr(), func(p *redis.Pool) { p.MaxActive, p.Wait = 2, true })
-		d := driverOf(t, p, append(k.drivers, redigo.WaitReplicas(1, 5*time.Second))...)
-		leases := make([]driver.Lease, 50)
-		for i := range leases {
-			leases[i] = take(t, d, fmt.Sprint(i), time.Minute)
-		}
-		for range 300 {
-			ctx, cancel := context.WithCancel(t.Context())
-			timer := time.AfterFunc(rand.N(time.Millisecond), cancel)
-			for _, err := range d.ExtendAll(ctx, leases, time.Minute) {
-				require.True(t, err == nil || errors.Is(err, context.Canceled), "%v", err)
-			}
-			err := leases[0].Extend(ctx, time.Minute)
+	primary := testserver.Redis(t)
+	testserver.Redis(t, testserver.RedisReplicaOf(primary))
+	p := newPool(t, primary.Addr(), func(p *redis.Pool) { p.MaxActive, p.Wait = 2, true })
+	d := driverOf(t, p, redigo.WaitReplicas(1, 5*time.Second))
+	leases := make([]driver.Lease, 50)
+	for i := range leases {
+		leases[i] = take(t, d, fmt.Sprint(i), time.Minute)
+	}
+	for range 300 {
+		ctx, cancel := context.WithCancel(t.Context())
+		timer := time.AfterFunc(rand.N(time.Millisecond), cancel)
+		for _, err := range d.ExtendAll(ctx, leases, time.Minute) {
 			require.True(t, err == nil || errors.Is(err, context.Canceled), "%v", err)
-			timer.Stop()
-			cancel()
 		}
-		for i, err := range d.ExtendAll(t.Context(), leases, time.Minute) {
-			require.NoError(t, err, "lease %d", i)
-		}
-		eventually(t, "nothing is under way", func() bool { return p.ActiveCount() == p.IdleCount() })
-	})
+		err := leases[0].Extend(ctx, time.Minute)
+		require.True(t, err == nil || errors.Is(err, context.Canceled), "%v", err)
+		timer.Stop()
+		cancel()
+	}
+	for i, err := range d.ExtendAll(t.Context(), leases, time.Minute) {
+		require.NoError(t, err, "lease %d", i)
+	}
+	eventually(t, "nothing is under way", func() bool { return p.ActiveCount() == p.IdleCount() })
 }
 
 // redigo panics if a pool that waits is closed, and asked for a connection when the context ends.
@@ -310,5 +280,48 @@ func TestNew_nothingToDialWith(t *testing.T) {
 		require.ErrorContains(t, err, "redigo pool")
 		_, err = redigo.NewDriver(p)
 		require.ErrorContains(t, err, "redigo pool")
+	}
+}
+
+// A pool of one that does not wait: requests of several goroutines share its connection.
+func TestPool_ofOneThatDoesNotWait_isEnoughForManyGoroutines(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t)
+	p := newPool(t, s.Addr(), func(p *redis.Pool) { p.MaxActive = 1 })
+	c := clientOf(t, p)
+	var failed atomic.Int64
+	var all sync.WaitGroup
+	for i := range 10 {
+		all.Go(func() {
+			m := c.Mutex(strconv.Itoa(i))
+			for range 50 {
+				if err := cmp.Or(m.Lock(t.Context()), m.Unlock(t.Context())); err != nil {
+					failed.Add(1)
+					t.Log(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	assert.Zero(t, failed.Load(), "of 500 pairs")
+}
+
+// The application itself takes all connections of a pool.
+func TestPool_holdsOutliveOneThatIsUsedUp(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t)
+	for name, wait := range map[string]bool{"that waits": true, "that does not": false} {
+		t.Run(name, func(t *testing.T) {
+			p := newPool(t, s.Addr(), ofOne, func(p *redis.Pool) { p.Wait = wait })
+			c := clientOf(t, p, locker.WithTTL(time.Second))
+			m := c.Mutex(name)
+			require.NoError(t, m.Lock(t.Context()))
+			hog := p.Get()
+			defer func() { _ = hog.Close() }()
+			before := m.Deadline()
+			eventually(t, "it is renewed", func() bool { return m.Deadline().Sub(before) > 2*time.Second })
+			require.NoError(t, m.Unlock(t.Context()))
+			require.NoError(t, c.Mutex(name).TryLock(t.Context()))
+		})
 	}
 }

@@ -28,12 +28,14 @@
 // # Time-outs
 //
 // Lock, Unlock and Extend return when their context ends, also while they wait for a connection of
-// the pool, and during a Dial or a TestOnBorrow that knows no context. (There is one exception, a
-// DialContext that ignores its context: see [Interruptible].) If the pool is exhausted and does not
-// Wait, they return an error at once. A pool of one connection is enough: waiters listen on a
-// connection of their own, which is dialled as the pool dials. A connection whose request nobody
-// waits for any more is closed. If the server has closed a connection, it is replaced, and the
-// request sent again. [Interruptible] makes a pool faster.
+// the pool, and during a Dial or a TestOnBorrow that knows no context. A connection whose request
+// nobody waits for any more is closed. If the server has closed a connection, it is replaced, and
+// the request sent again.
+//
+// A pool of one connection is enough, also if it does not Wait: several goroutines share requests.
+// Waiters listen on a connection of their own. If others have used up the pool, a request goes on a
+// connection beside it, which is closed afterwards, so that holds are renewed and released. Both
+// are dialled as the pool dials.
 package redigo
 
 import (

@@ -7,7 +7,6 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/go-locker/locker/internal/interrupt"
 	"github.com/go-locker/locker/internal/redisscript"
 )
 
@@ -15,14 +14,15 @@ import (
 type runner struct {
 	pool     *redis.Pool
 	replicas redisscript.Replicas // N is 0 if nobody waits for any
-	conns    *interrupt.Conns     // nil if its requests cannot be interrupted
 }
 
-// Conns implements redisscript.Interruptible.
-func (r *runner) Conns() *interrupt.Conns { return r.conns }
-
-// Together returns true: it is of one server at a time.
-func (r *runner) Together() bool { return true }
+// AtOnce implements redisscript.Runner. A pool may be allowed a single connection.
+func (r *runner) AtOnce() int {
+	if r.pool.MaxActive == 1 {
+		return 1
+	}
+	return redisscript.MostAtOnce
+}
 
 // Run implements redisscript.Runner.
 func (r *runner) Run(ctx context.Context, calls []redisscript.Call, replies []redisscript.Reply) {
@@ -64,9 +64,7 @@ type pipeline struct {
 	calls    []redisscript.Call
 	replicas redisscript.Replicas // N is 0 if nobody waits for any
 	waits    redisscript.Replicas // what was asked of them last
-
-	args  [10]any // of a command, as most calls are
-	space [2]any  // for answers
+	args     [10]any              // of a command, as most calls are
 }
 
 // send writes the commands for c to send.
@@ -88,9 +86,6 @@ func (p *pipeline) send(ctx context.Context, c redis.Conn) error {
 	p.waits = p.replicas.Within(ctx)
 	return c.Send("WAIT", p.waits.N, p.waits.Timeout.Milliseconds())
 }
-
-// commands returns how many there are.
-func (p *pipeline) commands() int { return len(p.calls) + min(p.replicas.N, 1) }
 
 // answered tells the Counters which calls have been refused.
 func (p *pipeline) answered(answers []any) {

@@ -87,15 +87,18 @@ func clientOf(t testing.TB, rdb goredis.UniversalClient, opts ...locker.Option) 
 	return c
 }
 
-// newClient makes a Client with connections of its own, which can be interrupted.
+// newClient makes a Client with connections of its own.
 func newClient(t testing.TB, addr string, opts ...locker.Option) *locker.Client {
 	t.Helper()
-	var interruptible redis.DriverOption
-	rdb := connect(t, addr, heedingCtx, func(o *goredis.Options) { interruptible = redis.Interruptible(o) })
-	c, err := locker.New(driverOf(t, rdb, interruptible), opts...)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
+	c, _ := newClientAnd(t, addr, opts...)
 	return c
+}
+
+// newClientAnd is newClient, and the client that the connections are of.
+func newClientAnd(t testing.TB, addr string, opts ...locker.Option) (*locker.Client, *goredis.Client) {
+	t.Helper()
+	rdb := connect(t, addr, heedingCtx)
+	return clientOf(t, rdb, opts...), rdb
 }
 
 func driverOf(t testing.TB, rdb goredis.UniversalClient, opts ...redis.DriverOption) *redis.Driver {

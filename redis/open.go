@@ -29,10 +29,11 @@ func open(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	rdb, opts, err := client(ctx, u, replicas.Timeout)
+	rdb, err := client(ctx, u, replicas.Timeout)
 	if err != nil {
 		return nil, err
 	}
+	var opts []DriverOption
 	if replicas.N > 0 {
 		opts = append(opts, WaitReplicas(replicas.N, replicas.Timeout))
 	}
@@ -45,7 +46,7 @@ func open(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 	return d, nil
 }
 
-func client(ctx context.Context, u *driver.URL, replicaTimeout time.Duration) (goredis.UniversalClient, []DriverOption, error) {
+func client(ctx context.Context, u *driver.URL, replicaTimeout time.Duration) (goredis.UniversalClient, error) {
 	o := &goredis.UniversalOptions{
 		ContextTimeoutEnabled: true,
 		Protocol:              2, // with 3, go-redis looks before each reply whether it is one
@@ -54,29 +55,21 @@ func client(ctx context.Context, u *driver.URL, replicaTimeout time.Duration) (g
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 	if err := connectTo(u, o); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := errors.Join(timeouts(u, o, replicaTimeout), adapter.Number(u, "pool_size", &o.PoolSize), secure(ctx, u, o)); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	switch {
 	case o.MasterName != "":
-		f := o.Failover()
-		opts := []DriverOption{interruptibleDialer(&f.Dialer, f.DialTimeout)}
-		return goredis.NewFailoverClient(f), opts, nil
+		return goredis.NewFailoverClient(o.Failover()), nil
 	case o.IsClusterMode:
 		c := o.Cluster()
 		c.ClusterStateReloadInterval = 5 * time.Second
 		c.DisableRoutingPolicies = true // which ask for COMMAND, for a user without that right each time
-		var opts []DriverOption
-		if replicaTimeout == 0 { // else it is asked who the primary is, on the way to a request
-			opts = append(opts, interruptibleDialer(&c.Dialer, c.DialTimeout))
-		}
-		return goredis.NewClusterClient(c), opts, nil
+		return goredis.NewClusterClient(c), nil
 	default:
-		c := o.Simple()
-		opts := []DriverOption{Interruptible(c)}
-		return goredis.NewClient(c), opts, nil
+		return goredis.NewClient(o.Simple()), nil
 	}
 }
 

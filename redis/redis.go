@@ -43,9 +43,8 @@
 // NewFailoverClusterClient; and a Ring. A Ring promises nothing, and [locker.Require] refuses it.
 //
 // Lock, Unlock and Extend return when their context ends, even if the client does not heed it.
-// (There is one exception, a hook: see [Interruptible].) Such a client's connection stays busy
-// until its ReadTimeout, 5 s by default; ContextTimeoutEnabled, which Open sets, frees it at TTL/2
-// at the latest. [Interruptible] makes a Client faster.
+// Such a client's connection stays busy until its ReadTimeout, 5 s by default;
+// ContextTimeoutEnabled, which Open sets, frees it at TTL/2 at the latest.
 //
 // If a sentinel hangs, a client of NewFailoverClient gives it up only if (MaxRetries + 1) ×
 // ReadTimeout is shorter than DialTimeout. By default it is not. A ClusterClient looks for a new

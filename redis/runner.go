@@ -8,7 +8,6 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
-	"github.com/go-locker/locker/internal/interrupt"
 	"github.com/go-locker/locker/internal/redisscript"
 )
 
@@ -17,7 +16,6 @@ type runner struct {
 	rdb      goredis.UniversalClient
 	cluster  *cluster             // nil if rdb is no ClusterClient
 	replicas redisscript.Replicas // N is 0 if no grant has to be acknowledged
-	conns    *interrupt.Conns     // nil if its requests cannot be interrupted
 }
 
 func newRunner(rdb goredis.UniversalClient) *runner {
@@ -28,13 +26,12 @@ func newRunner(rdb goredis.UniversalClient) *runner {
 	return r
 }
 
-// Conns implements redisscript.Interruptible.
-func (r *runner) Conns() *interrupt.Conns { return r.conns }
-
-// Together returns false for clients of several servers, and for those that do not tell.
-func (r *runner) Together() bool {
-	_, one := r.rdb.(*goredis.Client)
-	return one
+// AtOnce returns 0 for clients of several servers, and for those that do not tell.
+func (r *runner) AtOnce() int {
+	if one, ok := r.rdb.(*goredis.Client); ok {
+		return min(redisscript.MostAtOnce, one.Options().PoolSize)
+	}
+	return 0
 }
 
 // Run implements redisscript.Runner. go-redis sends a call again by itself if its connection

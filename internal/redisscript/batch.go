@@ -20,7 +20,7 @@ type batch struct {
 
 	// Guarded by the sender's mutex.
 	wanted int32 // requests that are still waited for
-	ended  bool
+	err    error // not nil from when done is closed
 }
 
 // load returns a batch of the requests that wait, or of some. The caller holds s.mu.
@@ -81,10 +81,14 @@ func (b *batch) next() *batch {
 
 // end ends b as a context. The caller holds the sender's mutex.
 func (b *batch) end() {
-	if !b.ended {
-		b.ended = true
-		close(b.done)
+	if b.err != nil {
+		return
 	}
+	b.err = context.Canceled
+	if !time.Now().Before(b.until) {
+		b.err = context.DeadlineExceeded
+	}
+	close(b.done)
 }
 
 // Deadline implements context.Context.
@@ -97,7 +101,7 @@ func (b *batch) Done() <-chan struct{} { return b.done }
 func (b *batch) Err() error {
 	select {
 	case <-b.done:
-		return context.Canceled
+		return b.err
 	default:
 		return nil
 	}

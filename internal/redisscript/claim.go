@@ -193,7 +193,7 @@ func (c *claim) onGrant(ctx context.Context, a answer, sent time.Time, by due) {
 // send makes one call for c.
 func (c *claim) send(ctx context.Context, script *Script, keys []any, args ...any) Reply {
 	r := c.driver.sender.request(script, keys, args...)
-	r.direct, r.owner = c.direct, c.owner
+	r.direct = c.direct
 	timeout := c.ttl
 	if script.Takes {
 		timeout /= 2

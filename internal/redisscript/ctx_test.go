@@ -3,6 +3,7 @@ package redisscript
 import (
 	"context"
 	"os"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/interrupt"
 	"github.com/go-locker/locker/internal/test/claims"
 )
 
@@ -70,58 +70,8 @@ func TestSender_aTakeEndsInItsTime(t *testing.T) {
 	})
 }
 
-// noted is a context that notes whether somebody prepares to hear of its end.
-type noted struct {
-	context.Context
-
-	asked bool
-}
-
-func (c *noted) Done() <-chan struct{} {
-	c.asked = true
-	return c.Context.Done()
-}
-
-// hasty is a client library whose server answers after a time.
-type hasty struct {
-	punctual
-
-	takes time.Duration
-}
-
-func (h *hasty) Run(_ context.Context, _ []Call, replies []Reply) {
-	time.Sleep(h.takes)
-	replies[0].Value = int64(1)
-}
-
-// What is answered soon costs no timer that fires soon, nor the Done of a context.
-func TestSender_aLoneRequestIsLookedAtAfterAWhile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := &hasty{}
-		d := NewDriver(h)
-		own, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
-		for takes, want := range map[time.Duration]bool{unwatched - 1: false, unwatched + 1: true} {
-			time.Sleep(time.Second) // nothing is looked at now
-			ctx := &noted{Context: own}
-			h.takes = takes
-			c := d.Claim(driver.Request{Name: "x", TTL: time.Minute}).(*claim)
-			require.NoError(t, c.send(ctx, release, c.keys[:], c.argOwner, int64(0), 0).Err)
-			synctest.Wait()
-			assert.Equal(t, want, ctx.asked, "a request of %v", takes)
-		}
-		require.NoError(t, d.Close(noClient))
-	})
-}
-
 // punctual is a client library that gives up each request at its deadline.
-type punctual struct {
-	puppet
-
-	conns interrupt.Conns
-}
-
-func (p *punctual) Conns() *interrupt.Conns { return &p.conns }
+type punctual struct{ puppet }
 
 func (*punctual) Run(ctx context.Context, _ []Call, replies []Reply) {
 	until, _ := ctx.Deadline()
@@ -163,6 +113,63 @@ func TestAsk_waitsForTheRequestThatIsUnderWay(t *testing.T) {
 		assert.Len(t, g.sizes(), 2)
 		require.NoError(t, d.Close(noClient))
 	})
+}
+
+// What a client library is given is a context in all respects.
+func TestBatch_isAContext(t *testing.T) {
+	for name, want := range map[string]error{"cancelled": context.Canceled, "timed out": context.DeadlineExceeded, "answered": context.Canceled} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGated()
+				d := NewDriver(g)
+				caller, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				done := takes(caller, d, 1, 2*time.Second)
+				synctest.Wait()
+				ctx := g.latest
+				deadline, ok := ctx.Deadline()
+				require.True(t, ok)
+				assert.Equal(t, time.Second, time.Until(deadline))
+				var ran atomic.Int32
+				derived, release := context.WithCancel(ctx)
+				defer release()
+				context.AfterFunc(ctx, func() { ran.Add(1) })
+				stopped := context.AfterFunc(ctx, func() { t.Error("it was stopped") })
+				assert.True(t, stopped())
+				assert.False(t, stopped())
+				require.NoError(t, ctx.Err())
+				select {
+				case <-ctx.Done():
+					t.Error("it has ended, and Err is nil")
+				default:
+				}
+
+				switch name {
+				case "cancelled":
+					cancel()
+				case "timed out":
+					time.Sleep(time.Until(deadline) + 2*moment)
+				default:
+					close(g.gate)
+				}
+				<-ctx.Done()
+				synctest.Wait()
+				require.ErrorIs(t, ctx.Err(), want)
+				assert.Equal(t, want, derived.Err())
+				assert.EqualValues(t, 1, ran.Load())
+				context.AfterFunc(ctx, func() { ran.Add(1) })
+				synctest.Wait()
+				assert.EqualValues(t, 2, ran.Load())
+				time.Sleep(time.Hour)
+				require.ErrorIs(t, ctx.Err(), want, "it stays")
+				if name != "answered" {
+					close(g.gate)
+				}
+				<-done
+				require.NoError(t, d.Close(noClient))
+			})
+		})
+	}
 }
 
 // Every call returns soon after its context ends, whatever the client library does.

@@ -41,7 +41,7 @@ func (r *fakeRunner) Locate(context.Context, string) (Publisher, error) {
 	return Publisher{}, ErrNoSubscriptions
 }
 
-func (r *fakeRunner) Together() bool { return true }
+func (r *fakeRunner) AtOnce() int { return maxBatches }
 
 func (r *fakeRunner) Sharded() bool { return false }
 

@@ -33,7 +33,7 @@ type notSent struct{ error }
 // noClient is that of a Driver whose client is another's.
 func noClient() error { return nil }
 
-func (p *puppet) Together() bool { return true }
+func (p *puppet) AtOnce() int { return maxBatches }
 
 func (p *puppet) Sharded() bool { return false }
 

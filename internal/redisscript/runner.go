@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/go-locker/locker/internal/interrupt"
 )
 
 // Runner is what the protocol needs of a client library.
@@ -19,9 +17,9 @@ type Runner interface {
 	// Nothing of calls and replies is kept.
 	Run(ctx context.Context, calls []Call, replies []Reply)
 
-	// Together reports whether all requests go to one address, so that those of several goroutines
-	// share round trips.
-	Together() bool
+	// AtOnce returns how many requests may be in flight where all go to one address: those of
+	// several goroutines share round trips. It returns 0 where each request goes by itself.
+	AtOnce() int
 
 	// Locate returns the server that publishes about key. It returns ErrNoSubscriptions where
 	// subscriptions are not to be had.
@@ -34,11 +32,9 @@ type Runner interface {
 	Sharded() bool
 }
 
-// Interruptible is a Runner whose requests can be interrupted.
-type Interruptible interface {
-	// Conns returns the connections of all requests, or nil if those are not known.
-	Conns() *interrupt.Conns
-}
+// MostAtOnce is what AtOnce returns at most: a second batch is on its way while the server works on
+// the first.
+const MostAtOnce = 2
 
 // Counter is an argument that counts how often it is written: the client library asks it for its
 // value each time. The Runner takes back what the server has answered with an error: a request that

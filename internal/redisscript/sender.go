@@ -3,23 +3,23 @@ package redisscript
 import (
 	"cmp"
 	"context"
+	"errors"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/interrupt"
 	"github.com/go-locker/locker/internal/noanswer"
 	"github.com/go-locker/locker/internal/workers"
 )
 
 // How requests share round trips.
 const (
-	maxBatches  = 2                     // under way; later requests go with the next
 	maxCalls    = 128                   // in a batch of several requests
 	overdue     = 20 * time.Millisecond // after which batches that are under way do not keep others from being sent
-	unwatched   = overdue / 2           // for which nobody looks whether a request's context has ended; see lookAtLone
+	unwatched   = overdue / 2           // for which nobody looks whether a request's context has ended
 	moment      = time.Millisecond      // for what was given up to end
 	idleWorkers = 64                    // where each request goes by itself
 	longest     = time.Minute           // that a request which is about no hold may take
@@ -33,7 +33,7 @@ var errNoAnswer = error(noanswer.Error("the server has not answered in time"))
 type sender struct {
 	runner   Runner
 	workers  *workers.Workers
-	separate bool           // each request is a batch, at once
+	atOnce   int            // how many batches may be in flight; later requests go with the next. 0: each request is a batch
 	requests sync.Pool      // of *request, answered
 	direct   sync.WaitGroup // batches that their callers make
 
@@ -44,27 +44,13 @@ type sender struct {
 	latest   time.Time   // when the latest of them was sent
 	era      int32       // ends when that is overdue, and a request waits
 	overtime *time.Timer // ends it; armed while a request waits
-
-	conns   *interrupt.Conns // nil if requests cannot be interrupted
-	lone    *lone            // the one under way
-	look    *time.Timer
-	looking bool                         // look is armed
-	done    chan struct{}                // of an earlier lone, for the next
-	late    map[*interrupt.Late]struct{} // of those that were interrupted
 }
 
 func newSender(r Runner) *sender {
-	s := &sender{runner: r, separate: !r.Together(), workers: workers.New(maxBatches)}
-	if s.separate {
-		s.workers = workers.New(idleWorkers)
-	}
+	s := &sender{runner: r, atOnce: r.AtOnce()}
+	s.workers = workers.New(cmp.Or(s.atOnce, idleWorkers))
 	s.overtime = time.AfterFunc(time.Hour, s.tooLate)
 	s.overtime.Stop()
-	if i, ok := r.(Interruptible); ok {
-		s.conns = i.Conns()
-		s.look = time.AfterFunc(time.Hour, s.lookAtLone)
-		s.look.Stop()
-	}
 	s.requests.New = func() any {
 		r := &request{done: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
 		r.timer.Stop()
@@ -77,8 +63,7 @@ func newSender(r Runner) *sender {
 type request struct {
 	calls   []Call
 	replies []Reply
-	direct  bool   // made by the goroutine that asks, unless it has to wait for others
-	owner   string // in each call, if there is one that tells r from all other requests
+	direct  bool // made by the goroutine that asks, unless it has to wait for others
 
 	ctx   context.Context // of the caller, for what client libraries find in it
 	until time.Time       // nobody waits for longer
@@ -133,9 +118,6 @@ func (s *sender) send(ctx context.Context, timeout time.Duration, r *request) (r
 	if deadline, ok := ctx.Deadline(); ok && deadline.Add(2*moment).Before(r.until) {
 		r.until = deadline.Add(2 * moment) // after the caller has seen it, which knows better why it ends
 		first = min(first, deadline.Sub(sent))
-	}
-	if reply, answered, ok := s.sendLone(ctx, r); ok {
-		return reply, answered
 	}
 	if !s.enqueue(r) {
 		return Reply{Err: driver.ErrClosed}, false
@@ -216,7 +198,7 @@ func (s *sender) begin() (era int32, ok bool) {
 // Those that are overdue it does not count any more: their connections may be silent, and other
 // connections may not. The caller holds s.mu.
 func (s *sender) makeRoom() bool {
-	if s.separate || s.underWay < maxBatches {
+	if s.atOnce == 0 || s.underWay < s.atOnce {
 		return true
 	}
 	if time.Since(s.latest) < overdue {
@@ -256,7 +238,8 @@ func (s *sender) next(era int32) *batch {
 func (s *sender) onReply(r *request, why error) Reply {
 	for i := range r.replies {
 		err := r.replies[i].Err
-		if why != nil && (err == context.DeadlineExceeded || err == context.Canceled) { //nolint:errorlint // one that wraps it has more to say
+		timedOut := errors.Is(err, os.ErrDeadlineExceeded) && !time.Now().Before(r.until)           // seen by the client library first
+		if why != nil && (timedOut || err == context.DeadlineExceeded || err == context.Canceled) { //nolint:errorlint // one that wraps it has more to say
 			err = why
 		}
 		r.replies[i].Err = explain(err)
@@ -322,17 +305,7 @@ func (s *sender) close() {
 	s.mu.Lock()
 	s.closed = true
 	s.overtime.Stop()
-	if s.look != nil {
-		s.look.Stop()
-	}
-	for late := range s.late {
-		late.Close()
-	}
-	lone := s.lone
 	s.mu.Unlock()
-	if lone != nil {
-		lone.interrupt(driver.ErrClosed)
-	}
 	s.direct.Wait()
 	s.workers.Close()
 }

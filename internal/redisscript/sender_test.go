@@ -17,6 +17,8 @@ import (
 	"github.com/go-locker/locker/internal/test/claims"
 )
 
+const maxBatches = MostAtOnce
+
 // gated is a Runner whose batches take until the test lets them go on.
 type gated struct {
 	puppet
@@ -31,7 +33,12 @@ type gated struct {
 
 func newGated() *gated { return &gated{gate: make(chan struct{})} }
 
-func (g *gated) Together() bool { return !g.apart }
+func (g *gated) AtOnce() int {
+	if g.apart {
+		return 0
+	}
+	return maxBatches
+}
 
 func (g *gated) Scans(context.Context) ([]Scan, error) {
 	return []Scan{func(context.Context, uint64, string) ([]string, uint64, error) { return []string{"{x}"}, 0, nil }}, nil

@@ -12,17 +12,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/interrupt"
 )
+
+// Connector is what client libraries connect by.
+type Connector = func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // RedisAllocations tests that a pair of Lock and Unlock makes that many allocations, or fewer, two
 // writes and two reads: what is not used is not paid for, and a capability that adds to a plain,
 // free lock shows here. client makes a Client that connects by dial. The race detector allocates,
 // too.
 //
-// A request that takes longer than 10 ms allocates more, as it can be interrupted: the
-// least of many is meant.
-func RedisAllocations(t *testing.T, most float64, client func(dial interrupt.Dialer) *locker.Client) {
+// The least of many is meant.
+func RedisAllocations(t *testing.T, most float64, client func(dial Connector) *locker.Client) {
 	server := &prompt{}
 	c := client(func(context.Context, string, string) (net.Conn, error) { return server, nil })
 	m, ctx := c.Mutex("x"), t.Context()

@@ -1,0 +1,123 @@
+package redis_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/test/testserver"
+)
+
+// onScript is a hook that is called with the context of each script, before that is sent.
+type onScript func(context.Context)
+
+func (onScript) DialHook(next goredis.DialHook) goredis.DialHook { return next }
+
+func (f onScript) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []goredis.Cmder) error {
+		for range cmds {
+			f(ctx)
+		}
+		return next(ctx, cmds)
+	}
+}
+
+func (f onScript) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+	return func(ctx context.Context, cmd goredis.Cmder) error {
+		if isScript(cmd) {
+			f(ctx)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// Tracers and the like start a goroutine that ends with the context of a command.
+func TestSharedClient_aHookSeesEachCommandOnceWithAContextThatEnds(t *testing.T) {
+	t.Parallel()
+	var seen, waiting atomic.Int64
+	c, rdb := newClientAnd(t, testserver.Redis(t).Addr())
+	rdb.AddHook(onScript(func(ctx context.Context) {
+		seen.Add(1)
+		waiting.Add(1)
+		if ctx.Err() != nil {
+			t.Errorf("the context of a command has ended before it is sent: %v", ctx.Err())
+		}
+		go func() {
+			<-ctx.Done()
+			assert.Error(t, ctx.Err())
+			waiting.Add(-1)
+		}()
+	}))
+	warm(t, c)
+	seen.Store(0)
+	const pairs = 20
+	for range pairs {
+		warm(t, c)
+	}
+	assert.EqualValues(t, 2*pairs, seen.Load())
+	eventually(t, "the contexts of all commands have ended", func() bool { return waiting.Load() == 0 })
+}
+
+// The server closes connections that were used just now, as it does when it restarts.
+func TestSharedClient_closedConnectionsAreReplaced(t *testing.T) {
+	t.Parallel()
+	one, cluster := testserver.Redis(t), testserver.Cluster(t)
+	for name, servers := range map[string][]*testserver.RedisServer{one.URL(): {one}, clusterURL(cluster): cluster.Servers()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := openURL(t, name, locker.WithTTL(300*time.Millisecond), locker.WithoutRenewal())
+			var admins []*goredis.Client
+			for _, s := range servers {
+				admins = append(admins, connect(t, s.Addr()))
+				require.NoError(t, admins[len(admins)-1].Ping(t.Context()).Err())
+			}
+			var held, lost int
+			for range 30 {
+				var connected sync.WaitGroup
+				for range 100 { // a connection each
+					connected.Go(func() { _, _ = c.Inspect(t.Context(), "x") })
+				}
+				connected.Wait()
+				m := c.Mutex("x")
+				if m.Lock(t.Context()) != nil {
+					continue
+				}
+				held++
+				for _, admin := range admins {
+					require.NoError(t, admin.ClientKillByFilter(t.Context(), "TYPE", "normal").Err())
+				}
+				if err := m.Unlock(t.Context()); err != nil {
+					lost++
+					t.Log(err)
+				}
+			}
+			assert.Greater(t, held, 20)
+			assert.Zero(t, lost, "of %d Unlocks", held)
+		})
+	}
+}
+
+// A connection is being set up for each of the two when the context of one ends.
+func TestSharedClient_theEndOfOneRequestFailsNoOther(t *testing.T) {
+	t.Parallel()
+	_, p, _ := behindProxy(t)
+	c, rdb := newClientAnd(t, p.Addr())
+	p.HoldReplies(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	locked := async(func() error { return c.Mutex("x").TryLock(ctx) })
+	eventually(t, "the lock's connection is set up", func() bool { _, n := p.Held(); return n > 0 })
+	answered := async(func() error { return rdb.Ping(t.Context()).Err() })
+	eventually(t, "the application's, too", func() bool { _, n := p.Held(); return n > 1 })
+	cancel()
+	require.ErrorIs(t, await(t, locked), context.Canceled)
+	p.HoldReplies(false)
+	p.ReleaseReplies()
+	require.NoError(t, await(t, answered))
+}
