@@ -51,14 +51,26 @@ func (e *entry) enter(ctx context.Context, waits bool) (ahead string, err error)
 	if e.Shared {
 		return e.enterShared(ctx, waits)
 	}
+	var conditions []clientv3.Cmp
 	var then, otherwise []clientv3.Op
-	put, condition := e.put(plainValue(e.Metadata)), e.absent()
-	if waits {
+	put, known := e.put(plainValue(e.Metadata)), e.session.knownHolder(e.folder)
+	switch {
+	case waits:
+		conditions = []clientv3.Cmp{e.alive(), e.absent()}
 		then, otherwise = []clientv3.Op{e.earlier(clientv3.WithLimit(1)), put}, []clientv3.Op{e.own()}
-	} else {
-		condition, then, otherwise = e.empty(), []clientv3.Op{put}, []clientv3.Op{e.own(), e.oldest()}
+	case known == nil:
+		conditions = []clientv3.Cmp{e.alive(), e.empty()}
+		then, otherwise = []clientv3.Op{put}, []clientv3.Op{e.own(), e.oldest()}
+	default:
+		// The oldest key of a queue remains the oldest for as long as it is there. The server
+		// evaluates conditions in order: while it is there, no range is read.
+		key := string(known.Key)
+		gone := clientv3.Compare(clientv3.CreateRevision(key), "!=", known.CreateRevision)
+		conditions = []clientv3.Cmp{e.alive(), gone, e.empty()}
+		first := clientv3.OpTxn([]clientv3.Cmp{gone}, []clientv3.Op{e.oldest()}, []clientv3.Op{clientv3.OpGet(key)})
+		then, otherwise = []clientv3.Op{put}, []clientv3.Op{e.own(), first}
 	}
-	resp, err := e.take(ctx, []clientv3.Cmp{e.alive(), condition}, then, otherwise)
+	resp, err := e.take(ctx, conditions, then, otherwise)
 	switch {
 	case err != nil:
 		return "", err
@@ -72,10 +84,15 @@ func (e *entry) enter(ctx context.Context, waits bool) (ahead string, err error)
 	case waits: // a mark keeps it from coming
 		return "", errRemoved
 	}
-	switch oldest := first(resp.Responses[1]); {
+	answer := resp.Responses[1]
+	if within := answer.GetResponseTxn(); within != nil {
+		answer = within.Responses[0]
+	}
+	switch oldest := first(answer); {
 	case oldest == nil:
 		return "", errRemoved
 	case e.waitsFor(oldest):
+		e.session.noteHolder(e.folder, oldest)
 		return "", &driver.HeldError{Holder: participant(oldest, e.folder)}
 	default: // that is none of ours: from within the queue it shows who comes first
 		return e.enter(ctx, true)
@@ -125,9 +142,9 @@ func (e *entry) take(ctx context.Context, conditions []clientv3.Cmp, then, other
 
 // hasPut reports whether a transaction of take has put our key: itself, or by one within it.
 func hasPut(resp *clientv3.TxnResponse) bool {
-	return resp.Succeeded || slices.ContainsFunc(resp.Responses, func(r *etcdserverpb.ResponseOp) bool {
+	return slices.ContainsFunc(resp.Responses, func(r *etcdserverpb.ResponseOp) bool {
 		within := r.GetResponseTxn()
-		return within != nil && hasPut((*clientv3.TxnResponse)(within))
+		return r.GetResponsePut() != nil || within != nil && hasPut((*clientv3.TxnResponse)(within))
 	})
 }
 

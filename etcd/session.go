@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
@@ -25,6 +26,7 @@ const (
 	retriesPerTTL = 24 // a renewal that failed is sent again after TTL/24
 	farewell      = 700 * time.Millisecond
 	maxDoubts     = 64
+	maxHolders    = 1000 // that a session remembers
 )
 
 // session is a lease of etcd's, which all contenders of one TTL share. It implements
@@ -39,17 +41,18 @@ type session struct {
 	looking chan struct{} // full while a share reads all others
 	watcher *watcher
 
-	mu     sync.Mutex
-	until  time.Time // of package clock: one TTL after the last request was sent that the server has confirmed
-	due    time.Time // when to renew it
-	doubts int
-	shares map[string][]knownShare // by their folders, the one that was settled last at the end
-	owners []string                // that nobody goes by, and no request that is still to come
+	mu      sync.Mutex
+	until   time.Time // of package clock: one TTL after the last request was sent that the server has confirmed
+	due     time.Time // when to renew it
+	doubts  int
+	shares  map[string][]knownShare     // by their folders, the one that was settled last at the end
+	owners  []string                    // that nobody goes by, and no request that is still to come
+	holders map[string]*mvccpb.KeyValue // by their folders: the oldest key of a queue, as a TryLock has found it
 }
 
 // newSession returns a session whose anchor begins with prefix.
 func newSession(d *Driver, ttl time.Duration, prefix string) *session {
-	s := &session{driver: d, prefix: prefix, shares: map[string][]knownShare{}, looking: make(chan struct{}, 1)}
+	s := &session{driver: d, prefix: prefix, shares: map[string][]knownShare{}, holders: map[string]*mvccpb.KeyValue{}, looking: make(chan struct{}, 1)}
 	s.Session, s.watcher = sessions.New[*entry](d.sessions.Context(), ttl, s), newWatcher(s)
 	return s
 }
@@ -215,4 +218,21 @@ func (s *session) doubt() {
 	if many {
 		s.Retire()
 	}
+}
+
+// knownHolder returns the key that was last found to be the oldest of a folder, or nil.
+func (s *session) knownHolder(folder string) *mvccpb.KeyValue {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.holders[folder]
+}
+
+// noteHolder has the next TryLock ask for the key alone.
+func (s *session) noteHolder(folder string, oldest *mvccpb.KeyValue) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.holders) >= maxHolders {
+		clear(s.holders)
+	}
+	s.holders[folder] = &mvccpb.KeyValue{Key: oldest.Key, CreateRevision: oldest.CreateRevision}
 }

@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -76,6 +77,44 @@ func TestEnterShared_behindAWriterReadsNoShares(t *testing.T) {
 	folder := share.entry.folder
 	assert.NotContains(t, r.ranges, [2]string{folder, clientv3.GetPrefixRangeEnd(folder)})
 	assert.Contains(t, r.ranges, [2]string{folder, folder + readerMark}, "it reads the writers")
+}
+
+// A TryLock in vain has the server read the whole queue once for each holder, not each time.
+func TestEnter_aTryThatKnowsTheHolderReadsNoQueue(t *testing.T) {
+	t.Parallel()
+	s := testserver.SharedEtcd(t)
+	d, name := driverAt(t, s), fresh()
+	holder, _ := stand(t, d, name)
+	next, _ := stand(t, d, name)
+	tries := driverAt(t, s)
+	r := &reading{KV: tries.kv}
+	tries.kv = r
+	try := func() (err error, all int) {
+		r.ranges = nil
+		c := tries.Claim(driver.Request{Name: name, TTL: time.Minute})
+		_, err = c.Ask(t.Context())
+		for _, read := range r.ranges {
+			if read[1] != "" {
+				all++
+			}
+		}
+		if err == nil {
+			require.NoError(t, c.Release(t.Context()))
+		}
+		return err, all
+	}
+	for _, stands := range []*claim{holder, next} {
+		for i, want := range []int{2, 0, 0} {
+			err, all := try()
+			held, ok := errors.AsType[*driver.HeldError](err)
+			require.True(t, ok, err)
+			assert.Equal(t, stands.entry.key[len(stands.entry.folder):], held.Holder.ID)
+			assert.Equal(t, want, all, "ranges that try %d reads", i)
+		}
+		require.NoError(t, stands.Release(t.Context()))
+	}
+	err, _ := try()
+	require.NoError(t, err)
 }
 
 func settleAlone(t *testing.T, c *claim) {
