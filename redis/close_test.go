@@ -54,13 +54,3 @@ func TestClose_afterATLSHandshakeThatFailed(t *testing.T) {
 		})
 	}
 }
-
-func TestClose_afterAPoolThatHadNoConnection(t *testing.T) {
-	t.Parallel()
-	s := testserver.Redis(t)
-	rdb := connect(t, s.Addr(), heedingCtx, func(o *goredis.Options) { o.PoolSize = 1 })
-	hog := rdb.Conn()
-	defer func() { _ = hog.Close() }()
-	require.NoError(t, hog.Ping(t.Context()).Err())
-	wantNothingToCleanUp(withTimeout(t, 20*time.Millisecond), t, clientOf(t, rdb))
-}

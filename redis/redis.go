@@ -44,7 +44,10 @@
 //
 // Lock, Unlock and Extend return when their context ends, even if the client does not heed it.
 // Such a client's connection stays busy until its ReadTimeout, 5 s by default;
-// ContextTimeoutEnabled, which Open sets, frees it at TTL/2 at the latest.
+// ContextTimeoutEnabled, which Open sets, frees it at TTL/2 at the latest. If the application's own
+// commands have used up the pool of a Client, or of the node of a ClusterClient, requests go on up
+// to four connections beside it, made from the client's options, so that holds are renewed and
+// released. Hooks do not see those requests.
 //
 // If a sentinel hangs, a client of NewFailoverClient gives it up only if (MaxRetries + 1) ×
 // ReadTimeout is shorter than DialTimeout. By default it is not. A ClusterClient looks for a new
@@ -81,8 +84,9 @@ func New(rdb goredis.UniversalClient, opts ...locker.Option) (*locker.Client, er
 // redlock.
 type Driver struct {
 	*scripts
-	rdb   goredis.UniversalClient
-	owned bool // made by Open, and closed by Close
+	rdb    goredis.UniversalClient
+	runner *runner
+	owned  bool // made by Open, and closed by Close
 }
 
 var (
@@ -109,12 +113,13 @@ func NewDriver(rdb goredis.UniversalClient, opts ...DriverOption) (*Driver, erro
 	if err := adapter.Apply(r, opts); err != nil {
 		return nil, err
 	}
-	return &Driver{scripts: redisscript.NewDriver(r), rdb: rdb}, nil
+	return &Driver{scripts: redisscript.NewDriver(r), rdb: rdb, runner: r}, nil
 }
 
 // Close ends the subscriptions, and closes the go-redis client if Open made it.
 func (d *Driver) Close() error {
 	return d.scripts.Close(func() error {
+		d.runner.spare.close()
 		if !d.owned {
 			return nil
 		}

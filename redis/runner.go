@@ -14,7 +14,8 @@ import (
 // runner runs scripts through go-redis.
 type runner struct {
 	rdb      goredis.UniversalClient
-	cluster  *cluster             // nil if rdb is no ClusterClient
+	cluster  *cluster // nil if rdb is no ClusterClient
+	spare    spare
 	replicas redisscript.Replicas // N is 0 if no grant has to be acknowledged
 }
 
@@ -40,17 +41,22 @@ func (r *runner) AtOnce() int {
 func (r *runner) Run(ctx context.Context, calls []redisscript.Call, replies []redisscript.Reply) {
 	done := r.cluster.watch()
 	defer done()
+	key := ""
+	if len(calls[0].Keys) > 0 {
+		key = calls[0].Keys[0].(string)
+	}
+	rdb := r.spare.pick(ctx, r.rdb, key)
 	switch {
 	case slices.ContainsFunc(calls, r.awaited) && r.cluster != nil:
 		r.sendToPrimaries(ctx, calls, replies)
 	case slices.ContainsFunc(calls, r.awaited):
-		r.sendAndWait(ctx, r.rdb, false, calls, replies)
+		r.sendAndWait(ctx, rdb, false, calls, replies)
 	case len(calls) == 1:
 		var s sent
-		_ = r.rdb.Process(ctx, s.command(ctx, calls[0]))
+		_ = rdb.Process(ctx, s.command(ctx, calls[0]))
 		replies[0] = s.reply()
 	default:
-		sendAll(ctx, r.rdb, false, calls, replies)
+		sendAll(ctx, rdb, false, calls, replies)
 	}
 	counted := slices.ContainsFunc(calls, counts)
 	for i := range replies {

@@ -121,3 +121,36 @@ func TestSharedClient_theEndOfOneRequestFailsNoOther(t *testing.T) {
 	p.ReleaseReplies()
 	require.NoError(t, await(t, answered))
 }
+
+// The application's own commands take all connections of a pool.
+func TestSharedClient_holdsOutliveAPoolThatIsUsedUp(t *testing.T) {
+	t.Parallel()
+	server, cluster := testserver.Redis(t), testserver.Cluster(t)
+	one := connect(t, server.Addr(), func(o *goredis.Options) { o.PoolSize = 1 })
+	several := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: cluster.Addrs(), PoolSize: 1})
+	t.Cleanup(func() { _ = several.Close() })
+	for name, rdb := range map[string]goredis.UniversalClient{"Client": one, "ClusterClient": several} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := clientOf(t, rdb, locker.WithTTL(time.Second))
+			m := c.Mutex("x")
+			require.NoError(t, m.Lock(t.Context()))
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			popped := async(func() error { return rdb.BLPop(ctx, 4*time.Second, keyOf("x")+"list").Err() })
+			node, _ := rdb.(*goredis.Client)
+			if node == nil {
+				var err error
+				node, err = several.MasterForKey(t.Context(), keyOf("x"))
+				require.NoError(t, err)
+			}
+			eventually(t, "it has the connection", func() bool { return node.PoolStats().IdleConns == 0 })
+			before := m.Deadline()
+			eventually(t, "the hold is renewed", func() bool { return m.Deadline().Sub(before) > 2*time.Second })
+			require.NoError(t, m.Unlock(t.Context()))
+			require.NoError(t, c.Mutex("x").TryLock(t.Context()))
+			require.Empty(t, popped, "nothing has freed the connection")
+			require.ErrorIs(t, await(t, popped), goredis.Nil)
+		})
+	}
+}
