@@ -12,7 +12,8 @@ import (
 
 // explain says what of the URL is likely wrong, where the error of the server or of the client
 // library does not name it, and which answers are those of a server that serves nobody for a while.
-func explain(err error) error {
+// cluster: the client library follows ASK and MOVED by itself, and has given up while a slot moves.
+func explain(err error, cluster bool) error {
 	if err == nil {
 		return nil
 	}
@@ -26,7 +27,7 @@ func explain(err error) error {
 	case err == io.EOF: //nolint:errorlint // one that wraps it has more to say
 		return &explained{"the server has closed the connection (as a port for TLS does, if the URL is not one for TLS)", err}
 	}
-	if servesNobody(text) {
+	if servesNobody(text) || cluster && (strings.HasPrefix(text, "ASK ") || strings.HasPrefix(text, "MOVED ")) {
 		return &noanswer.Later{Err: err}
 	}
 	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {

@@ -9,10 +9,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/internal/noanswer"
 )
 
 func TestExplain(t *testing.T) {
-	require.NoError(t, explain(nil))
+	require.NoError(t, explain(nil, false))
 	for want, err := range map[string]error{
 		"the server runs no scripts: ERR unknown command 'EVALSHA' (if it is a Sentinel, the URL needs the parameter master_name)": errors.New("ERR unknown command 'EVALSHA', with args beginning with: 'a' 'b'"),
 		"no sentinel watches a primary of the name in master_name":                                                                 errors.New("redis: all sentinels specified in configuration are unreachable: redis: nil"),
@@ -22,8 +24,12 @@ func TestExplain(t *testing.T) {
 		"LOADING Redis is loading the dataset in memory":                                                                           errors.New("LOADING Redis is loading the dataset in memory"),
 		"reading: EOF": fmt.Errorf("reading: %w", io.EOF),
 	} {
-		got := explain(err)
+		got := explain(err, false)
 		require.EqualError(t, got, want)
 		assert.ErrorIs(t, got, err)
+	}
+	for _, text := range []string{"ASK 1 h:1", "MOVED 1 h:1"} {
+		assert.True(t, noanswer.Outage(explain(errors.New(text), true)), "%s while a slot of a Cluster moves", text)
+		assert.False(t, noanswer.Outage(explain(errors.New(text), false)), "%s to a client of one server is final", text)
 	}
 }

@@ -242,7 +242,7 @@ func (s *sender) onReply(r *request, why error) Reply {
 		if why != nil && (timedOut || err == context.DeadlineExceeded || err == context.Canceled) { //nolint:errorlint // one that wraps it has more to say
 			err = why
 		}
-		r.replies[i].Err = explain(err)
+		r.replies[i].Err = explain(err, s.atOnce == 0)
 	}
 	reply := r.replies[0]
 	r.timer.Stop()
