@@ -152,7 +152,7 @@ func (c *claim) ask(ctx context.Context) (a answer, err error) {
 		last, seen := d.versions.recall(c.key, now)
 		with := sent{now.number, last.version}
 		if a = (answer{}); c.Wake != nil && !c.known && seen && !last.wanted && tries == 1 {
-			a, err = c.takeOnce(ctx, with)
+			a, err = c.takeOnce(ctx, with, now.started)
 		}
 		if err == nil && a.state == 0 {
 			a, err = c.askOnce(ctx, with)
@@ -174,9 +174,11 @@ func (c *claim) ask(ctx context.Context) (a answer, err error) {
 			d.versions.remember(c.key, remembered{with.era, a.version, last.wanted})
 			c.take(grant{token: a.token, era: with.era, until: began.Add(c.TTL)})
 			return a, nil
-		case a.state == isStale && tries < 10:
+		case (a.state == isStale || a.state == isOver) && tries >= 10:
+			return a, fmt.Errorf("the row of the lock in %s had another era or version than expected in %d tries: is something else writing to the table?", d.table, tries)
+		case a.state == isStale:
 			d.versions.remember(c.key, remembered{with.era, a.version, last.wanted})
-		case a.state == isOver && tries < 10:
+		case a.state == isOver:
 			d.eras.forget(with.era)
 		default:
 			if a.state == isHeld {
@@ -223,8 +225,8 @@ func participant(owner, metadata []byte) driver.Participant {
 }
 
 // takeOnce takes the lock if it is free and nobody waits. Else the state of its answer is 0.
-func (c *claim) takeOnce(ctx context.Context, with sent) (a answer, err error) {
-	row, err := c.of.asks.do(ctx, c.of.sql.take, c.key, c.owner, text(c.Metadata), number(c.TTL.Microseconds()), number(with.era), number(with.version))
+func (c *claim) takeOnce(ctx context.Context, with sent, started int64) (a answer, err error) {
+	row, err := c.of.asks.do(ctx, c.of.sql.take, c.key, c.owner, text(c.Metadata), number(c.TTL.Microseconds()), number(with.era), number(with.version), number(started))
 	if row != nil {
 		a = answer{state: isGranted, token: asNumber(row[0]), version: with.version}
 	}
@@ -289,7 +291,7 @@ func (d *Driver) makeTables(ctx context.Context) error {
 	defer conn.Release()
 	_, err = conn.Conn().PgConn().Exec(ctx, d.sql.schema).ReadAll() // one transaction, in the simple protocol
 	switch {
-	case isCode(err, "23505", "42710", "42P07"):
+	case isCode(err, "23505", "42710", "42P07", "40P01"), err != nil && strings.Contains(err.Error(), "tuple concurrently updated"):
 		return nil
 	case isCode(err, "42501"):
 		return fmt.Errorf("the tables of the locks are missing, and this user may not make them: make them once with postgres.Schema, or name one in another schema, as table=jobs.locks: %w", err)

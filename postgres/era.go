@@ -16,9 +16,10 @@ const registerAgain = 30 * time.Second
 // exitLimit is how long Close may wait for a server that does not answer.
 const exitLimit = 2 * time.Second
 
-// era is what a Driver knows of the table: since when it is whole, and which version new rows have.
+// era is what a Driver knows of the table: since when it is whole, which version new rows have, and
+// when the server was started.
 type era struct {
-	number, version int64
+	number, version, started int64
 }
 
 // eras has the era, and the TTLs that are registered in it. Nothing is granted or extended for a
@@ -129,7 +130,7 @@ func (d *Driver) register(ctx context.Context, ttl time.Duration, first bool) (n
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if now := asNumber(row[0]); now != e.now.number {
-		e.now, e.registered = era{number: now}, map[time.Duration]time.Time{}
+		e.now, e.registered = era{number: now, started: asNumber(row[2])}, map[time.Duration]time.Time{}
 		if !first {
 			return era{}, false, nil
 		}

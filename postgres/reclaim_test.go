@@ -334,3 +334,63 @@ func TestListener_endsWhenNobodyWaits(t *testing.T) {
 	eventually(t, "it listens no more", func() bool { return !value[bool](t, s.URL(), notified) })
 	unlock(t, next)
 }
+
+// An operator deletes old rows, and with them that of the era. The names that have rows are granted
+// again when the grace is over.
+func TestLock_afterTheRowOfTheEraWasDeleted(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t)
+	const ttl = 2 * time.Second
+	c, other := openURL(t, s.URL(), locker.WithTTL(ttl)), openURL(t, s.URL(), locker.WithTTL(ttl))
+	ms := held(t, c, 2)
+	unlock(t, ms[0])
+	execute(t, s.URL(), "DELETE FROM locker_locks WHERE key = ''")
+	next := other.Mutex("hold0")
+	require.NoError(t, next.Lock(withTimeout(t, 5*ttl)))
+	require.ErrorIs(t, other.Mutex("hold1").TryLock(t.Context()), locker.ErrHeld)
+	unlock(t, next, ms[1])
+	last := other.Mutex("hold1")
+	require.NoError(t, last.Lock(withTimeout(t, 5*ttl)))
+	unlock(t, last)
+}
+
+// The server was shut down, its clock was set, and it was started: rows are there, and the times in
+// them say nothing. Whoever held goes on, whether the clock went forward or back.
+func TestHolds_surviveACleanStopAfterWhichTheClockIsSet(t *testing.T) {
+	t.Parallel()
+	for name, set := range map[string]string{"forward": "-", "back": "+"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := testserver.Postgres(t)
+			const ttl = 6 * time.Second
+			take := func(name string) *locker.Client {
+				c := openURL(t, s.URL(), locker.WithTTL(ttl))
+				m := c.Mutex(name)
+				require.NoError(t, m.Lock(t.Context()))
+				unlock(t, m)
+				return c
+			}
+			c, other := take("x"), take("x")
+			m := c.Mutex("x")
+			require.NoError(t, m.Lock(t.Context()))
+			token := m.FencingToken()
+			waiter := async(func() error { return other.Mutex("y").Lock(t.Context()) })
+			require.NoError(t, await(t, waiter))
+			// What a start changes: the time of it, and all others.
+			execute(t, s.URL(), "UPDATE locker_locks SET served = served "+set+" 3600000000 WHERE key = ''")
+			execute(t, s.URL(), "UPDATE locker_locks SET expires_at = expires_at "+set+" interval '1 hour'")
+			began := time.Now()
+			next := other.Mutex("x")
+			require.ErrorIs(t, next.TryLock(t.Context()), locker.ErrHeld)
+			for time.Since(began) < ttl*3/2 {
+				require.ErrorIs(t, next.TryLock(t.Context()), locker.ErrHeld)
+				require.Equal(t, token, m.FencingToken())
+				time.Sleep(50 * time.Millisecond)
+			}
+			unlock(t, m)
+			require.NoError(t, next.TryLock(t.Context()))
+			assert.Greater(t, next.FencingToken(), token)
+			unlock(t, next)
+		})
+	}
+}

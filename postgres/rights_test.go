@@ -1,9 +1,13 @@
 package postgres_test
 
 import (
+	"context"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -18,6 +22,7 @@ import (
 func TestRights(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t)
+	execute(t, s.URL(), "ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC")
 	execute(t, s.URL(), "CREATE SCHEMA jobs")
 	script(t, s.URL(), postgres.Schema("jobs.locks"))
 	execute(t, s.URL(), "CREATE ROLE app LOGIN")
@@ -28,6 +33,9 @@ func TestRights(t *testing.T) {
 	require.ErrorContains(t, err, "permission denied")
 
 	execute(t, s.URL(), pageLine(t, "GRANT SELECT"))
+	err = open().Mutex("x").Lock(t.Context())
+	require.ErrorContains(t, err, "permission denied for function")
+	execute(t, s.URL(), pageLine(t, "GRANT EXECUTE"))
 	harness.Rights(t, open)
 	warnings, err := open().Warnings(t.Context())
 	require.NoError(t, err)
@@ -66,4 +74,38 @@ func TestRights_ofOperatorsThatOthersHaveMade(t *testing.T) {
 	state, err := c.Inspect(t.Context(), "x")
 	require.NoError(t, err)
 	require.NoError(t, c.ForceRelease(t.Context(), "x", state))
+}
+
+// Row level security that hides the row of the era, or what was written, is an error, and no loop
+// without end at the server.
+func TestRights_rowLevelSecurity(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t)
+	script(t, s.URL(), postgres.Schema(""))
+	unlock(t, held(t, openURL(t, s.URL()), 1)...)
+	script(t, s.URL(), `CREATE ROLE app LOGIN; ALTER TABLE locker_locks ENABLE ROW LEVEL SECURITY;
+		CREATE POLICY hidden ON locker_locks FOR SELECT USING (key <> '');
+		CREATE POLICY rows ON locker_locks FOR INSERT WITH CHECK (true);`)
+	execute(t, s.URL(), strings.ReplaceAll(pageLine(t, "GRANT SELECT"), "jobs.", "locker_"))
+	app := openURL(t, strings.Replace(s.URL(), "postgres@", "app@", 1))
+	require.ErrorContains(t, app.Mutex("x").Lock(withTimeout(t, 20*time.Second)), "row")
+}
+
+// Whoever may connect can take any advisory lock for ever.
+func TestLock_besideAdvisoryLocks(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t)
+	conn, err := pgx.Connect(t.Context(), s.URL())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	_, err = conn.Exec(t.Context(), "SELECT pg_advisory_lock(hashtext('locker'))")
+	require.NoError(t, err)
+	var all []<-chan error
+	for i := range 8 { // all make the tables
+		m := openURL(t, s.URL()).Mutex(fmt.Sprint("x", i))
+		all = append(all, async(func() error { return m.Lock(withTimeout(t, 20*time.Second)) }))
+	}
+	for _, done := range all {
+		require.NoError(t, await(t, done))
+	}
 }

@@ -5,10 +5,8 @@
 -- The name of a function ends with its version. A release that changes a function gives it a new name: programs
 -- of several releases share a database, and each calls the functions that it knows.
 
-SELECT pg_advisory_xact_lock(hashtext('locker'));
-
 -- PostgreSQL empties an unlogged table after a crash, on a standby that takes over, and in a backup of a
--- running server. The row with the empty key says since when the table is whole: see _enter.
+-- running server. The row with the empty key says since when the table is whole: see _whole.
 -- Half of each page stays empty, so that a row is updated in its page, and no index is.
 CREATE UNLOGGED TABLE IF NOT EXISTS public.locker_locks (
 	key        bytea PRIMARY KEY,    -- SHA-256 of name, which may be longer than an index allows
@@ -21,7 +19,7 @@ CREATE UNLOGGED TABLE IF NOT EXISTS public.locker_locks (
 	expires_at timestamptz NOT NULL, -- or when it was released
 	former     bytea NOT NULL,       -- the owner that released it last
 	waited     boolean NOT NULL,     -- somebody may wait for it
-	served     bigint NOT NULL       -- the place of the waiter that was granted it last
+	served     bigint NOT NULL       -- the place of the waiter that was granted it last; of the empty key: when the server started
 ) WITH (fillfactor = 50);
 
 -- Who waits. The first 8 bytes of an owner are its Client.
@@ -69,25 +67,52 @@ CREATE TABLE IF NOT EXISTS public.locker_locks_forced (
 -- The tables grow from empty to thousands of rows within seconds, and no plan that was made for an empty one, which
 -- reads all of it, may outlive that: the functions that look for waiters have seqscan off.
 
--- enter registers a TTL, and returns the era. If the table was lost it begins an era: for the longest TTL in
--- use nobody is granted a name that has no row, because whoever held it then may hold it still. That ends
--- sooner if the Clients that use it close. It refuses tables that were altered: a logged one shows old rows
--- after a failover, and an unlogged one forgets the TTLs.
-CREATE OR REPLACE FUNCTION public.locker_locks_enter_v1(in_client bytea, in_ttl bigint, in_again bigint, in_first boolean, OUT era bigint, OUT version bigint)
+-- whole returns the row with the empty key. It begins an era if that is not there, or the server has been
+-- started since: then rows may be old, or the clock may have been set. For the longest TTL in use, the grace,
+-- nobody is granted a name but those who hold it. That ends sooner if the Clients that use the TTL close.
+CREATE OR REPLACE FUNCTION public.locker_locks_whole_v1(OUT era bigint, OUT version bigint, OUT token bigint, OUT expires_at timestamptz, OUT started bigint)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $locker$
+#variable_conflict use_column
+BEGIN
+	started := (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint;
+	FOR round IN 1..100 LOOP
+		SELECT t.era, t.version, t.token, t.expires_at INTO era, version, token, expires_at
+			FROM public.locker_locks AS t WHERE t.key = '' AND t.served = started;
+		IF FOUND THEN
+			RETURN;
+		END IF;
+		INSERT INTO public.locker_locks AS t (key, name, era, version, token, owner, metadata, expires_at, former, waited, served)
+			SELECT '', '', now.micros, 0, 0, '', '',
+				clock_timestamp() + coalesce((SELECT max(u.ttl) FROM public.locker_locks_ttls AS u), 0) * interval '1 microsecond', '', false, started
+			FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS micros) AS now
+			ON CONFLICT (key) DO UPDATE SET era = greatest(t.era + 1, excluded.era), expires_at = excluded.expires_at, served = excluded.served
+				WHERE t.served <> excluded.served;
+	END LOOP;
+	RAISE EXCEPTION 'the row with the empty key is there, but cannot be read: is there row level security?' USING ERRCODE = 'object_not_in_prerequisite_state';
+END $locker$;
+
+-- adopt brings a row of another era into this one. In the grace it is its owner's, or nobody's.
+CREATE OR REPLACE FUNCTION public.locker_locks_adopt_v1(in_key bytea, in_era bigint) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $locker$
+BEGIN
+	UPDATE public.locker_locks AS t SET era = whole.era, version = greatest(t.version, whole.version),
+		owner = CASE WHEN t.owner = '' AND whole.expires_at > clock_timestamp() THEN decode('00', 'hex') ELSE t.owner END,
+		expires_at = greatest(whole.expires_at, least(t.expires_at,
+			clock_timestamp() + coalesce((SELECT max(u.ttl) FROM public.locker_locks_ttls AS u), 0) * interval '1 microsecond'))
+		FROM public.locker_locks AS whole WHERE t.key = in_key AND whole.key = '' AND whole.era = in_era AND t.era <> in_era;
+END $locker$;
+
+-- enter registers a TTL, and returns the era, and when the server started. It refuses tables that were altered: a
+-- logged one shows old rows after a failover, and an unlogged one forgets the TTLs.
+CREATE OR REPLACE FUNCTION public.locker_locks_enter_v1(in_client bytea, in_ttl bigint, in_again bigint, in_first boolean,
+	OUT era bigint, OUT version bigint, OUT started bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $locker$
 #variable_conflict use_column
 DECLARE
-	whole public.locker_locks%ROWTYPE;
+	whole record;
 	altered regclass;
 BEGIN
-	LOOP
-		SELECT * INTO whole FROM public.locker_locks WHERE key = '';
-		EXIT WHEN FOUND;
-		INSERT INTO public.locker_locks (key, name, era, version, token, owner, metadata, expires_at, former, waited, served)
-			SELECT '', '', now.micros, 0, 0, '', '',
-				clock_timestamp() + coalesce((SELECT max(ttl) FROM public.locker_locks_ttls), 0) * interval '1 microsecond', '', false, 0
-			FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS micros) AS now ON CONFLICT DO NOTHING;
-	END LOOP;
+	SELECT w.* INTO whole FROM public.locker_locks_whole_v1() AS w;
 	SELECT c.oid INTO altered FROM public.locker_locks AS t JOIN pg_class AS c ON c.oid = t.tableoid
 		WHERE t.key = '' AND c.relpersistence <> 'u';
 	IF FOUND THEN
@@ -113,6 +138,7 @@ BEGIN
 	END IF;
 	era := whole.era;
 	version := whole.version;
+	started := whole.started;
 END $locker$;
 
 -- settle gives a lock that is free, or that out_owner gives back, to the first of those who wait. Its caller
@@ -170,20 +196,21 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off 
 #variable_conflict use_column
 DECLARE
 	l public.locker_locks%ROWTYPE;
+	whole record;
 	was bytea;
 BEGIN
-	LOOP
+	FOR round IN 1..1000 LOOP
+		SELECT w.* INTO whole FROM public.locker_locks_whole_v1() AS w;
 		SELECT * INTO l FROM public.locker_locks AS t WHERE t.key = in_key;
 		IF NOT FOUND THEN
-			SELECT * INTO l FROM public.locker_locks AS t WHERE t.key = '';
-			version := l.version;
-			remaining := (extract(epoch FROM l.expires_at - clock_timestamp()) * 1000000)::bigint;
-			IF l.era IS DISTINCT FROM in_era THEN
+			version := whole.version;
+			remaining := (extract(epoch FROM whole.expires_at - clock_timestamp()) * 1000000)::bigint;
+			IF whole.era <> in_era THEN
 				state := 4;
 				RETURN;
 			ELSIF remaining > 0 THEN
 				-- Whoever has closed since then has no hold any more.
-				remaining := least(remaining, l.era + coalesce((SELECT max(u.ttl) FROM public.locker_locks_ttls AS u), 0)
+				remaining := least(remaining, whole.era + coalesce((SELECT max(u.ttl) FROM public.locker_locks_ttls AS u), 0)
 					- (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
 				IF remaining > 0 THEN
 					state := 5;
@@ -191,14 +218,17 @@ BEGIN
 				END IF;
 				UPDATE public.locker_locks AS t SET expires_at = clock_timestamp() WHERE t.key = '' AND t.era = in_era;
 				CONTINUE;
-			ELSIF l.version <> in_version THEN
+			ELSIF whole.version <> in_version THEN
 				state := 3;
 				RETURN;
 			END IF;
 			INSERT INTO public.locker_locks (key, name, era, version, token, owner, metadata, expires_at, former, waited, served)
-				VALUES (in_key, in_name, l.era, l.version, l.token, '', '', clock_timestamp(), '',
+				VALUES (in_key, in_name, whole.era, whole.version, whole.token, '', '', clock_timestamp(), '',
 				EXISTS (SELECT FROM public.locker_locks_waiters AS w WHERE w.key = in_key), 0) ON CONFLICT DO NOTHING;
 			made := FOUND;
+			CONTINUE;
+		ELSIF l.era <> whole.era THEN
+			PERFORM public.locker_locks_adopt_v1(in_key, whole.era);
 			CONTINUE;
 		END IF;
 		IF NOT l.waited AND l.version = in_version AND l.era = in_era AND (l.owner = '' OR l.expires_at <= clock_timestamp()) THEN
@@ -284,6 +314,8 @@ BEGIN
 		END IF;
 		RETURN;
 	END LOOP;
+	RAISE EXCEPTION 'the row of the lock changes all the time, or what was written cannot be read: is there row level security?'
+		USING ERRCODE = 'object_not_in_prerequisite_state';
 END $locker$;
 
 -- release ends the hold of in_owner, or its wait, and hands the lock over to the first of those who wait: then
@@ -296,12 +328,21 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off 
 #variable_conflict use_column
 DECLARE
 	l public.locker_locks%ROWTYPE;
+	whole record;
 	was bytea;
 BEGIN
-	LOOP
+	FOR round IN 1..1000 LOOP
+		IF round = 1000 THEN
+			RAISE EXCEPTION 'the row of the lock changes all the time, or what was written cannot be read: is there row level security?'
+				USING ERRCODE = 'object_not_in_prerequisite_state';
+		END IF;
+		SELECT w.* INTO whole FROM public.locker_locks_whole_v1() AS w;
 		SELECT * INTO l FROM public.locker_locks AS t WHERE t.key = in_key FOR UPDATE;
-		EXIT WHEN FOUND;
-		IF in_version < 0 THEN
+		IF FOUND THEN
+			EXIT WHEN l.era = whole.era;
+			PERFORM public.locker_locks_adopt_v1(in_key, whole.era);
+			CONTINUE;
+		ELSIF in_version < 0 THEN
 			RETURN;
 		END IF;
 		-- A row with another version. Nobody is granted it before the grace is over, and who held the name reclaims it.

@@ -55,12 +55,14 @@ func statementsFor(table string) statements {
 		ask: of(`SELECT * FROM public.locker_locks_ask_v1($1::bytea, $2::bytea, $3::bytea, $4::bytea, $5::bigint, $6::bigint,
 			$7::bigint, $8::bigint, $9::bigint)`),
 		// take is what _ask does with a free lock, and free what _release does if nobody waits, in
-		// a fraction of the time. They find no row if there is more to do, or another transaction
-		// has locked the row: they have no limit to wait for it, as functions do.
+		// a fraction of the time. They find no row if there is more to do, the server was started
+		// since the era began, or another transaction has locked the row: they have no limit to wait
+		// for it, as functions do.
 		take: of(`UPDATE public.locker_locks SET token = greatest(token + 1, (extract(epoch FROM clock_timestamp()) * 1000000.0)::bigint),
 			owner = $2::bytea, metadata = $3::bytea, expires_at = clock_timestamp() + $4::bigint::float8 * interval '1 microsecond'
 			WHERE key = (SELECT key FROM public.locker_locks WHERE key = $1::bytea FOR NO KEY UPDATE SKIP LOCKED)
-			AND era = $5::bigint AND version = $6::bigint AND NOT waited AND (owner = '' OR expires_at <= clock_timestamp()) RETURNING token`),
+			AND era = $5::bigint AND version = $6::bigint AND NOT waited AND (owner = '' OR expires_at <= clock_timestamp())
+			AND (extract(epoch FROM pg_postmaster_start_time()) * 1000000.0)::bigint = $7::bigint RETURNING token`),
 		free: of(`UPDATE public.locker_locks SET owner = '', former = $2::bytea, expires_at = clock_timestamp()
 			WHERE key = (SELECT key FROM public.locker_locks WHERE key = $1::bytea AND owner = $2 FOR NO KEY UPDATE SKIP LOCKED)
 			AND owner = $2 AND expires_at > clock_timestamp() AND NOT waited RETURNING true`),
@@ -91,10 +93,11 @@ func statementsFor(table string) statements {
 			FROM unnest($1::bytea[], $2::bytea[], $3::bigint[], $4::bytea[], $5::bytea[]) AS ours (key, name, token, owner, metadata),
 				public.locker_locks AS whole
 			WHERE whole.key = '' AND whole.era = $7::bigint AND whole.expires_at > clock_timestamp()
+				AND whole.served = (extract(epoch FROM pg_postmaster_start_time()) * 1000000.0)::bigint
 				AND NOT EXISTS (SELECT FROM public.locker_locks_forced AS f WHERE f.owner = ours.owner) ORDER BY ours.key
 			ON CONFLICT (key) DO UPDATE SET token = excluded.token, owner = excluded.owner, metadata = excluded.metadata,
-				name = excluded.name, expires_at = excluded.expires_at
-				WHERE lock.owner = excluded.owner AND lock.expires_at > clock_timestamp() OR lock.owner = decode('00', 'hex')
+				name = excluded.name, expires_at = excluded.expires_at, era = excluded.era, version = greatest(lock.version, excluded.version)
+				WHERE lock.owner = excluded.owner AND (lock.expires_at > clock_timestamp() OR lock.era <> excluded.era) OR lock.owner = decode('00', 'hex')
 				OR lock.token < excluded.token
 			RETURNING owner`),
 		forced: of(`SELECT EXISTS (SELECT FROM public.locker_locks_forced WHERE owner = $1::bytea)`),
