@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -48,8 +49,6 @@ const (
 	// reconnects is how long the client library gets to notice that connections are broken: there
 	// may be one to each server.
 	reconnects = 5 * time.Millisecond
-	// longSilence is how old a request is at the most before silent connections are closed.
-	longSilence = 2 * time.Second
 )
 
 // request is made, and made again while it is not answered.
@@ -67,25 +66,26 @@ type request[T any] struct {
 	patience time.Duration
 	timer    *time.Timer // for a try beside those under way
 	answered bool
+	over     bool // no more tries are made
 	answer   T
 	err      error // of the answer, or of the latest try
 }
 
 // ask makes a request, and returns the first answer. If none comes for a while it is made again
 // while the first goes on, and if its connection breaks it is made on another: at the next member
-// of the cluster, if there are several. After a quarter of the time that there is, connections are
+// of the cluster, if there are several. After a third of the time that there is, connections are
 // closed on which nothing has come back meanwhile. So send may be called by several goroutines, and what it asks for may be done
 // twice. No call goes on when ask has returned.
 func ask[T any](ctx context.Context, d *Driver, send func(ctx context.Context) (T, error)) (T, error) {
-	r := &request[T]{driver: d, send: send, began: clock.Now(), silence: longSilence, left: maxTries, patience: d.patience(ctx)}
+	r := &request[T]{driver: d, send: send, began: clock.Now(), silence: time.Second, left: maxTries, patience: d.patience(ctx)}
 	if deadline, ok := ctx.Deadline(); ok {
-		r.silence = min(time.Until(deadline)/4, longSilence)
+		r.silence = time.Until(deadline) / 3
 	}
 	r.ctx, r.cancel = context.WithCancel(undated{ctx})
 	defer r.cancel()
 	r.try()
 	r.mu.Lock()
-	r.left = 0
+	r.over = true
 	r.timer.Stop()
 	r.mu.Unlock()
 	r.tries.Wait()
@@ -103,8 +103,8 @@ func asOutage(err error) error {
 	if e, ok := errors.AsType[rpctypes.EtcdError](err); ok {
 		code = e.Code()
 	}
-	if code != codes.Unavailable || strings.Contains(err.Error(), "authentication handshake failed") ||
-		strings.Contains(err.Error(), "no such host") {
+	inVain := func(why string) bool { return strings.Contains(err.Error(), why) }
+	if code != codes.Unavailable || slices.ContainsFunc([]string{"tls: ", "x509: ", "no such host"}, inVain) {
 		return err
 	}
 	return &noanswer.Later{Err: err}
@@ -125,13 +125,16 @@ func (r *request[T]) try() {
 func (r *request[T]) begin() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.answered || r.left == 0 {
+	if r.answered || r.over {
+		return false
+	}
+	if c, since := r.driver.conns, clock.Since(r.began); c != nil && since >= r.silence && c.leave(since/10*9) {
+		r.left++ // the requests on them fail
+	}
+	if r.left == 0 {
 		return false
 	}
 	r.left--
-	if c, since := r.driver.conns, clock.Since(r.began); c != nil && since >= r.silence && c.leave(since/2) {
-		r.left++ // the requests on them fail
-	}
 	r.tries.Add(1)
 	if r.timer == nil {
 		r.timer = time.AfterFunc(r.patience, r.try)

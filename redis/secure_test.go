@@ -138,10 +138,18 @@ func TestACL_aTenantLearnsNoNamesOfOthers(t *testing.T) {
 	waits := async(func() error { return waiter.Mutex("secret").Lock(ctx) })
 	eventually(t, "it is subscribed", func() bool { return len(admin.PubSubChannels(t.Context(), "*").Val()) > 0 })
 	for _, command := range [][]any{
-		{"PUBSUB", "CHANNELS", "*"}, {"PUBSUB", "SHARDCHANNELS", "*"}, {"KEYS", "*"}, {"SCAN", "0"}, {"RANDOMKEY"}, {"MONITOR"},
+		{"PUBSUB", "CHANNELS", "*"},
+		{"PUBSUB", "SHARDCHANNELS", "*"},
+		{"KEYS", "*"},
+		{"SCAN", "0"},
+		{"RANDOMKEY"},
+		{"MONITOR"},
 		{"EVAL", "return redis.call('PUBSUB', 'CHANNELS', '*')", 0},
-		{"SUBSCRIBE", keyOf("secret")}, {"PUBLISH", keyOf("secret"), "x"},
-		{"HGET", keyOf("secret"), "owner"}, {"HDEL", keyOf("secret"), "owner"}, {"PEXPIRE", keyOf("secret"), 1},
+		{"SUBSCRIBE", keyOf("secret")},
+		{"PUBLISH", keyOf("secret"), "x"},
+		{"HGET", keyOf("secret"), "owner"},
+		{"HDEL", keyOf("secret"), "owner"},
+		{"PEXPIRE", keyOf("secret"), 1},
 	} {
 		err := rdb.Do(t.Context(), command...).Err()
 		wantNoPerm(t, err)

@@ -165,7 +165,9 @@ func TestBatch_isAContext(t *testing.T) {
 				if name != "answered" {
 					close(g.gate)
 				}
-				<-done
+				if err := <-done; name == "answered" {
+					require.NoError(t, err)
+				}
 				require.NoError(t, d.Close(noClient))
 			})
 		})

@@ -26,7 +26,7 @@ func TestExplain(t *testing.T) {
 	} {
 		got := explain(err, false)
 		require.EqualError(t, got, want)
-		assert.ErrorIs(t, got, err)
+		require.ErrorIs(t, got, err)
 	}
 	for _, text := range []string{"ASK 1 h:1", "MOVED 1 h:1"} {
 		assert.True(t, noanswer.Outage(explain(errors.New(text), true)), "%s while a slot of a Cluster moves", text)
