@@ -74,8 +74,8 @@ type request[T any] struct {
 // ask makes a request, and returns the first answer. If none comes for a while it is made again
 // while the first goes on, and if its connection breaks it is made on another: at the next member
 // of the cluster, if there are several. After a third of the time that there is, connections are
-// closed on which nothing has come back meanwhile. So send may be called by several goroutines, and what it asks for may be done
-// twice. No call goes on when ask has returned.
+// closed on which nothing has come back meanwhile. So send may be called by several goroutines, and
+// what it asks for may be done twice. No call goes on when ask has returned.
 func ask[T any](ctx context.Context, d *Driver, send func(ctx context.Context) (T, error)) (T, error) {
 	r := &request[T]{driver: d, send: send, began: clock.Now(), silence: time.Second, left: maxTries, patience: d.patience(ctx)}
 	if deadline, ok := ctx.Deadline(); ok {
