@@ -42,6 +42,10 @@ func serve(port, dir string) {
 		os.Exit(1)
 	}
 	s.Start()
+	if !s.ReadyForConnections(time.Minute) { // it stays, and says nothing, if another has the port
+		os.Exit(1)
+	}
+	fmt.Println(s.Addr())
 	_, _ = os.Stdin.Read(make([]byte, 1)) // until the test is gone
 	os.Exit(0)
 }
@@ -64,12 +68,7 @@ type process struct {
 
 func start(t *testing.T) *process {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &process{addr: l.Addr().String(), dir: t.TempDir()}
-	_ = l.Close()
+	p := &process{addr: fmt.Sprintf(":%d", natsserver.RANDOM_PORT), dir: t.TempDir()}
 	p.run(t)
 	t.Cleanup(p.kill)
 	return p
@@ -83,8 +82,15 @@ func (p *process) run(t conformance.TB) {
 	if _, err := p.cmd.StdinPipe(); err != nil {
 		t.Fatalf("stdin: %v", err)
 	}
+	stdout, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatalf("stdout: %v", err)
+	}
 	if err := p.cmd.Start(); err != nil {
 		t.Fatalf("start: %v", err)
+	}
+	if _, err := fmt.Fscanln(stdout, &p.addr); err != nil {
+		t.Fatalf("the server does not listen on %s: %v", p.addr, err)
 	}
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		err := p.answers(t)
