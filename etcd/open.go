@@ -37,8 +37,9 @@ func open(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The client's context is that of all its life, and ctx bounds its making alone.
-	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	// The client's context ends with the client. ctx bounds New alone, which asks for a token if there
+	// is a user, for a dial timeout at most. Later requests have limits of their own.
+	own, cancel := context.WithCancel(context.Background())
 	forget := context.AfterFunc(ctx, cancel)
 	config.Context = own
 	cli, err := clientv3.New(config)
