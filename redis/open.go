@@ -43,6 +43,7 @@ func open(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 		return nil, err
 	}
 	d.owned = true
+	d.runner.spare.close() // no application uses up the pool
 	return d, nil
 }
 
@@ -50,6 +51,7 @@ func client(ctx context.Context, u *driver.URL, replicaTimeout time.Duration) (g
 	o := &goredis.UniversalOptions{
 		ContextTimeoutEnabled: true,
 		Protocol:              2, // with 3, go-redis looks before each reply whether it is one
+		PipelinePoolSize:      -1, // pool_size is the limit for pipelines, too
 		// One refused connection is an answer; the command's own retries are enough.
 		DialerRetries:            1,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},

@@ -2,10 +2,12 @@ package redis_test
 
 import (
 	"context"
+	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -230,4 +232,34 @@ func TestNew_aTTLThatRedisCannotExpressIsUnsupported(t *testing.T) {
 			require.NoError(t, m.Unlock(t.Context()), "%v", ttl)
 		}
 	}
+}
+
+// Lone requests and pipelines share the pool. The server is slow, so that all would be in use.
+func TestOpen_connectionsUnderLoadAreThePoolAndOneForSubscriptions(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t)
+	admin := connect(t, s.Addr())
+	c := openURL(t, s.URL()+"?pool_size=5&client_name=loaded")
+	holder := c.Mutex("x")
+	require.NoError(t, holder.Lock(t.Context()))
+	waits := async(func() error { return c.Mutex("x").Lock(t.Context()) })
+	eventually(t, "it is subscribed", func() bool { return len(admin.PubSubChannels(t.Context(), "*").Val()) == 1 })
+	for range 3 {
+		require.NoError(t, admin.Do(t.Context(), "CLIENT", "PAUSE", 300, "WRITE").Err())
+		var all sync.WaitGroup
+		for i := range 40 {
+			all.Go(func() {
+				time.Sleep(time.Duration(i) * 5 * time.Millisecond)
+				m := c.Mutex(fmt.Sprint(i))
+				assert.NoError(t, m.Lock(t.Context()))
+				assert.NoError(t, m.Unlock(t.Context()))
+			})
+		}
+		all.Wait()
+	}
+	list, err := admin.Do(t.Context(), "CLIENT", "LIST").Text()
+	require.NoError(t, err)
+	assert.Equal(t, 5+1, strings.Count(list, "name=loaded "), list)
+	require.NoError(t, holder.Unlock(t.Context()))
+	require.NoError(t, await(t, waits))
 }

@@ -49,6 +49,9 @@
 // to four connections beside it, made from the client's options, so that holds are renewed and
 // released. Hooks do not see those requests.
 //
+// If the server is down, a client with its default options dials up to 20 times for a request, and
+// TryLock returns after about 2 s. With DialerRetries of 1, as Open sets it, that is 0.1 s.
+//
 // If a sentinel hangs, a client of NewFailoverClient gives it up only if (MaxRetries + 1) ×
 // ReadTimeout is shorter than DialTimeout. By default it is not. A ClusterClient looks for a new
 // primary once a minute by default; this package makes it look at once if a request fails, or takes
