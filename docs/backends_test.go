@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -64,14 +65,23 @@ func holdAndWait(t *testing.T, c *locker.Client) {
 func TestRedisPage_theUserIsAllThatItTakes(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t, testserver.RedisConfig(lineOf(t, "redis.md", "user app on >s3cret ")))
+	admin := goredis.NewClient(&goredis.Options{Addr: s.Addr()})
+	defer func() { _ = admin.Close() }()
 	for _, scheme := range []string{"redis", "redigo"} {
 		t.Run(scheme, func(t *testing.T) {
 			c := openFor(t, scheme+"://app:s3cret@"+s.Addr())
 			holdAndWait(t, c)
+			share, err := c.RWMutex("orders/42").RAcquire(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, share.Extend(t.Context()))
+			require.NoError(t, share.Unlock(t.Context()))
 			warnings, err := c.Warnings(t.Context())
 			require.NoError(t, err)
 			assert.Empty(t, warnings)
+			require.NoError(t, c.Close())
+			assert.Empty(t, admin.Do(t.Context(), "ACL", "LOG").Val(), "refused, and done without")
 			require.ErrorContains(t, openFor(t, scheme+"://app:s3cret@"+s.Addr()+"?prefix=other").Mutex("x").TryLock(t.Context()), "NOPERM")
+			require.NoError(t, admin.Do(t.Context(), "ACL", "LOG", "RESET").Err())
 		})
 	}
 }
