@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -63,6 +64,43 @@ func TestCluster_aHoldWhoseSlotMoves(t *testing.T) {
 			require.NoError(t, other.Unlock(ctx))
 		})
 	}
+}
+
+// A slot goes to and fro all the while: go-redis gives up on some requests with ASK or MOVED.
+func TestCluster_operationsWhileTheirSlotMoves(t *testing.T) {
+	t.Parallel()
+	c := testserver.Cluster(t, testserver.RedisReplicas(0))
+	rdb := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: c.Addrs()})
+	defer func() { _ = rdb.Close() }()
+	clients := map[string]*locker.Client{
+		"by URL": openURL(t, clusterURL(c), locker.WithTTL(20*time.Second)), "NewClusterClient": clientOf(t, rdb, locker.WithTTL(20*time.Second)),
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	var pairs atomic.Int64
+	for kind, client := range clients {
+		for range 3 {
+			all.Go(func() {
+				for m := client.Mutex("x"); ctx.Err() == nil; pairs.Add(1) {
+					if !assert.NoError(t, m.Lock(t.Context()), kind) {
+						return
+					}
+					assert.NoError(t, m.Extend(t.Context()), kind)
+					assert.NoError(t, m.Unlock(t.Context()), kind)
+				}
+			})
+		}
+	}
+	for range 5 {
+		move := c.StartMove(keyOf("x"), c.OtherPrimary(keyOf("x")))
+		before := pairs.Load()
+		eventually(t, "some lock meanwhile", func() bool { return t.Failed() || pairs.Load() > before+5 })
+		move.MoveKeys()
+		eventually(t, "some lock meanwhile", func() bool { return t.Failed() || pairs.Load() > before+10 })
+		move.Finish()
+	}
+	stop()
+	all.Wait()
 }
 
 // In a Cluster the mark of a lock is in the lock's slot, or no script could read it.

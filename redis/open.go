@@ -50,7 +50,7 @@ func open(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 func client(ctx context.Context, u *driver.URL, replicaTimeout time.Duration) (goredis.UniversalClient, error) {
 	o := &goredis.UniversalOptions{
 		ContextTimeoutEnabled: true,
-		Protocol:              2, // with 3, go-redis looks before each reply whether it is one
+		Protocol:              2,  // with 3, go-redis looks before each reply whether it is one
 		PipelinePoolSize:      -1, // pool_size is the limit for pipelines, too
 		// One refused connection is an answer; the command's own retries are enough.
 		DialerRetries:            1,
