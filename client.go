@@ -1,6 +1,7 @@
 package locker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,12 +52,10 @@ func newClient(d driver.Driver, own config) (*Client, error) {
 	if err := unmet(d.Guarantees(), own.required); err != nil {
 		return nil, err
 	}
-	if own.ttl == 0 {
-		own.ttl = defaultTTL
-		if d, ok := d.(driver.TTLDefaulter); ok {
-			own.ttl = d.DefaultTTL()
-		}
+	if d, ok := d.(driver.TTLChecker); ok && own.ttl == 0 {
+		own.ttl = d.DefaultTTL()
 	}
+	own.ttl = cmp.Or(own.ttl, defaultTTL)
 	c := &Client{driver: d, config: own}
 	if err := c.checkTTL(own.ttl); err != nil {
 		return nil, err

@@ -42,8 +42,8 @@ type Participant = driver.Participant
 //
 // It takes at most half the Client's TTL. When ctx ends it returns within milliseconds, whatever
 // the server does, with an error that matches ctx.Err() and context.Cause(ctx). If the backend is
-// unreachable, it returns the client library's error. If the Driver is no [driver.Inspector] it
-// returns ErrUnsupported, and if the Client is closed ErrClosed.
+// unreachable, it returns the client library's error. If the backend
+// does not tell it returns ErrUnsupported, and if the Client is closed ErrClosed.
 func (c *Client) Inspect(ctx context.Context, name string) (State, error) {
 	s, err := c.inspect(ctx, name)
 	if s.Token != 0 {
@@ -53,19 +53,27 @@ func (c *Client) Inspect(ctx context.Context, name string) (State, error) {
 }
 
 func (c *Client) inspect(ctx context.Context, name string) (State, error) {
-	inspector, ok := c.driver.(driver.Inspector)
+	d, err := c.operator()
+	if err == nil {
+		err = checkUTF8("name", name)
+	}
 	switch {
-	case !ok:
-		return State{}, fmt.Errorf("%w: it does not tell who holds a lock", ErrUnsupported)
+	case err != nil:
+		return State{}, err
 	case ctx.Err() != nil:
 		return State{}, interrupted(ctx, nil)
 	}
-	if err := checkUTF8("name", name); err != nil {
-		return State{}, err
-	}
 	return ask(ctx, c, c.config.ttl/2, func(ctx context.Context) (State, error) {
-		return inspector.Inspect(ctx, c.config.qualified(name))
+		return d.Inspect(ctx, c.config.qualified(name))
 	})
+}
+
+func (c *Client) operator() (driver.Operator, error) {
+	d, ok := c.driver.(driver.Operator)
+	if !ok {
+		return nil, fmt.Errorf("%w: it does not show the locks of other processes", ErrUnsupported)
+	}
+	return d, nil
 }
 
 // HeldError is an ErrHeld that tells who holds the lock. [errors.As] finds it in an error that
@@ -88,9 +96,9 @@ type HeldError = driver.HeldError
 // that is taken or released meanwhile may be missing, and any may come twice.
 //
 // After an error, which comes with the name "", there is nothing more. A page takes at most half
-// the Client's TTL. The errors are those of [Client.Inspect]. ErrUnsupported means that the Driver
-// is no [driver.Lister]. It also comes at the end if locks are held whose names the backend does
-// not keep, and then says how many: etcd and ZooKeeper keep only hashes of long names.
+// the Client's TTL. The errors are those of [Client.Inspect]. ErrUnsupported means that the backend
+// does not list locks, as S3. It also comes at the end if locks are held whose names the backend
+// does not keep, and then says how many: etcd and ZooKeeper keep only hashes of long names.
 func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		if err := c.list(ctx, prefix, func(name string) bool { return yield(name, nil) }); err != nil {
@@ -101,14 +109,14 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[string, erro
 
 // list calls yield with each name until it returns false.
 func (c *Client) list(ctx context.Context, prefix string, yield func(string) bool) error {
-	lister, ok := c.driver.(driver.Lister)
+	d, err := c.operator()
 	switch {
-	case !ok:
-		return fmt.Errorf("%w: it does not list locks", ErrUnsupported)
+	case err != nil:
+		return err
 	case !utf8.ValidString(prefix):
 		return fmt.Errorf("prefix %q is not UTF-8", prefix)
 	}
-	next := lister.List(c.config.qualified(prefix))
+	next := d.List(c.config.qualified(prefix))
 	for unnamed := 0; ; {
 		if ctx.Err() != nil {
 			return interrupted(ctx, nil)
@@ -146,22 +154,21 @@ func (c *Client) list(ctx context.Context, prefix string, yield func(string) boo
 //
 // It returns ErrNotHeld if nobody holds the lock, and ErrHeld if another hold is there. Both mean
 // that the hold which was shown has ended. After any other error the hold may have ended: call
-// ForceRelease again. It takes at most half the Client's TTL. If the Driver is no
-// [driver.ForceReleaser] it returns ErrUnsupported, and if the Client is closed ErrClosed.
+// ForceRelease again. It takes at most half the Client's TTL. If the backend
+// cannot do it, it returns ErrUnsupported, and if the Client is closed ErrClosed.
 func (c *Client) ForceRelease(ctx context.Context, name string, shown State) error {
 	return wrap("forcerelease", name, c.forceRelease(ctx, name, shown))
 }
 
 func (c *Client) forceRelease(ctx context.Context, name string, shown State) error {
-	forcer, ok := c.driver.(driver.ForceReleaser)
-	if !ok {
-		return fmt.Errorf("%w: it does not end the hold of another process", ErrUnsupported)
-	}
-	if err := checkUTF8("name", name); err != nil {
-		return err
+	d, err := c.operator()
+	if err == nil {
+		err = checkUTF8("name", name)
 	}
 	base := c.config.tokenBase
 	switch {
+	case err != nil:
+		return err
 	case ctx.Err() != nil:
 		return interrupted(ctx, nil)
 	case !shown.Held:
@@ -171,8 +178,8 @@ func (c *Client) forceRelease(ctx context.Context, name string, shown State) err
 	case shown.Token != 0:
 		shown.Token -= base
 	}
-	_, err := ask(ctx, c, c.config.ttl/2, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, forcer.ForceRelease(ctx, c.config.qualified(name), shown)
+	_, err = ask(ctx, c, c.config.ttl/2, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, d.ForceRelease(ctx, c.config.qualified(name), shown)
 	})
 	return err
 }

@@ -12,10 +12,6 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// Schemes returns the schemes that Open opens, in alphabetical order: those of the backends that
-// this program imports.
-func Schemes() []string { return driver.Schemes() }
-
 // Open makes a Client for the backend that rawURL describes:
 //
 //	scheme://[user[:password]@]host[:port][,host[:port]…][/path][?parameter=value&…]

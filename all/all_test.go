@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-locker/locker"
 	_ "github.com/go-locker/locker/all"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/backends"
 	"github.com/go-locker/locker/internal/test/fuzzurl"
 )
@@ -18,11 +19,11 @@ func TestAll_importsEveryBackend(t *testing.T) {
 	for _, b := range backends.Here() {
 		schemes = append(schemes, b.Schemes...)
 	}
-	assert.ElementsMatch(t, schemes, locker.Schemes(), "what all.go imports, and the list in internal/backends")
+	assert.ElementsMatch(t, schemes, driver.Schemes(), "what all.go imports, and the list in internal/backends")
 }
 
 func Example() {
-	fmt.Println(locker.Schemes())
+	fmt.Println(driver.Schemes())
 	// Output: [etcd etcds mem redigo redigos redis rediss redlock zookeeper zookeepers]
 }
 

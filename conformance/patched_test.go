@@ -133,7 +133,7 @@ func renamed(change alter, rename func(string) string) conformance.Harness {
 
 // driver is memory's, with its requests and leases altered.
 type patchedDriver struct {
-	*memorylock.Driver
+	driver.Driver
 	request func(*driver.Request)
 	lease   func(*lease, driver.Request)
 	gate    *gate

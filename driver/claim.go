@@ -107,7 +107,7 @@ type Leaver interface {
 }
 
 // WaitNotifier is a Claim whose backend tells when others begin to wait for its name. For other
-// claims the core uses [Inspector]. The core calls NotifyWait or Inspect for this only if the
+// claims the core uses [Operator]. The core calls NotifyWait or Inspect for this only if the
 // application asks whether somebody waits.
 type WaitNotifier interface {
 	// NotifyWait reports whether somebody waits in the queue while the claim is held. If nobody

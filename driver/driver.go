@@ -8,9 +8,8 @@ import (
 // Driver grants leases on names at one backend. It may be used by several goroutines. It only makes
 // requests: when to make them, and all waiting, is the work of the core.
 //
-// A Driver that can do more implements [BatchExtender], [Inspector], [Lister], [ForceReleaser],
-// [TTLChecker], [TTLDefaulter] or [Warner], too. It returns ErrHeld, ErrLost and ErrUnsupported as
-// they are: the core adds the operation and the name.
+// A Driver that can do more implements [BatchExtender], [Operator], [TTLChecker] or [Warner], too. It
+// returns ErrHeld, ErrLost and ErrUnsupported as they are: the core adds the operation and the name.
 //
 // Each call returns within a few milliseconds of the end of its context, whatever the backend does.
 // What it has sent may go on. If the client library ignores contexts, or breaks its connection when
@@ -62,18 +61,15 @@ type Warner interface {
 	Warnings(ctx context.Context) ([]string, error)
 }
 
-// TTLChecker is a Driver that does not honour every TTL.
+// TTLChecker is a Driver that does not honour every TTL, or has a default TTL of its own.
 type TTLChecker interface {
 	// CheckTTL returns an error for a TTL that the backend cannot honour exactly. The error matches
 	// ErrUnsupported, and names a TTL that would do. CheckTTL makes no request. The core calls it
 	// before it calls Ask with that TTL.
 	CheckTTL(ttl time.Duration) error
-}
 
-// TTLDefaulter is a Driver with a default TTL of its own, such as a negotiated session time-out.
-// The default TTL of other Drivers is 30 s.
-type TTLDefaulter interface {
-	// DefaultTTL returns the TTL for an application that chose none. It may ask the backend, for a
-	// bounded time. If the backend is unreachable it returns a TTL that will do.
+	// DefaultTTL returns the TTL for an application that chose none, such as a negotiated session
+	// time-out, or 0 for the core's default, 30 s. It may ask the backend, for a bounded time. If
+	// the backend is unreachable it returns a TTL that will do.
 	DefaultTTL() time.Duration
 }

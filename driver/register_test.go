@@ -20,7 +20,7 @@ func TestOpen(t *testing.T) {
 	u := &driver.URL{Scheme: "mem", Hosts: []string{"opendriver"}, Query: url.Values{"left": {"1"}}}
 	d, err := driver.Open(t.Context(), u)
 	require.NoError(t, err)
-	assert.IsType(t, &memory.Driver{}, d)
+	assert.IsType(t, memory.NewDriver(), d)
 	assert.Equal(t, url.Values{"left": {"1"}}, u.Query, "for the caller to refuse")
 	_, err = driver.Open(t.Context(), &driver.URL{Scheme: "nosuch"})
 	require.ErrorContains(t, err, `unknown scheme "nosuch"`)

@@ -60,6 +60,7 @@ func TestObserve_tellsOfEachChange(t *testing.T) {
 // scripted is a Driver that tells of these terms, one after the other.
 type scripted struct {
 	driver.Driver
+	driver.Operator
 	terms []uint64
 }
 
@@ -71,7 +72,7 @@ func (s *scripted) Inspect(context.Context, string) (driver.State, error) {
 	return driver.State{Held: token != 0, Token: token}, nil
 }
 
-// blind is a Driver that is no Inspector.
+// blind is a Driver that is no Operator.
 type blind struct{ driver.Driver }
 
 func (blind) Guarantees() driver.Guarantees       { return nil }

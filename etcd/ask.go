@@ -53,7 +53,7 @@ const (
 
 // request is made, and made again while it is not answered.
 type request[T any] struct {
-	driver  *Driver
+	driver  *backend
 	send    func(ctx context.Context) (T, error)
 	ctx     context.Context // of all tries: it ends with the first answer
 	cancel  context.CancelFunc
@@ -76,7 +76,7 @@ type request[T any] struct {
 // of the cluster, if there are several. After a third of the time that there is, connections are
 // closed on which nothing has come back meanwhile. So send may be called by several goroutines, and
 // what it asks for may be done twice. No call goes on when ask has returned.
-func ask[T any](ctx context.Context, d *Driver, send func(ctx context.Context) (T, error)) (T, error) {
+func ask[T any](ctx context.Context, d *backend, send func(ctx context.Context) (T, error)) (T, error) {
 	r := &request[T]{driver: d, send: send, began: clock.Now(), silence: time.Second, left: maxTries, patience: d.patience(ctx)}
 	if deadline, ok := ctx.Deadline(); ok {
 		r.silence = time.Until(deadline) / 3
@@ -165,7 +165,7 @@ func (r *request[T]) end(answer T, err error, took time.Duration) (broken bool) 
 // with ctx. With a user the etcd client asks for a token before each renewal, which costs the
 // server a tenth of a second of computing. It goes on with that when nobody waits any more: to ask
 // again soon would make a busy one busier.
-func (d *Driver) patience(ctx context.Context) time.Duration {
+func (d *backend) patience(ctx context.Context) time.Duration {
 	const least, most = 150 * time.Millisecond, time.Second
 	left, p := most*10, most
 	if deadline, ok := ctx.Deadline(); ok {
@@ -237,7 +237,7 @@ func (c kvClient) Txn(ctx context.Context, req *etcdserverpb.TxnRequest, opts ..
 }
 
 // commit makes a transaction of the conditions, and of what to do if they are true or not.
-func (d *Driver) commit(ctx context.Context, conditions []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
+func (d *backend) commit(ctx context.Context, conditions []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
 	txn := clientv3.OpTxn(conditions, then, otherwise)
 	return ask(ctx, d, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 		resp, err := d.kv.Do(ctx, txn)

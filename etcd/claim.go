@@ -21,12 +21,12 @@ import (
 type claim struct {
 	driver.Request
 
-	of    *Driver
+	of    *backend
 	entry *entry // nil: nothing was sent, or nothing is left of it. Ask sets it
 }
 
 // Claim implements driver.Driver.
-func (d *Driver) Claim(req driver.Request) driver.Claim { return &claim{Request: req, of: d} }
+func (d *backend) Claim(req driver.Request) driver.Claim { return &claim{Request: req, of: d} }
 
 // Ask puts the key, if it is not there, and looks what is before it. If its session has ended, or
 // somebody has removed its key, it begins again, once, at the end of the queue.
@@ -197,7 +197,7 @@ const keysPerLook = 100
 // ExtendAll renews the session that the holds share, and then looks whether their keys are still
 // there. The order counts: a look before the renewal does not show that a key is there after it.
 // The leases may be on two sessions: if one accepts no more holds, new ones go to a second.
-func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, _ time.Duration) []error {
+func (d *backend) ExtendAll(ctx context.Context, leases []driver.Lease, _ time.Duration) []error {
 	errs, renewed := make([]error, len(leases)), map[*session]error{}
 	for i, l := range leases {
 		s := l.(*claim).entry.session
@@ -217,7 +217,7 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, _ time.Du
 }
 
 // verify sets the errors of leases whose keys are not there, unless they have one already.
-func (d *Driver) verify(ctx context.Context, leases []driver.Lease, errs []error) {
+func (d *backend) verify(ctx context.Context, leases []driver.Lease, errs []error) {
 	if !slices.Contains(errs[:len(leases)], nil) {
 		return
 	}

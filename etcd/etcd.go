@@ -74,9 +74,8 @@ func New(cli *clientv3.Client, opts ...locker.Option) (*locker.Client, error) {
 	return adapter.Client(d, opts...)
 }
 
-// Driver implements [driver.Driver], [driver.BatchExtender], [driver.Inspector], [driver.Lister],
-// [driver.ForceReleaser] and [driver.TTLChecker].
-type Driver struct {
+// backend is the Driver.
+type backend struct {
 	cli      *clientv3.Client
 	kv       clientv3.KV // of cli
 	owned    bool        // made by Open, and closed by Close
@@ -86,12 +85,10 @@ type Driver struct {
 }
 
 var (
-	_ driver.Driver        = (*Driver)(nil)
-	_ driver.BatchExtender = (*Driver)(nil)
-	_ driver.Inspector     = (*Driver)(nil)
-	_ driver.Lister        = (*Driver)(nil)
-	_ driver.ForceReleaser = (*Driver)(nil)
-	_ driver.TTLChecker    = (*Driver)(nil)
+	_ driver.Driver        = (*backend)(nil)
+	_ driver.BatchExtender = (*backend)(nil)
+	_ driver.Operator      = (*backend)(nil)
+	_ driver.TTLChecker    = (*backend)(nil)
 	_ driver.LossNotifier  = (*claim)(nil)
 	_ driver.WaitNotifier  = (*claim)(nil)
 	_ driver.Downgrader    = (*claim)(nil)
@@ -100,20 +97,20 @@ var (
 
 // NewDriver makes a Driver over cli, which stays the caller's: Close revokes the sessions, and does
 // not close cli. It makes no request, and fails only if cli is nil.
-func NewDriver(cli *clientv3.Client) (*Driver, error) {
+func NewDriver(cli *clientv3.Client) (driver.Driver, error) {
 	if cli == nil {
 		return nil, adapter.Refuse(errors.New("nil etcd client"))
 	}
 	return newDriver(cli), nil
 }
 
-func newDriver(cli *clientv3.Client) *Driver {
+func newDriver(cli *clientv3.Client) *backend {
 	kv := clientv3.NewKVFromKVClient(kvClient{etcdserverpb.NewKVClient(cli.ActiveConnection())}, cli)
-	return &Driver{cli: cli, kv: kv, sessions: sessions.NewPool[*session]()}
+	return &backend{cli: cli, kv: kv, sessions: sessions.NewPool[*session]()}
 }
 
 // Close revokes the sessions, and closes the etcd client if Open made it.
-func (d *Driver) Close() error {
+func (d *backend) Close() error {
 	d.sessions.Close()
 	if !d.owned {
 		return nil
@@ -126,7 +123,7 @@ const maxTTL = 9_000_000_000 * time.Second
 
 // CheckTTL implements driver.TTLChecker. It refuses a TTL that no etcd honours. If the election
 // timeout of the servers rules out a TTL, this shows when a lock is taken.
-func (d *Driver) CheckTTL(ttl time.Duration) error {
+func (d *backend) CheckTTL(ttl time.Duration) error {
 	switch {
 	case ttl < time.Second:
 		return fmt.Errorf("%w: TTL %v: etcd counts in whole seconds: use 1s or more (2s or more if its election timeout is the default)",
@@ -141,8 +138,11 @@ func (d *Driver) CheckTTL(ttl time.Duration) error {
 	}
 }
 
+// DefaultTTL leaves the default to the core.
+func (d *backend) DefaultTTL() time.Duration { return 0 }
+
 // Guarantees implements driver.Driver.
-func (d *Driver) Guarantees() driver.Guarantees {
+func (d *backend) Guarantees() driver.Guarantees {
 	return driver.Guarantees{
 		driver.Exclusive: {Level: driver.LevelYes},
 		driver.Failover: {

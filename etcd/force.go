@@ -14,13 +14,13 @@ import (
 // has none.
 const forcedMark = "forced"
 
-// ForceRelease implements driver.ForceReleaser: a request that reads the queue, and one that
+// ForceRelease implements driver.Operator: a request that reads the queue, and one that
 // removes the holder's key and puts a mark on the holder's session. Because of the mark, a request
 // of the holder that is still under way cannot make the key again. If the holder's Unlock is sent
 // twice, the second request finds no key. The mark shows whether ForceRelease, and not the first
 // request, has removed the key. If the lock is shared, ForceRelease ends the Shares in shown, one
 // after the other. If shown has a Holder instead, it ends the share with the ID of this Holder.
-func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.State) error {
+func (d *backend) ForceRelease(ctx context.Context, name string, shown driver.State) error {
 	folder := folderOf(name)
 	for ended := false; !ended; {
 		queue, _, err := d.readQueue(ctx, folder)
@@ -44,7 +44,7 @@ func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.Sta
 
 // evict reports whether it has ended the hold, or share, whose key is holder: else that has ended
 // by itself.
-func (d *Driver) evict(ctx context.Context, at place, holder *mvccpb.KeyValue) (bool, error) {
+func (d *backend) evict(ctx context.Context, at place, holder *mvccpb.KeyValue) (bool, error) {
 	mark := clientv3.OpPut(at.dead, forcedMark, clientv3.WithLease(clientv3.LeaseID(holder.Lease)))
 	resp, err := d.commit(ctx, []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(at.key), "=", holder.CreateRevision)},
 		[]clientv3.Op{clientv3.OpDelete(at.key), mark}, []clientv3.Op{clientv3.OpGet(at.dead)})

@@ -14,10 +14,10 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// Inspect implements driver.Inspector: one request that reads the queue, and, if the lock is held,
+// Inspect implements driver.Operator: one request that reads the queue, and, if the lock is held,
 // one for what is left of the holder's session, in whole seconds, rounded down. If the lock is
 // shared, it makes one for each session. When nobody holds the lock no token is known.
-func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
+func (d *backend) Inspect(ctx context.Context, name string) (driver.State, error) {
 	folder := folderOf(name)
 	for {
 		queue, _, err := d.readQueue(ctx, folder)
@@ -39,7 +39,7 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error)
 
 // left returns for how long the longest of the sessions lasts that the keys are on, and whether any
 // does.
-func (d *Driver) left(ctx context.Context, keys []*mvccpb.KeyValue) (longest time.Duration, lasts bool, err error) {
+func (d *backend) left(ctx context.Context, keys []*mvccpb.KeyValue) (longest time.Duration, lasts bool, err error) {
 	asked := map[int64]bool{}
 	for _, kv := range keys {
 		if asked[kv.Lease] {
@@ -65,7 +65,7 @@ func (d *Driver) left(ctx context.Context, keys []*mvccpb.KeyValue) (longest tim
 // readQueue returns the keys of the contenders in a folder, the oldest first, and the revision at
 // which they were there. Marks are in another folder, and a key is never there together with the
 // mark of its owner.
-func (d *Driver) readQueue(ctx context.Context, folder string) (queue []*mvccpb.KeyValue, revision int64, err error) {
+func (d *backend) readQueue(ctx context.Context, folder string) (queue []*mvccpb.KeyValue, revision int64, err error) {
 	resp, err := d.commit(ctx, nil, []clientv3.Op{readFolder(folder)}, nil)
 	if err != nil {
 		return nil, 0, err

@@ -25,12 +25,11 @@ var locks atomic.Int64
 // fresh returns the qualified name of a lock that no other test has.
 func fresh() string { return fmt.Sprint("fresh:x", locks.Add(1)) }
 
-func driverAt(t *testing.T, s interface{ Addr() string }, opts ...grpc.DialOption) *Driver {
+func driverAt(t *testing.T, s interface{ Addr() string }, opts ...grpc.DialOption) *backend {
 	t.Helper()
 	cli, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Addr()}, Logger: zap.NewNop(), DialOptions: opts})
 	require.NoError(t, err)
-	d, err := NewDriver(cli)
-	require.NoError(t, err)
+	d := newDriver(cli)
 	d.owned = true
 	t.Cleanup(func() { _ = d.Close() })
 	return d
@@ -152,7 +151,7 @@ func TestSession_ofManyDoubtsIsReplaced(t *testing.T) {
 }
 
 // stand puts a contender into the queue of a name.
-func stand(t *testing.T, d *Driver, name string) (c *claim, ahead string) {
+func stand(t *testing.T, d *backend, name string) (c *claim, ahead string) {
 	t.Helper()
 	c = d.Claim(driver.Request{Name: name, TTL: time.Minute, Wake: func() {}}).(*claim)
 	require.NoError(t, c.join(t.Context()))

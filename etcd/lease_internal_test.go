@@ -20,7 +20,7 @@ import (
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
-func acquire(t *testing.T, d *Driver, ttl time.Duration) *claim {
+func acquire(t *testing.T, d *backend, ttl time.Duration) *claim {
 	t.Helper()
 	l, err := claims.Take(t.Context(), d, driver.Request{Name: fresh(), TTL: ttl})
 	require.NoError(t, err)

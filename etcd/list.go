@@ -14,10 +14,10 @@ import (
 // on the page.
 const keysPerPage = 1000
 
-// List implements driver.Lister: a page is one request, which reads some keys in their order. A
+// List implements driver.Operator: a page is one request, which reads some keys in their order. A
 // name of more than 512 characters, after escaping, is stored as a hash. List counts these names,
 // but cannot return them.
-func (d *Driver) List(prefix string) driver.Pager {
+func (d *backend) List(prefix string) driver.Pager {
 	prefix, begins := split(prefix)
 	w := &walk{driver: d, prefix: prefix + ":"}
 	w.addRange(w.prefix + escapeAll(begins))
@@ -29,7 +29,7 @@ func (d *Driver) List(prefix string) driver.Pager {
 
 // walk goes through the keys of some ranges.
 type walk struct {
-	driver *Driver
+	driver *backend
 	prefix string
 	ranges []keyRange // that are left
 }

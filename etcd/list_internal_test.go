@@ -15,7 +15,7 @@ import (
 )
 
 // listAll returns what a Driver lists, how many have no names, and how many pages that took.
-func listAll(t *testing.T, d *Driver, prefix string) (names []string, unnamed, pages int) {
+func listAll(t *testing.T, d *backend, prefix string) (names []string, unnamed, pages int) {
 	t.Helper()
 	for next := d.List(prefix); ; {
 		page, err := next(t.Context())

@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/etcd"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
@@ -74,12 +75,12 @@ func openURL(t testing.TB, url string, opts ...locker.Option) *locker.Client {
 	return c
 }
 
-func driverOf(t testing.TB, cli *clientv3.Client) *etcd.Driver {
+func driverOf(t testing.TB, cli *clientv3.Client) claims.Driver {
 	t.Helper()
 	d, err := etcd.NewDriver(cli)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = d.Close() })
-	return d
+	return d.(claims.Driver)
 }
 
 // folder is where the contenders for a Mutex's name stand, in the test's space.

@@ -34,7 +34,7 @@ const (
 type session struct {
 	*sessions.Session[*entry]
 
-	driver *Driver
+	driver *backend
 	id     clientv3.LeaseID
 	prefix string // of the anchor, see Start
 
@@ -51,7 +51,7 @@ type session struct {
 }
 
 // newSession returns a session whose anchor begins with prefix.
-func newSession(d *Driver, ttl time.Duration, prefix string) *session {
+func newSession(d *backend, ttl time.Duration, prefix string) *session {
 	s := &session{driver: d, prefix: prefix, shares: map[string][]knownShare{}, holders: map[string]*mvccpb.KeyValue{}, looking: make(chan struct{}, 1)}
 	s.Session, s.watcher = sessions.New[*entry](d.sessions.Context(), ttl, s), newWatcher(s)
 	return s
@@ -109,7 +109,7 @@ func (s *session) usurped(ctx context.Context) bool {
 
 // leases makes requests that concern leases. The client's own leave the ID to the server, or go on
 // asking without a pause.
-func (d *Driver) leases() etcdserverpb.LeaseClient {
+func (d *backend) leases() etcdserverpb.LeaseClient {
 	return etcdserverpb.NewLeaseClient(d.cli.ActiveConnection())
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 // standShared puts a share into the queue of a name, whose token is not settled.
-func standShared(t *testing.T, d *Driver, name string) *claim {
+func standShared(t *testing.T, d *backend, name string) *claim {
 	t.Helper()
 	c := d.Claim(driver.Request{Name: name, TTL: time.Minute, Shared: true, Wake: func() {}}).(*claim)
 	require.NoError(t, c.join(t.Context()))

@@ -158,9 +158,8 @@ func TestWake_afterAWatchWasRefused(t *testing.T) {
 		t.Cleanup(func() { _ = cli.Close() })
 		return cli
 	}
-	driverOf := func(addr string) *Driver {
-		d, err := NewDriver(login("alice", addr))
-		require.NoError(t, err)
+	driverOf := func(addr string) *backend {
+		d := newDriver(login("alice", addr))
 		t.Cleanup(func() { _ = d.Close() })
 		return d
 	}

@@ -21,7 +21,7 @@ import (
 type claim struct {
 	driver.Request
 
-	of       *Driver
+	of       *backend
 	owner    string
 	doubtful bool   // the outcome of a take is unknown, and it may arrive yet
 	refusal  error  // that of a take which the API server refused as outdated
@@ -33,7 +33,7 @@ type claim struct {
 }
 
 // Claim implements driver.Driver.
-func (d *Driver) Claim(req driver.Request) driver.Claim {
+func (d *backend) Claim(req driver.Request) driver.Claim {
 	owner := make([]byte, 16)
 	_, _ = rand.Read(owner) // never fails
 	return &claim{Request: req, of: d, owner: hex.EncodeToString(owner)}

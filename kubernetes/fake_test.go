@@ -234,12 +234,12 @@ func (f *fake) client(t testing.TB) rest.Interface {
 	return c
 }
 
-func (f *fake) driver(t testing.TB) *Driver {
+func (f *fake) driver(t testing.TB) *backend {
 	t.Helper()
 	d, err := NewDriver(f.client(t), "default")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = d.Close() })
-	return d
+	return d.(*backend)
 }
 
 // sent returns how many requests f makes, by method.

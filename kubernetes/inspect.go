@@ -11,8 +11,8 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// Inspect implements driver.Inspector.
-func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
+// Inspect implements driver.Operator.
+func (d *backend) Inspect(ctx context.Context, name string) (driver.State, error) {
 	s, err := d.read(ctx, name)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -28,8 +28,8 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error)
 	return state, nil
 }
 
-// List implements driver.Lister.
-func (d *Driver) List(prefix string) driver.Pager {
+// List implements driver.Operator.
+func (d *backend) List(prefix string) driver.Pager {
 	from := ""
 	return func(ctx context.Context) (page driver.Page, err error) {
 		some, next, err := d.api.list(ctx, from)
@@ -50,8 +50,8 @@ func (d *Driver) List(prefix string) driver.Pager {
 	}
 }
 
-// ForceRelease implements driver.ForceReleaser.
-func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.State) error {
+// ForceRelease implements driver.Operator.
+func (d *backend) ForceRelease(ctx context.Context, name string, shown driver.State) error {
 	var refusal error
 	for at, try := uint64(0), 0; ; try++ {
 		s, err := d.read(ctx, name)

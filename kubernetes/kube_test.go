@@ -39,14 +39,14 @@ func openURL(t *testing.T, s *testserver.KubeServer, parameters string) *locker.
 	return c
 }
 
-func driverAt(t *testing.T, s *testserver.KubeServer) *Driver {
+func driverAt(t *testing.T, s *testserver.KubeServer) *backend {
 	t.Helper()
 	u, err := driver.ParseURL("kubernetes://" + s.Addr() + "?kubeconfig=" + s.Kubeconfig(testserver.KubeAdmin))
 	require.NoError(t, err)
 	d, err := open(t.Context(), u)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = d.Close() })
-	return d.(*Driver)
+	return d.(*backend)
 }
 
 func call(t *testing.T, s *testserver.KubeServer, method, path, content, body string) string {

@@ -29,9 +29,8 @@ func New(client rest.Interface, namespace string, opts ...locker.Option) (*locke
 	return adapter.Client(d, opts...)
 }
 
-// Driver implements [driver.Driver], [driver.Inspector], [driver.Lister], [driver.ForceReleaser]
-// and [driver.TTLChecker].
-type Driver struct {
+// backend is the Driver.
+type backend struct {
 	api   *api
 	views views
 	close func()
@@ -46,17 +45,15 @@ type Driver struct {
 
 var _ interface {
 	driver.Driver
-	driver.Inspector
-	driver.Lister
-	driver.ForceReleaser
+	driver.Operator
 	driver.TTLChecker
-} = (*Driver)(nil)
+} = (*backend)(nil)
 
 // NewDriver makes a Driver whose locks are Leases of a namespace. client is that of a clientset, as
 // clientset.CoordinationV1().RESTClient() returns it. Its rate limiter does not count the requests.
 // NewDriver makes no request. It fails for a client that cannot make requests, such as that of a
 // fake clientset.
-func NewDriver(client rest.Interface, namespace string) (*Driver, error) {
+func NewDriver(client rest.Interface, namespace string) (driver.Driver, error) {
 	c, ok := client.(*rest.RESTClient)
 	switch {
 	case !ok || c == nil:
@@ -71,15 +68,15 @@ func NewDriver(client rest.Interface, namespace string) (*Driver, error) {
 	return newDriver(by, c.Get().AbsPath("/").URL(), namespace), nil
 }
 
-func newDriver(client *http.Client, base *url.URL, namespace string) *Driver {
+func newDriver(client *http.Client, base *url.URL, namespace string) *backend {
 	leases := base.JoinPath("apis", coordinationv1.GroupName, "v1", "namespaces", namespace, "leases")
-	d := &Driver{api: &api{direct.Client(client), leases, namespace}, close: func() {}}
+	d := &backend{api: &api{direct.Client(client), leases, namespace}, close: func() {}}
 	d.ctx, d.stop = context.WithCancel(context.Background())
 	return d
 }
 
 // Close ends the watches, and closes the connections if locker.Open has made them.
-func (d *Driver) Close() error {
+func (d *backend) Close() error {
 	d.stop()
 	d.running.Wait()
 	d.close()
@@ -87,7 +84,7 @@ func (d *Driver) Close() error {
 }
 
 // request reads the Lease of a name, makes it or updates it, and takes in how it is then.
-func (d *Driver) request(ctx context.Context, method, name string, sent *coordinationv1.Lease) (sighting, error) {
+func (d *backend) request(ctx context.Context, method, name string, sent *coordinationv1.Lease) (sighting, error) {
 	began := time.Now()
 	o, err := d.api.lease(ctx, method, objectName(name), sent)
 	if apierrors.IsNotFound(err) {
@@ -100,12 +97,12 @@ func (d *Driver) request(ctx context.Context, method, name string, sent *coordin
 }
 
 // read reads the Lease of a name.
-func (d *Driver) read(ctx context.Context, name string) (sighting, error) {
+func (d *backend) read(ctx context.Context, name string) (sighting, error) {
 	return d.request(ctx, http.MethodGet, name, nil)
 }
 
 // CheckTTL refuses a TTL that leaseDurationSeconds cannot express: it has whole seconds.
-func (d *Driver) CheckTTL(ttl time.Duration) error {
+func (d *backend) CheckTTL(ttl time.Duration) error {
 	if ttl < time.Second || ttl%time.Second != 0 || ttl/time.Second > math.MaxInt32 {
 		down := min(max(ttl.Truncate(time.Second), time.Second), (math.MaxInt32-1)*time.Second)
 		return fmt.Errorf("%w: a TTL of %v: a Lease counts whole seconds, one or more: use %v or %v", driver.ErrUnsupported, ttl, down, down+time.Second)
@@ -113,8 +110,11 @@ func (d *Driver) CheckTTL(ttl time.Duration) error {
 	return nil
 }
 
+// DefaultTTL leaves the default to the core.
+func (d *backend) DefaultTTL() time.Duration { return 0 }
+
 // Guarantees implements driver.Driver.
-func (d *Driver) Guarantees() driver.Guarantees {
+func (d *backend) Guarantees() driver.Guarantees {
 	const clocks = "while the clocks of the API servers differ by less than 10 s (or one TTL if that is less), and no clock jumps forward by more than that"
 	return driver.Guarantees{
 		driver.Exclusive: {Level: driver.LevelConditional, Condition: clocks},

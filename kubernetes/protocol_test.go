@@ -33,7 +33,7 @@ var (
 
 var request = driver.Request{Name: "locker:orders/42", TTL: 20 * time.Second, Metadata: "app@host"}
 
-func take(t *testing.T, d *Driver) driver.Claim {
+func take(t *testing.T, d *backend) driver.Claim {
 	t.Helper()
 	l, err := claims.Take(t.Context(), d, request)
 	require.NoError(t, err)
@@ -449,7 +449,7 @@ func TestAsk_whileACredentialPluginHangs(t *testing.T) {
 	})
 	d, err := NewDriver(client, "default")
 	require.NoError(t, err)
-	wait(t, d, request)
+	wait(t, d.(*backend), request)
 	eventually(t, "it watches", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.requests["WATCH"] == 1 })
 	hangs.Store(true)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)

@@ -22,7 +22,7 @@ const (
 )
 
 // sweepIfDue sweeps in a goroutine of its own.
-func (d *Driver) sweepIfDue() {
+func (d *backend) sweepIfDue() {
 	d.sweeping.Lock()
 	defer d.sweeping.Unlock()
 	if rand.N(sweepOdds) > 0 || time.Since(d.swept) < sweepEvery {
@@ -37,7 +37,7 @@ func (d *Driver) sweepIfDue() {
 }
 
 // sweep deletes Leases that are what they were when it has read them.
-func (d *Driver) sweep(ctx context.Context) error {
+func (d *backend) sweep(ctx context.Context) error {
 	for from := ""; ; {
 		some, next, err := d.api.list(ctx, from)
 		if err != nil {

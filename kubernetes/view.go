@@ -136,7 +136,7 @@ func (v *view) wakeIfFree() {
 
 // enter has c woken when the lock is free, if it is to wait. It returns after what time c is to ask
 // again in any case.
-func (d *Driver) enter(c *claim, s sighting) time.Duration {
+func (d *backend) enter(c *claim, s sighting) time.Duration {
 	if c.Wake == nil {
 		return 0
 	}
@@ -157,7 +157,7 @@ func (d *Driver) enter(c *claim, s sighting) time.Duration {
 
 // outrun notes that another owner was faster to take a lock that was free. It returns after what time
 // c is to ask again if it waits, and its watch will tell who has the lock.
-func (d *Driver) outrun(c *claim) (next time.Duration, waits bool) {
+func (d *backend) outrun(c *claim) (next time.Duration, waits bool) {
 	vs := &d.views
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
@@ -170,7 +170,7 @@ func (d *Driver) outrun(c *claim) (next time.Duration, waits bool) {
 }
 
 // leave ends the wait of c, if it waits.
-func (d *Driver) leave(c *claim) {
+func (d *backend) leave(c *claim) {
 	vs := &d.views
 	vs.mu.Lock()
 	defer vs.mu.Unlock()

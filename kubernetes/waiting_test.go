@@ -178,7 +178,7 @@ func TestWatch_ends(t *testing.T) {
 }
 
 // wait has a claim wait. woken gets a nil when it is woken.
-func wait(t *testing.T, d *Driver, req driver.Request) (c driver.Claim, woken chan error) {
+func wait(t *testing.T, d *backend, req driver.Request) (c driver.Claim, woken chan error) {
 	t.Helper()
 	woken = make(chan error, 10)
 	req.Wake = func() { woken <- nil }

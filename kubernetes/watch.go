@@ -31,7 +31,7 @@ const (
 const watchLimit = 120
 
 // startWatch tells of what follows version. The caller holds views.mu.
-func (d *Driver) startWatch(name, version string) *watch {
+func (d *backend) startWatch(name, version string) *watch {
 	ctx, stop := context.WithCancel(d.ctx)
 	w := &watch{stop: stop}
 	d.running.Go(func() {
@@ -62,7 +62,7 @@ func (d *Driver) startWatch(name, version string) *watch {
 
 // tell makes one request, and takes in what it tells until it ends: by itself, because the Lease is
 // deleted, or because the version is too old.
-func (d *Driver) tell(ctx context.Context, w *watch, name, version string) {
+func (d *backend) tell(ctx context.Context, w *watch, name, version string) {
 	ctx, cancel := context.WithTimeout(ctx, (watchLimit+5)*time.Second)
 	defer cancel()
 	resp, err := d.api.send(ctx, http.MethodGet, "", url.Values{

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/memory"
 )
 
 // faults are those of one Client, and its holds.
@@ -134,17 +133,12 @@ func (f *faults) leaks() (leaks []string) {
 
 // faulty is the driver of a Client.
 type faulty struct {
-	*memory.Driver
+	driver.Driver
+	driver.Operator
 
 	faults *faults
 	prefix string // of all names, from the first List
 }
-
-var _ interface {
-	driver.Inspector
-	driver.Lister
-	driver.ForceReleaser
-} = (*faulty)(nil)
 
 func (d *faulty) Claim(req driver.Request) driver.Claim {
 	return &claim{Claim: d.Driver.Claim(req), faults: d.faults, name: req.Name, ttl: req.TTL, taken: caller()}
@@ -154,14 +148,14 @@ func (d *faulty) Inspect(ctx context.Context, name string) (driver.State, error)
 	if err := d.faults.request(ctx); err != nil {
 		return driver.State{}, err
 	}
-	return d.Driver.Inspect(ctx, name)
+	return d.Operator.Inspect(ctx, name)
 }
 
 func (d *faulty) List(prefix string) driver.Pager {
 	if d.prefix == "" {
 		d.prefix = prefix
 	}
-	list := d.Driver.List(prefix)
+	list := d.Operator.List(prefix)
 	return func(ctx context.Context) (driver.Page, error) {
 		if err := d.faults.request(ctx); err != nil {
 			return driver.Page{}, err
@@ -174,7 +168,7 @@ func (d *faulty) ForceRelease(ctx context.Context, name string, shown driver.Sta
 	if err := d.faults.request(ctx); err != nil {
 		return err
 	}
-	return d.Driver.ForceRelease(ctx, name, shown)
+	return d.Operator.ForceRelease(ctx, name, shown)
 }
 
 // claim is one whose requests meet the faults.

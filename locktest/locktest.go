@@ -66,8 +66,9 @@ type Client struct {
 // those of [locker.New].
 func New(t TB, opts ...locker.Option) *Client {
 	t.Helper()
+	inMemory := memory.NewDriver(memory.InSpace("locktest " + t.Name()))
 	d := &faulty{
-		Driver: memory.NewDriver(memory.InSpace("locktest " + t.Name())),
+		Driver: inMemory, Operator: inMemory.(driver.Operator),
 		faults: &faults{holds: map[*claim]struct{}{}},
 	}
 	client, err := locker.New(d, opts...)
@@ -103,8 +104,8 @@ func (c *Client) Lose(name string) {
 	c.t.Helper()
 	ctx, d := context.Background(), c.driver
 	name = d.prefix + name
-	state, _ := d.Driver.Inspect(ctx, name) // a space in memory does not fail
-	if err := d.Driver.ForceRelease(ctx, name, state); err != nil {
+	state, _ := d.Operator.Inspect(ctx, name) // a space in memory does not fail
+	if err := d.Operator.ForceRelease(ctx, name, state); err != nil {
 		c.t.Errorf("locktest: Lose(%q): %v", strings.TrimPrefix(name, d.prefix), err)
 		return
 	}

@@ -41,22 +41,21 @@ func New(opts ...locker.Option) (*locker.Client, error) {
 	return locker.New(NewDriver(), opts...)
 }
 
-// Driver implements [driver.Driver], [driver.Inspector], [driver.Lister] and [driver.ForceReleaser]
-// in memory.
-type Driver struct{ space *space }
+// backend is the Driver.
+type backend struct{ space *space }
 
 // DriverOption is an option of [NewDriver].
-type DriverOption func(*Driver)
+type DriverOption func(*backend)
 
 // InSpace makes the Driver share its names with the Drivers of the same space, as the host of a
 // mem:// URL does. The default is the space "".
 func InSpace(name string) DriverOption {
-	return func(d *Driver) { d.space = spaceOf(name) }
+	return func(d *backend) { d.space = spaceOf(name) }
 }
 
 // NewDriver makes a Driver. It never fails.
-func NewDriver(opts ...DriverOption) *Driver {
-	d := &Driver{space: spaceOf("")}
+func NewDriver(opts ...DriverOption) driver.Driver {
+	d := &backend{space: spaceOf("")}
 	for _, o := range opts {
 		o(d)
 	}
@@ -64,12 +63,10 @@ func NewDriver(opts ...DriverOption) *Driver {
 }
 
 var (
-	_ driver.Driver        = (*Driver)(nil)
-	_ driver.Inspector     = (*Driver)(nil)
-	_ driver.Lister        = (*Driver)(nil)
-	_ driver.ForceReleaser = (*Driver)(nil)
-	_ driver.Downgrader    = (*claim)(nil)
-	_ driver.WaitNotifier  = (*claim)(nil)
+	_ driver.Driver       = (*backend)(nil)
+	_ driver.Operator     = (*backend)(nil)
+	_ driver.Downgrader   = (*claim)(nil)
+	_ driver.WaitNotifier = (*claim)(nil)
 )
 
 // spaces are the process's own. One stays when its last Client closes: it is empty then.
@@ -92,17 +89,17 @@ func init() {
 var lastNumber atomic.Uint64
 
 // Claim implements driver.Driver.
-func (d *Driver) Claim(req driver.Request) driver.Claim {
+func (d *backend) Claim(req driver.Request) driver.Claim {
 	return &claim{Request: req, space: d.space, number: lastNumber.Add(1)}
 }
 
-// Inspect implements driver.Inspector. Once a lock is released its last token is not remembered.
-func (d *Driver) Inspect(_ context.Context, name string) (driver.State, error) {
+// Inspect implements driver.Operator. Once a lock is released its last token is not remembered.
+func (d *backend) Inspect(_ context.Context, name string) (driver.State, error) {
 	return d.space.look(name), nil
 }
 
 // Guarantees promises everything, except the guarantees about failures of servers.
-func (d *Driver) Guarantees() driver.Guarantees {
+func (d *backend) Guarantees() driver.Guarantees {
 	const none = "there is one process, and no server to fail over to"
 	return driver.Guarantees{
 		driver.Exclusive:      {Level: driver.LevelYes},
@@ -115,4 +112,4 @@ func (d *Driver) Guarantees() driver.Guarantees {
 }
 
 // Close does nothing: the Client has released its leases before.
-func (d *Driver) Close() error { return nil }
+func (d *backend) Close() error { return nil }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/memory"
 )
 
@@ -36,7 +37,7 @@ func TestOpen_sharesNamesByHost(t *testing.T) {
 }
 
 func TestImport_registersItsSchemeAlone(t *testing.T) {
-	assert.Equal(t, []string{"mem"}, locker.Schemes())
+	assert.Equal(t, []string{"mem"}, driver.Schemes())
 	_, err := locker.Open(t.Context(), "redis://localhost")
 	require.ErrorContains(t, err, `add the import _ "github.com/go-locker/locker/redis"`)
 }

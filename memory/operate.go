@@ -9,15 +9,15 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// List implements driver.Lister, in one page.
-func (d *Driver) List(prefix string) driver.Pager {
+// List implements driver.Operator, in one page.
+func (d *backend) List(prefix string) driver.Pager {
 	return func(context.Context) (driver.Page, error) {
 		return driver.Page{Names: d.space.held(prefix), Last: true}, nil
 	}
 }
 
-// ForceRelease implements driver.ForceReleaser.
-func (d *Driver) ForceRelease(_ context.Context, name string, shown driver.State) error {
+// ForceRelease implements driver.Operator.
+func (d *backend) ForceRelease(_ context.Context, name string, shown driver.State) error {
 	s := d.space
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -63,7 +63,7 @@ func bubble(t *testing.T, f func(t *testing.T, r *telemetry), opts ...otel.Optio
 
 // backend is a memory driver whose requests are spans, as those of an instrumented client library are, and may fail.
 type backend struct {
-	*memory.Driver
+	driver.Driver
 	tracer trace.Tracer
 	fails  atomic.Pointer[error]
 }

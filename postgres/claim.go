@@ -20,7 +20,7 @@ import (
 type claim struct {
 	driver.Request
 
-	of         *Driver
+	of         *backend
 	key, owner []byte
 	place      int64 // among those that this Driver has had wait
 
@@ -49,7 +49,7 @@ type grant struct {
 }
 
 // Claim implements driver.Driver.
-func (d *Driver) Claim(req driver.Request) driver.Claim {
+func (d *backend) Claim(req driver.Request) driver.Claim {
 	c := &claim{Request: req, of: d, key: key(req.Name), owner: make([]byte, clientID+16)}
 	_, _ = rand.Read(c.owner[copy(c.owner, d.waiting.id):]) // never fails
 	return c
@@ -262,7 +262,7 @@ func (c *claim) askOnce(ctx context.Context, with sent) (a answer, err error) {
 
 // interval is how soon a waiter asks again if nobody wakes it: when the hold ends, if that is
 // before the next beat of its Client. See waiting.
-func (d *Driver) interval(a answer, ttl time.Duration) time.Duration {
+func (d *backend) interval(a answer, ttl time.Duration) time.Duration {
 	longest := patience + mrand.N(patience/2)
 	if a.state == isGrace || a.left < markFor(ttl)/2 {
 		longest = min(a.left+time.Millisecond, time.Second+mrand.N(500*time.Millisecond))
@@ -280,7 +280,7 @@ const longestTable = 50
 
 // makeTables takes it for done if somebody else makes a table now, which IF NOT EXISTS does not
 // see.
-func (d *Driver) makeTables(ctx context.Context) error {
+func (d *backend) makeTables(ctx context.Context) error {
 	if name := d.table[strings.Index(d.table, ".")+1:]; len(name) > longestTable {
 		return fmt.Errorf("the table name %q has more than %d bytes: PostgreSQL cuts longer names of what is made beside it", name, longestTable)
 	}

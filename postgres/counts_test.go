@@ -69,8 +69,7 @@ func TestAcquire_ofAHeldLockWritesNothing(t *testing.T) {
 func TestExtendAll_isOneStatement(t *testing.T) {
 	t.Parallel()
 	pool, counts := poolOf(t, testserver.SharedPostgres(t).URL())
-	d := postgres.NewDriver(pool, "")
-	defer func() { _ = d.Close() }()
+	d := newDriver(t, pool, "")
 	leases := make([]driver.Lease, 50)
 	for i := range leases {
 		var err error

@@ -29,11 +29,11 @@ func newPool(t *testing.T) *pgxpool.Pool {
 	return pool
 }
 
-func newDriver(t *testing.T, pool *pgxpool.Pool, table string) *postgres.Driver {
+func newDriver(t *testing.T, pool *pgxpool.Pool, table string) claims.Driver {
 	t.Helper()
 	d := postgres.NewDriver(pool, table)
 	t.Cleanup(func() { _ = d.Close() })
-	return d
+	return d.(claims.Driver)
 }
 
 func request(name string) driver.Request {

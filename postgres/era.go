@@ -74,7 +74,7 @@ func (e *eras) unused() (ttls []int64) {
 
 // exit says which TTLs are not used any more, so that nobody has to wait for them if the server
 // loses the table.
-func (d *Driver) exit() {
+func (d *backend) exit() {
 	ttls := d.eras.unused()
 	if len(ttls) == 0 {
 		return
@@ -94,7 +94,7 @@ func (e *eras) forget(number int64) {
 }
 
 // enter returns the era, and sees to it that the TTL is registered.
-func (d *Driver) enter(ctx context.Context, ttl time.Duration) (era, error) {
+func (d *backend) enter(ctx context.Context, ttl time.Duration) (era, error) {
 	e := &d.eras
 	if now, ok := e.current(ttl); ok {
 		return now, nil
@@ -117,7 +117,7 @@ func (d *Driver) enter(ctx context.Context, ttl time.Duration) (era, error) {
 
 // register makes the request of enter. It reports false if the TTL was registered again, and that
 // was a first time, because an era has begun.
-func (d *Driver) register(ctx context.Context, ttl time.Duration, first bool) (now era, entered bool, err error) {
+func (d *backend) register(ctx context.Context, ttl time.Duration, first bool) (now era, entered bool, err error) {
 	e, sent := &d.eras, clock.Now()
 	var row [][]byte
 	err = d.read(ctx, func() (err error) { // it may be made again

@@ -11,8 +11,8 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// Inspect makes the Driver a driver.Inspector.
-func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
+// Inspect implements driver.Operator.
+func (d *backend) Inspect(ctx context.Context, name string) (driver.State, error) {
 	var held bool
 	var token, left, age int64
 	var owner, metadata []byte
@@ -42,8 +42,8 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error)
 // pageRows is how many rows a page of List looks at.
 const pageRows = 1000
 
-// List makes the Driver a driver.Lister.
-func (d *Driver) List(prefix string) driver.Pager {
+// List implements driver.Operator.
+func (d *backend) List(prefix string) driver.Pager {
 	from := []byte{}
 	return func(ctx context.Context) (page driver.Page, err error) {
 		var last []byte
@@ -70,8 +70,8 @@ func (d *Driver) List(prefix string) driver.Pager {
 	}
 }
 
-// ForceRelease makes the Driver a driver.ForceReleaser.
-func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.State) error {
+// ForceRelease implements driver.Operator.
+func (d *backend) ForceRelease(ctx context.Context, name string, shown driver.State) error {
 	owner, err := ownerOf(shown.Holder.ID)
 	known := err == nil // or nobody goes by that
 	for {

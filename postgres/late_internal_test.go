@@ -24,7 +24,7 @@ func TestAsk_afterATakeWhoseReplyWasLost(t *testing.T) {
 	pool, err := pgxpool.New(t.Context(), testserver.Postgres(t).URL())
 	require.NoError(t, err)
 	defer pool.Close()
-	d := NewDriver(pool, "")
+	d := newDriver(pool, "")
 	defer func() { _ = d.Close() }()
 	for _, wake := range []func(){nil, func() {}} {
 		c := d.Claim(driver.Request{Name: "name", TTL: time.Minute, Wake: wake}).(*claim)
@@ -44,7 +44,7 @@ func TestRelease_beforeItsTakeArrives(t *testing.T) {
 	pool, err := pgxpool.New(t.Context(), testserver.Postgres(t).URL())
 	require.NoError(t, err)
 	defer pool.Close()
-	d := NewDriver(pool, "")
+	d := newDriver(pool, "")
 	defer func() { _ = d.Close() }()
 	for _, name := range []string{"has a row", "has none"} {
 		req := driver.Request{Name: name, TTL: time.Minute, Wake: func() {}}
@@ -132,7 +132,7 @@ func TestRelease_afterARequestThatArrivesLate(t *testing.T) {
 	pool, err := pgxpool.New(t.Context(), testserver.Postgres(t).URL())
 	require.NoError(t, err)
 	defer pool.Close()
-	d := NewDriver(pool, "")
+	d := newDriver(pool, "")
 	defer func() { _ = d.Close() }()
 	req := driver.Request{Name: "name", TTL: time.Minute, Wake: func() {}}
 	c := d.Claim(req).(*claim)
@@ -159,7 +159,7 @@ func TestAsk_whenAHandOverComesLate(t *testing.T) {
 	pool, err := pgxpool.New(t.Context(), testserver.Postgres(t).URL())
 	require.NoError(t, err)
 	defer pool.Close()
-	d := NewDriver(pool, "")
+	d := newDriver(pool, "")
 	defer func() { _ = d.Close() }()
 	first, err := claims.Take(t.Context(), d, driver.Request{Name: "name", TTL: time.Minute})
 	require.NoError(t, err)
@@ -183,7 +183,7 @@ func TestListener_aHandOverWhileItAsksWhetherItHears(t *testing.T) {
 	pool, err := pgxpool.New(t.Context(), testserver.Postgres(t).URL())
 	require.NoError(t, err)
 	defer pool.Close()
-	d := NewDriver(pool, "")
+	d := newDriver(pool, "")
 	defer func() { _ = d.Close() }()
 	woken := 0
 	c := d.Claim(driver.Request{Name: "name", TTL: time.Minute, Wake: func() { woken++ }}).(*claim)
@@ -208,7 +208,7 @@ func TestPipeline_aRequestThatTheServerCancels(t *testing.T) {
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	require.NoError(t, err)
 	defer pool.Close()
-	d := NewDriver(pool, "")
+	d := newDriver(pool, "")
 	defer func() { _ = d.Close() }()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
@@ -222,7 +222,7 @@ func TestEras_forgetTTLs(t *testing.T) {
 	pool, err := pgxpool.New(t.Context(), testserver.Postgres(t).URL())
 	require.NoError(t, err)
 	defer pool.Close()
-	d := NewDriver(pool, "")
+	d := newDriver(pool, "")
 	defer func() { _ = d.Close() }()
 	for i := range 3 {
 		c, err := claims.Take(t.Context(), d, driver.Request{Name: "name", TTL: time.Second + time.Duration(i)*time.Millisecond})

@@ -53,7 +53,7 @@ func lostWithTable(err error) error {
 var errLocked = errors.New("another transaction has locked the row of the lock")
 
 // ExtendAll extends all leases that are due at the same time in one statement.
-func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.Duration) []error {
+func (d *backend) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.Duration) []error {
 	errs := make([]error, len(leases))
 	all := func(err error) []error {
 		for i := range errs {
@@ -137,7 +137,7 @@ func (c *claim) extendInTurn(ctx context.Context, now era, ttl time.Duration) er
 // reclaim has claims whose rows were not found have them again, if the server has lost the table
 // since they were granted. The others are lost. Before is the era that was thought to be the
 // present one.
-func (d *Driver) reclaim(ctx context.Context, before era, claims []*claim, ttl time.Duration) []error {
+func (d *backend) reclaim(ctx context.Context, before era, claims []*claim, ttl time.Duration) []error {
 	errs := make([]error, len(claims))
 	if len(claims) == 0 {
 		return errs
@@ -178,13 +178,13 @@ func (d *Driver) reclaim(ctx context.Context, before era, claims []*claim, ttl t
 }
 
 // confirm returns the era as the server has it now.
-func (d *Driver) confirm(ctx context.Context, before era, ttl time.Duration) (era, error) {
+func (d *backend) confirm(ctx context.Context, before era, ttl time.Duration) (era, error) {
 	d.eras.forget(before.number)
 	return d.enter(ctx, ttl)
 }
 
 // reclaimRows returns the owners that have their rows.
-func (d *Driver) reclaimRows(ctx context.Context, number int64, claims []*claim, ttl time.Duration) (has map[string]bool, err error) {
+func (d *backend) reclaimRows(ctx context.Context, number int64, claims []*claim, ttl time.Duration) (has map[string]bool, err error) {
 	var keys, names, owners, metadata [][]byte
 	var tokens []int64
 	for _, c := range claims {

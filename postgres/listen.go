@@ -27,7 +27,7 @@ var errUnused = errors.New("nobody waits")
 // listener hears of locks that other Drivers hand over. It has one connection of its own while
 // somebody waits.
 type listener struct {
-	driver  *Driver
+	driver  *backend
 	channel string
 
 	ctx    context.Context
@@ -39,7 +39,7 @@ type listener struct {
 	heard   bool // what is sent now arrives
 }
 
-func newListener(d *Driver) *listener {
+func newListener(d *backend) *listener {
 	l := &listener{driver: d, channel: channelOf(d.waiting.id)}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	return l

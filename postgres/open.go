@@ -40,7 +40,7 @@ func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := NewDriver(pool, table)
+	d := newDriver(pool, table)
 	d.close = pool.Close
 	return d, nil
 }

@@ -22,7 +22,7 @@ const (
 // pipeline sends the requests of many goroutines in few round trips: what comes while all lanes are
 // on their way goes with the next. Each request is a transaction of its own.
 type pipeline struct {
-	driver *Driver
+	driver *backend
 	pool   func() *pgxpool.Pool
 
 	mu      sync.Mutex
@@ -47,7 +47,7 @@ type request struct {
 // errNotSent is matched by the error of a request that has not been sent.
 var errNotSent = errors.New("not sent")
 
-func newPipeline(d *Driver, pool func() *pgxpool.Pool) *pipeline {
+func newPipeline(d *backend, pool func() *pgxpool.Pool) *pipeline {
 	p := &pipeline{driver: d, pool: pool}
 	p.closed, p.close = context.WithCancel(context.Background())
 	return p

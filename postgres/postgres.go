@@ -36,11 +36,13 @@ func New(pool *pgxpool.Pool, opts ...locker.Option) (*locker.Client, error) {
 
 // NewDriver makes a Driver over pool, which stays the caller's. The locks are in table, which may
 // have a schema before a dot (default: public); "" is locker_locks.
-func NewDriver(pool *pgxpool.Pool, table string) *Driver {
+func NewDriver(pool *pgxpool.Pool, table string) driver.Driver { return newDriver(pool, table) }
+
+func newDriver(pool *pgxpool.Pool, table string) *backend {
 	if table == "" {
 		table = defaultTable
 	}
-	d := &Driver{pool: pool, table: table, sql: statementsFor(table), close: func() {}, idle: time.Hour}
+	d := &backend{pool: pool, table: table, sql: statementsFor(table), close: func() {}, idle: time.Hour}
 	d.eras.asking = make(chan struct{}, 1)
 	d.asks, d.gives = newPipeline(d, func() *pgxpool.Pool { return d.pool }), newPipeline(d, d.spare)
 	d.waiting = newWaiting(d)
@@ -53,9 +55,8 @@ func NewDriver(pool *pgxpool.Pool, table string) *Driver {
 	return d
 }
 
-// Driver implements driver.Driver, driver.BatchExtender, driver.Inspector, driver.Lister,
-// driver.ForceReleaser, driver.Warner and driver.TTLChecker.
-type Driver struct {
+// backend is the Driver.
+type backend struct {
 	pool     *pgxpool.Pool
 	table    string
 	sql      statements
@@ -75,7 +76,7 @@ type Driver struct {
 }
 
 // Close ends the connection that listens, and closes the pool if [locker.Open] made it.
-func (d *Driver) Close() error {
+func (d *backend) Close() error {
 	d.exit()
 	d.waiting.close()
 	d.listener.close()
@@ -88,7 +89,7 @@ func (d *Driver) Close() error {
 }
 
 // Guarantees returns what one PostgreSQL promises.
-func (d *Driver) Guarantees() driver.Guarantees {
+func (d *backend) Guarantees() driver.Guarantees {
 	const clock = "while the server's clock is sane"
 	const failover = clock + ", and nobody reaches a primary that was replaced. A server that takes over must know the TTLs in use, and the holds that were ended by force; a standby normally receives both within milliseconds. A server that takes over must not be started from copied files of a server that was shut down"
 	return driver.Guarantees{
@@ -102,12 +103,15 @@ func (d *Driver) Guarantees() driver.Guarantees {
 }
 
 // CheckTTL refuses a TTL that is not in whole microseconds, because timestamps count those.
-func (d *Driver) CheckTTL(ttl time.Duration) error {
+func (d *backend) CheckTTL(ttl time.Duration) error {
 	if ttl%time.Microsecond != 0 {
 		return fmt.Errorf("%w: a TTL of %v: PostgreSQL counts whole microseconds", driver.ErrUnsupported, ttl)
 	}
 	return nil
 }
+
+// DefaultTTL leaves the default to the core.
+func (d *backend) DefaultTTL() time.Duration { return 0 }
 
 func key(name string) []byte {
 	sum := sha256.Sum256([]byte(name))
@@ -117,9 +121,7 @@ func key(name string) []byte {
 var _ interface {
 	driver.Driver
 	driver.BatchExtender
-	driver.Inspector
-	driver.Lister
-	driver.ForceReleaser
+	driver.Operator
 	driver.Warner
 	driver.TTLChecker
-} = (*Driver)(nil)
+} = (*backend)(nil)

@@ -25,7 +25,7 @@ import (
 // What failed because of another's transaction has not run either. Neither has what was refused
 // because the server takes no writes: it was the primary once, and the other connections of the
 // pool may be just as old.
-func (d *Driver) query(ctx context.Context, pool *pgxpool.Pool, collect func(pgx.Rows) error, sql string, args []any) error {
+func (d *backend) query(ctx context.Context, pool *pgxpool.Pool, collect func(pgx.Rows) error, sql string, args []any) error {
 	for tries := 1; ; tries++ {
 		err := d.queryOnce(ctx, pool, collect, sql, args)
 		if !d.again(ctx, err, tries) {
@@ -35,7 +35,7 @@ func (d *Driver) query(ctx context.Context, pool *pgxpool.Pool, collect func(pgx
 }
 
 // again reports whether a request has done nothing, and may do better at once.
-func (d *Driver) again(ctx context.Context, err error, tries int) bool {
+func (d *backend) again(ctx context.Context, err error, tries int) bool {
 	if err == nil || ctx.Err() != nil {
 		return false
 	}
@@ -77,7 +77,7 @@ const (
 const readOnly = "25006"
 
 // queryOnce closes a connection that turns out to lead to a server which takes no writes.
-func (d *Driver) queryOnce(ctx context.Context, pool *pgxpool.Pool, collect func(pgx.Rows) error, sql string, args []any) (err error) {
+func (d *backend) queryOnce(ctx context.Context, pool *pgxpool.Pool, collect func(pgx.Rows) error, sql string, args []any) (err error) {
 	began := time.Now()
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
@@ -111,7 +111,7 @@ const longSilence = 900 * time.Millisecond
 // answered in time: its own, if it had one, for which pgx would wait 15 s in vain, and those that
 // nobody uses, which may be just as silent, as behind a firewall that has lost its table. It closes
 // none if all are in use, which is another reason to get none.
-func (d *Driver) ifSilent(ctx context.Context, began time.Time, conn *pgxpool.Conn, err error) {
+func (d *backend) ifSilent(ctx context.Context, began time.Time, conn *pgxpool.Conn, err error) {
 	if err == nil || answeredBy(err) || !errors.Is(ctx.Err(), context.DeadlineExceeded) || time.Since(began) < longSilence {
 		return
 	}
@@ -129,7 +129,7 @@ func (d *Driver) ifSilent(ctx context.Context, began time.Time, conn *pgxpool.Co
 // spare returns the pool for renewals and releases, which must not wait until the application, or
 // many Locks, give back a connection: the Driver's pool, or one more connection if all of the
 // pool's are in use.
-func (d *Driver) spare() *pgxpool.Pool {
+func (d *backend) spare() *pgxpool.Pool {
 	if s := d.pool.Stat(); s.AcquiredConns() < s.MaxConns() {
 		return d.pool
 	}
@@ -167,7 +167,7 @@ func (r *reserve) close() {
 
 // read makes a request that changes nothing again while all that is wrong with it is its
 // connection, which the pool has had since before the server was restarted, or shut it.
-func (d *Driver) read(ctx context.Context, f func() error) error {
+func (d *backend) read(ctx context.Context, f func() error) error {
 	for left := d.pool.Stat().TotalConns(); ; left-- {
 		err := f()
 		if err == nil || !broken(err) || left <= 0 || ctx.Err() != nil {
@@ -193,7 +193,7 @@ func later(err error) error {
 }
 
 // exec runs a statement whose result does not matter.
-func (d *Driver) exec(ctx context.Context, sql string, args ...any) error {
+func (d *backend) exec(ctx context.Context, sql string, args ...any) error {
 	return d.query(ctx, d.pool, func(rows pgx.Rows) error {
 		rows.Close()
 		return rows.Err()
@@ -201,11 +201,11 @@ func (d *Driver) exec(ctx context.Context, sql string, args ...any) error {
 }
 
 // row runs a statement whose result is one row. Its Scan returns pgx.ErrNoRows if there is none.
-func (d *Driver) row(ctx context.Context, sql string, args ...any) row {
+func (d *backend) row(ctx context.Context, sql string, args ...any) row {
 	return d.rowOn(ctx, d.pool, sql, args...)
 }
 
-func (d *Driver) rowOn(ctx context.Context, pool *pgxpool.Pool, sql string, args ...any) row {
+func (d *backend) rowOn(ctx context.Context, pool *pgxpool.Pool, sql string, args ...any) row {
 	return func(dest ...any) error {
 		return d.query(ctx, pool, func(rows pgx.Rows) error {
 			defer rows.Close()

@@ -185,7 +185,7 @@ func releaseBeforeTheLoss(t *testing.T, reclaims bool) {
 	proxy, err := netfault.Start("127.0.0.1:0", s.Addr())
 	require.NoError(t, err)
 	t.Cleanup(proxy.Close)
-	driverAt := func(addr string) *postgres.Driver {
+	driverAt := func(addr string) driver.Driver {
 		config, err := pgxpool.ParseConfig(strings.Replace(s.URL(), s.Addr(), addr, 1))
 		require.NoError(t, err)
 		config.MaxConns = 1

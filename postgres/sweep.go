@@ -44,7 +44,7 @@ func (s *sweeper) begin() {
 func (s *sweeper) rest() { s.next.Store(int64(time.Since(epoch) + sweepEvery)) }
 
 // sweepIfDue sweeps in a goroutine of its own: whoever has just taken a lock does not wait for it.
-func (d *Driver) sweepIfDue() {
+func (d *backend) sweepIfDue() {
 	s := &d.sweeper
 	if s.made.Load() < sweepMade && int64(time.Since(epoch)) < s.next.Load() {
 		return
@@ -68,7 +68,7 @@ func (d *Driver) sweepIfDue() {
 }
 
 // sweep returns how many rows it has deleted.
-func (d *Driver) sweep(ctx context.Context) (deleted int64, err error) {
+func (d *backend) sweep(ctx context.Context) (deleted int64, err error) {
 	err = d.row(ctx, d.sql.sweep.text, d.sweeper.from, int64(sweepRows), d.idle.Microseconds()).Scan(&d.sweeper.from, &deleted)
 	return deleted, err
 }

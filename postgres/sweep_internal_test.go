@@ -15,17 +15,17 @@ import (
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
-func newTestDriver(t *testing.T) *Driver {
+func newTestDriver(t *testing.T) *backend {
 	t.Helper()
 	pool, err := pgxpool.New(t.Context(), testserver.Postgres(t).URL())
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
-	d := NewDriver(pool, "")
+	d := newDriver(pool, "")
 	t.Cleanup(func() { _ = d.Close() })
 	return d
 }
 
-func rowsOf(t *testing.T, d *Driver) (n int) {
+func rowsOf(t *testing.T, d *backend) (n int) {
 	t.Helper()
 	require.NoError(t, d.row(t.Context(), "SELECT count(*) FROM locker_locks").Scan(&n))
 	return n

@@ -19,7 +19,7 @@ const (
 // lives: one request for all of them. The answer tells which locks are about to be free, though
 // nobody gives them back: one who waits for such a lock asks then.
 type waiting struct {
-	driver *Driver
+	driver *backend
 	id     []byte
 
 	mu      sync.Mutex
@@ -32,7 +32,7 @@ type waiting struct {
 	stop    context.CancelFunc
 }
 
-func newWaiting(d *Driver) *waiting {
+func newWaiting(d *backend) *waiting {
 	w := &waiting{driver: d, id: make([]byte, clientID), claims: map[string]*claim{}}
 	_, _ = rand.Read(w.id) // never fails
 	w.closed, w.stop = context.WithCancel(context.Background())
@@ -186,7 +186,7 @@ func markFor(ttl time.Duration) time.Duration {
 // handOver tells an owner that a request which was sent at began has handed the lock over to it:
 // here, or by a notification that another Driver hears. If nobody hears it, the lock is free again
 // after some seconds.
-func (d *Driver) handOver(ctx context.Context, began time.Time, owner []byte, token, era int64) {
+func (d *backend) handOver(ctx context.Context, began time.Time, owner []byte, token, era int64) {
 	if d.handOverHere(began, owner, token, era) || len(owner) != clientID+16 {
 		return
 	}
@@ -197,7 +197,7 @@ func (d *Driver) handOver(ctx context.Context, began time.Time, owner []byte, to
 }
 
 // handOverHere reports whether the owner is of this Driver.
-func (d *Driver) handOverHere(began time.Time, owner []byte, token, era int64) bool {
+func (d *backend) handOverHere(began time.Time, owner []byte, token, era int64) bool {
 	if len(owner) != clientID+16 || string(owner[:clientID]) != string(d.waiting.id) {
 		return false
 	}

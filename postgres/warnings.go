@@ -9,7 +9,7 @@ import (
 const settings = `SELECT current_setting('fsync') = 'on', current_setting('full_page_writes') = 'on'`
 
 // Warnings makes the Driver a driver.Warner.
-func (d *Driver) Warnings(ctx context.Context) ([]string, error) {
+func (d *backend) Warnings(ctx context.Context) ([]string, error) {
 	var fsync, pages bool
 	if err := d.row(ctx, settings).Scan(&fsync, &pages); err != nil {
 		return nil, err

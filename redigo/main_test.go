@@ -76,12 +76,12 @@ func openClient(t testing.TB, url string, opts ...locker.Option) *locker.Client 
 	return c
 }
 
-func driverOf(t testing.TB, p *redis.Pool, opts ...redigo.DriverOption) *redigo.Driver {
+func driverOf(t testing.TB, p *redis.Pool, opts ...redigo.DriverOption) claims.Driver {
 	t.Helper()
 	d, err := redigo.NewDriver(p, opts...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = d.Close() })
-	return d
+	return d.(claims.Driver)
 }
 
 func take(t testing.TB, d driver.Driver, name string, ttl time.Duration) driver.Lease {

@@ -50,10 +50,11 @@ func open(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 	if replicas.N > 0 {
 		opts = append(opts, WaitReplicas(replicas.N, replicas.Timeout))
 	}
-	d, err := NewDriver(pool, opts...)
+	made, err := NewDriver(pool, opts...)
 	if err != nil {
 		return nil, err
 	}
+	d := made.(*backend)
 	d.addr, d.owned = addr, true
 	return d, nil
 }

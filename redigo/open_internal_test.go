@@ -13,7 +13,7 @@ import (
 	"github.com/go-locker/locker/internal/redisscript"
 )
 
-func opened(t *testing.T, hosts []string, pairs ...string) *Driver {
+func opened(t *testing.T, hosts []string, pairs ...string) *backend {
 	t.Helper()
 	u := &driver.URL{Scheme: "redigo", Hosts: hosts, Query: url.Values{}}
 	for i := 0; i < len(pairs); i += 2 {
@@ -23,7 +23,7 @@ func opened(t *testing.T, hosts []string, pairs ...string) *Driver {
 	require.NoError(t, err)
 	assert.Empty(t, u.Query, "parameters that were not taken")
 	t.Cleanup(func() { _ = d.Close() })
-	return d.(*Driver)
+	return d.(*backend)
 }
 
 func TestOpen_address(t *testing.T) {

@@ -61,10 +61,8 @@ func New(pool *redis.Pool, opts ...locker.Option) (*locker.Client, error) {
 	return adapter.Client(d, opts...)
 }
 
-// Driver implements [driver.Driver], [driver.BatchExtender], [driver.Inspector], [driver.Lister],
-// [driver.ForceReleaser], [driver.TTLChecker] and [driver.Warner]. It can be a node of package
-// redlock.
-type Driver struct {
+// backend is the Driver.
+type backend struct {
 	*scripts
 	runner *runner
 	addr   string // of the one server that Open was given
@@ -72,14 +70,12 @@ type Driver struct {
 }
 
 var (
-	_ driver.Driver        = (*Driver)(nil)
-	_ driver.BatchExtender = (*Driver)(nil)
-	_ driver.Inspector     = (*Driver)(nil)
-	_ driver.Lister        = (*Driver)(nil)
-	_ driver.ForceReleaser = (*Driver)(nil)
-	_ driver.TTLChecker    = (*Driver)(nil)
-	_ driver.Warner        = (*Driver)(nil)
-	_ quorum.Node          = (*Driver)(nil) // of package redlock
+	_ driver.Driver        = (*backend)(nil)
+	_ driver.BatchExtender = (*backend)(nil)
+	_ driver.Operator      = (*backend)(nil)
+	_ driver.TTLChecker    = (*backend)(nil)
+	_ driver.Warner        = (*backend)(nil)
+	_ quorum.Node          = (*backend)(nil) // of package redlock
 )
 
 // scripts has the methods of a Driver but Close, and is not for programs to get hold of.
@@ -105,7 +101,7 @@ func WaitReplicas(n int, timeout time.Duration) DriverOption {
 // NewDriver makes a Driver over pool, which stays the caller's. Its connections have to be those of
 // redigo, or to implement [redis.ConnWithContext] and [redis.ConnWithTimeout] as they do. It makes
 // no request, and fails for a pool that cannot dial or an option that is not valid.
-func NewDriver(pool *redis.Pool, opts ...DriverOption) (*Driver, error) {
+func NewDriver(pool *redis.Pool, opts ...DriverOption) (driver.Driver, error) {
 	if pool == nil || pool.Dial == nil && pool.DialContext == nil {
 		return nil, adapter.Refuse(errors.New("nil redigo pool, or one without Dial and DialContext"))
 	}
@@ -113,12 +109,12 @@ func NewDriver(pool *redis.Pool, opts ...DriverOption) (*Driver, error) {
 	if err := adapter.Apply(r, opts); err != nil {
 		return nil, err
 	}
-	return &Driver{scripts: redisscript.NewDriver(r), runner: r}, nil
+	return &backend{scripts: redisscript.NewDriver(r), runner: r}, nil
 }
 
 // Close ends the subscriptions, waits for connections that are being made, and closes the pool if
 // Open made it.
-func (d *Driver) Close() error {
+func (d *backend) Close() error {
 	return d.scripts.Close(func() error {
 		if !d.owned {
 			return nil
@@ -129,4 +125,4 @@ func (d *Driver) Close() error {
 
 // Address returns the server's host:port if the Driver was made by Open for one server. Otherwise
 // it is empty, because a pool does not tell its address.
-func (d *Driver) Address() string { return d.addr }
+func (d *backend) Address() string { return d.addr }

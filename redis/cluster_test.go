@@ -235,7 +235,7 @@ func TestCluster_renewalsWhoseSlotsMove(t *testing.T) {
 	rdb := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: c.Addrs()})
 	defer func() { _ = rdb.Close() }()
 	with := driverOf(t, rdb, redis.WaitReplicas(1, time.Second))
-	for kind, d := range map[string]*redis.Driver{"without WAIT": driverOf(t, rdb), "WAIT": with} {
+	for kind, d := range map[string]claims.Driver{"without WAIT": driverOf(t, rdb), "WAIT": with} {
 		t.Run(kind, func(t *testing.T) {
 			var leases []driver.Lease
 			for i := range 30 {

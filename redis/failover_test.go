@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/quorum"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
@@ -191,8 +192,8 @@ func TestAddress_isEmptyForSeveralServers(t *testing.T) {
 		goredis.NewFailoverClient(&goredis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"localhost:1"}}),
 		goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{"localhost:1"}}),
 	} {
-		assert.Empty(t, driverOf(t, rdb).Address())
+		assert.Empty(t, driverOf(t, rdb).(quorum.Node).Address())
 		require.NoError(t, rdb.Close())
 	}
-	assert.Equal(t, "localhost:1", driverOf(t, connect(t, "localhost:1")).Address())
+	assert.Equal(t, "localhost:1", driverOf(t, connect(t, "localhost:1")).(quorum.Node).Address())
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testwait"
-	"github.com/go-locker/locker/redis"
 )
 
 // loseReply has the server apply what do sends and the reply get lost; between runs then, before the
@@ -106,7 +106,7 @@ type faulty struct {
 	addr   string
 	direct *goredis.Client // to the server itself
 	rdb    *goredis.Client // through the proxy
-	driver *redis.Driver   // through the proxy
+	driver claims.Driver   // through the proxy
 	client *locker.Client  // through the proxy, without renewal
 	ttl    time.Duration
 }

@@ -101,12 +101,12 @@ func newClientAnd(t testing.TB, addr string, opts ...locker.Option) (*locker.Cli
 	return clientOf(t, rdb, opts...), rdb
 }
 
-func driverOf(t testing.TB, rdb goredis.UniversalClient, opts ...redis.DriverOption) *redis.Driver {
+func driverOf(t testing.TB, rdb goredis.UniversalClient, opts ...redis.DriverOption) claims.Driver {
 	t.Helper()
 	d, err := redis.NewDriver(rdb, opts...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = d.Close() })
-	return d
+	return d.(claims.Driver)
 }
 
 func take(t testing.TB, d driver.Driver, name string, ttl time.Duration) driver.Lease {

@@ -37,11 +37,12 @@ func open(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 	if replicas.N > 0 {
 		opts = append(opts, WaitReplicas(replicas.N, replicas.Timeout))
 	}
-	d, err := NewDriver(rdb, opts...)
+	made, err := NewDriver(rdb, opts...)
 	if err != nil {
 		_ = rdb.Close()
 		return nil, err
 	}
+	d := made.(*backend)
 	d.owned = true
 	d.runner.spare.close() // no application uses up the pool
 	return d, nil

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
 )
 
@@ -28,7 +27,7 @@ func openedClient(t *testing.T, u driver.URL) goredis.UniversalClient {
 	d, err := open(t.Context(), &u)
 	require.NoError(t, err)
 	assert.Empty(t, u.Query, "parameters that were not taken")
-	rdb := d.(*Driver).rdb
+	rdb := d.(*backend).rdb
 	require.NoError(t, d.Close())
 	assert.ErrorIs(t, rdb.Ping(t.Context()).Err(), goredis.ErrClosed, "the Driver's own client is closed with it")
 	return rdb
@@ -36,7 +35,7 @@ func openedClient(t *testing.T, u driver.URL) goredis.UniversalClient {
 
 func TestImport_registersItsSchemesAlone(t *testing.T) {
 	t.Parallel()
-	assert.Equal(t, []string{"redis", "rediss"}, locker.Schemes())
+	assert.Equal(t, []string{"redis", "rediss"}, driver.Schemes())
 }
 
 func TestOpen_sentinel(t *testing.T) {

@@ -82,10 +82,8 @@ func New(rdb goredis.UniversalClient, opts ...locker.Option) (*locker.Client, er
 	return adapter.Client(d, opts...)
 }
 
-// Driver implements [driver.Driver], [driver.BatchExtender], [driver.Inspector], [driver.Lister],
-// [driver.ForceReleaser], [driver.TTLChecker] and [driver.Warner]. It can be a node of package
-// redlock.
-type Driver struct {
+// backend is the Driver.
+type backend struct {
 	*scripts
 	rdb    goredis.UniversalClient
 	runner *runner
@@ -93,14 +91,12 @@ type Driver struct {
 }
 
 var (
-	_ driver.Driver        = (*Driver)(nil)
-	_ driver.BatchExtender = (*Driver)(nil)
-	_ driver.Inspector     = (*Driver)(nil)
-	_ driver.Lister        = (*Driver)(nil)
-	_ driver.ForceReleaser = (*Driver)(nil)
-	_ driver.TTLChecker    = (*Driver)(nil)
-	_ driver.Warner        = (*Driver)(nil)
-	_ quorum.Node          = (*Driver)(nil) // of package redlock
+	_ driver.Driver        = (*backend)(nil)
+	_ driver.BatchExtender = (*backend)(nil)
+	_ driver.Operator      = (*backend)(nil)
+	_ driver.TTLChecker    = (*backend)(nil)
+	_ driver.Warner        = (*backend)(nil)
+	_ quorum.Node          = (*backend)(nil) // of package redlock
 )
 
 // scripts has the methods of a Driver but Close, and is not for programs to get hold of.
@@ -108,7 +104,7 @@ type scripts = redisscript.Driver
 
 // NewDriver makes a Driver over rdb, which stays the caller's. It makes no request, and fails for a
 // nil client or an option that is not valid.
-func NewDriver(rdb goredis.UniversalClient, opts ...DriverOption) (*Driver, error) {
+func NewDriver(rdb goredis.UniversalClient, opts ...DriverOption) (driver.Driver, error) {
 	if v := reflect.ValueOf(rdb); rdb == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, adapter.Refuse(errors.New("nil redis client"))
 	}
@@ -116,11 +112,11 @@ func NewDriver(rdb goredis.UniversalClient, opts ...DriverOption) (*Driver, erro
 	if err := adapter.Apply(r, opts); err != nil {
 		return nil, err
 	}
-	return &Driver{scripts: redisscript.NewDriver(r), rdb: rdb, runner: r}, nil
+	return &backend{scripts: redisscript.NewDriver(r), rdb: rdb, runner: r}, nil
 }
 
 // Close ends the subscriptions, and closes the go-redis client if Open made it.
-func (d *Driver) Close() error {
+func (d *backend) Close() error {
 	return d.scripts.Close(func() error {
 		d.runner.spare.close()
 		if !d.owned {
@@ -131,7 +127,7 @@ func (d *Driver) Close() error {
 }
 
 // Address returns the server's host:port. It is empty if the client talks to several servers.
-func (d *Driver) Address() string {
+func (d *backend) Address() string {
 	c, ok := d.rdb.(*goredis.Client)
 	if !ok || c.Options().Addr == failoverAddr {
 		return ""
@@ -140,7 +136,7 @@ func (d *Driver) Address() string {
 }
 
 // Guarantees returns what Redis promises. A Ring promises nothing.
-func (d *Driver) Guarantees() driver.Guarantees {
+func (d *backend) Guarantees() driver.Guarantees {
 	g := d.scripts.Guarantees()
 	if _, ok := d.rdb.(*goredis.Ring); ok {
 		for each := range g {

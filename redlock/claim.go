@@ -16,7 +16,7 @@ import (
 // claim is one attempt to take the lock, and the hold that it may become. Requests to the nodes
 // outlive the calls that made them: whatever a node answers, and whenever, comes here.
 type claim struct {
-	driver *Driver
+	driver *backend
 	req    driver.Request
 	asked  bool   // all nodes have been asked
 	failed error  // why a claim that does not wait was not granted: it asks once
@@ -35,7 +35,7 @@ type claim struct {
 }
 
 // Claim implements [driver.Driver].
-func (d *Driver) Claim(req driver.Request) driver.Claim {
+func (d *backend) Claim(req driver.Request) driver.Claim {
 	c := d.newClaim(req)
 	if req.Wake != nil {
 		c.waiting = &waitState{claim: c}
@@ -43,7 +43,7 @@ func (d *Driver) Claim(req driver.Request) driver.Claim {
 	return c
 }
 
-func (d *Driver) newClaim(req driver.Request) *claim {
+func (d *backend) newClaim(req driver.Request) *claim {
 	c := &claim{driver: d, req: req, nodes: make([]nodeState, len(d.nodes)), ballot: newBallot(len(d.nodes))}
 	for i := range c.nodes {
 		c.nodes[i].claim, c.nodes[i].i = c, i

@@ -32,7 +32,7 @@ var (
 )
 
 // disagreement returns an Error with the vote of each node.
-func (d *Driver) disagreement(vote func(i int) error) *Error {
+func (d *backend) disagreement(vote func(i int) error) *Error {
 	votes := make([]Vote, len(d.nodes))
 	for i, n := range d.nodes {
 		votes[i] = Vote{n.name, vote(i)}

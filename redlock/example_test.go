@@ -76,9 +76,8 @@ func ExampleNodeTimeout() {
 		return
 	}
 	defer d.Close()
-	fmt.Println(d.CheckTTL(10 * time.Second))
-	fmt.Println(d.CheckTTL(3 * time.Second))
+	_, err = locker.New(d, locker.WithTTL(3*time.Second))
+	fmt.Println(err)
 	// Output:
-	// <nil>
-	// not supported by the backend: TTL 3s with a node time-out of 1s: an attempt may take 2 × 1s, and drift 32ms, which leaves 968ms to the holder, and must leave more than half; a renewal leaves a node 428.571428ms: use a TTL of at least 7.001s, or a node time-out below 428.571ms
+	// locker: new: not supported by the backend: TTL 3s with a node time-out of 1s: an attempt may take 2 × 1s, and drift 32ms, which leaves 968ms to the holder, and must leave more than half; a renewal leaves a node 428.571428ms: use a TTL of at least 7.001s, or a node time-out below 428.571ms
 }

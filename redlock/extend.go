@@ -18,7 +18,7 @@ func (c *claim) Extend(ctx context.Context, ttl time.Duration) error {
 
 // ExtendAll implements [driver.BatchExtender]: one round trip to each node, if the node can do
 // that.
-func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.Duration) []error {
+func (d *backend) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.Duration) []error {
 	errs := make([]error, len(leases))
 	if err := d.begin(); err != nil {
 		for i := range errs {

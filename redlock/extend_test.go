@@ -17,7 +17,7 @@ import (
 )
 
 // taken is a lease on x that the nodes have which are reachable.
-func taken(t *testing.T, d *Driver, unreachable ...*stage) *claim {
+func taken(t *testing.T, d *backend, unreachable ...*stage) *claim {
 	t.Helper()
 	for _, s := range unreachable {
 		s.always(path{err: errRefused})
@@ -93,7 +93,7 @@ func TestHold_isWhatAMajorityHasHadAllTheTime(t *testing.T) {
 		"--- ok, -u- ok",
 	} {
 		nodes := strings.IndexByte(steps, ' ')
-		play(t, nodes, func(t *testing.T, d *Driver, stages []*stage) {
+		play(t, nodes, func(t *testing.T, d *backend, stages []*stage) {
 			var l driver.Lease
 			all := strings.Split(steps, ", ")
 			for n, step := range all {
@@ -168,7 +168,7 @@ func TestExtend_doesNotCountWhatJoinedForAnother(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+			play(t, 3, func(t *testing.T, d *backend, stages []*stage) {
 				l := taken(t, d, stages[2])
 				comeAndGo(t, stages, 1)
 				stages[1].always(path{back: 400 * time.Millisecond})
@@ -183,7 +183,7 @@ func TestExtend_doesNotCountWhatJoinedForAnother(t *testing.T) {
 // Answers that come when the lease has expired extend nothing, whatever the nodes say; and then
 // none is asked.
 func TestExtend_revivesNothing(t *testing.T) {
-	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+	play(t, 3, func(t *testing.T, d *backend, stages []*stage) {
 		l := taken(t, d)
 		time.Sleep(ttl - 50*time.Millisecond)
 		for _, s := range stages {
@@ -203,7 +203,7 @@ func TestExtend_revivesNothing(t *testing.T) {
 }
 
 func TestExtend_movesNoDeadlineBack(t *testing.T) {
-	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+	play(t, 3, func(t *testing.T, d *backend, stages []*stage) {
 		l := taken(t, d)
 		for _, s := range stages {
 			s.always(path{back: 400 * time.Millisecond})
@@ -225,7 +225,7 @@ func TestExtend_movesNoDeadlineBack(t *testing.T) {
 // back. It is one request for many leases.
 func TestExtend_raisesWhatWasGrantedUnseen(t *testing.T) {
 	for larger, last := range map[bool]uint64{false: 0, true: 1 << 52} {
-		play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		play(t, 3, func(t *testing.T, d *backend, stages []*stage) {
 			ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
 			for i, last := range []uint64{ahead, ahead, last} {
 				stages[i].edit("x", func(r *register) { *r = register{known: true, last: last} })
@@ -258,7 +258,7 @@ func TestExtend_raisesWhatWasGrantedUnseen(t *testing.T) {
 
 // So that one time-out is not that of all.
 func TestExtendAll_ofManyIsARequestForEach1024(t *testing.T) {
-	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+	play(t, 3, func(t *testing.T, d *backend, stages []*stage) {
 		l := taken(t, d)
 		all := make([]driver.Lease, mostTogether+2)
 		for i := range all {
@@ -277,7 +277,7 @@ func TestExtendAll_ofManyIsARequestForEach1024(t *testing.T) {
 // the shortest TTL that is not refused.
 func TestExtend_nodesThatAnswerWithinTheirTimeOutRenew(t *testing.T) {
 	const ttl = 3500 * time.Millisecond
-	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+	play(t, 3, func(t *testing.T, d *backend, stages []*stage) {
 		for _, s := range stages {
 			s.always(path{there: 499 * time.Millisecond})
 		}

@@ -8,12 +8,12 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// ForceRelease implements [driver.ForceReleaser]. It asks all nodes at once. The hold has ended
+// ForceRelease implements driver.Operator. It asks all nodes at once. The hold has ended
 // when a majority of the nodes does not have it: then the holder cannot extend it, and its Unlock
 // returns [driver.ErrLost]. Only the hold with the Token of shown ends. A node that granted the
 // lock only at a later renewal may have a larger token for this hold. There the hold stays until
 // the holder learns of the loss, or the hold expires.
-func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.State) error {
+func (d *backend) ForceRelease(ctx context.Context, name string, shown driver.State) error {
 	// All answers count: what is free at more nodes is taken sooner.
 	answers, err := poll(ctx, d, 0, d.nodes, func(ctx context.Context, n *node) (struct{}, error) {
 		return struct{}{}, n.forceRelease(ctx, name, shown.Token)
@@ -47,7 +47,7 @@ func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.Sta
 
 // forceRelease ends the hold under that token at one node.
 func (n *node) forceRelease(ctx context.Context, name string, token uint64) error {
-	forcer, ok := n.Node.(driver.ForceReleaser)
+	forcer, ok := n.Node.(driver.Operator)
 	if !ok {
 		return fmt.Errorf("%w: a %T does not end the hold of another process", driver.ErrUnsupported, n.Node)
 	}

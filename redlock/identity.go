@@ -26,7 +26,7 @@ type identities struct {
 // is known whether two are one server, and the place of a waiter is by the nodes' clocks. If no
 // majority has answered, the next attempt asks again. Where ctx ends soon it takes a third of what
 // is left: a majority may have answered by then.
-func (d *Driver) identify(ctx context.Context, ttl time.Duration) error {
+func (d *backend) identify(ctx context.Context, ttl time.Duration) error {
 	ids := &d.identities
 	if ids.known.Load() {
 		return ids.refusal()
@@ -48,7 +48,7 @@ func (d *Driver) identify(ctx context.Context, ttl time.Duration) error {
 
 // identifies returns what is closed when the nodes have been asked. Those who come meanwhile wait
 // for the same answers.
-func (d *Driver) identifies(ctx context.Context, ttl time.Duration) <-chan struct{} {
+func (d *backend) identifies(ctx context.Context, ttl time.Duration) <-chan struct{} {
 	ids := &d.identities
 	ids.mu.Lock()
 	defer ids.mu.Unlock()

@@ -55,7 +55,7 @@ func (c *toldClient) Identify(ctx context.Context) (string, error) {
 }
 
 // toldDriver makes a Driver over n nodes whose own clock is an hour ahead.
-func toldDriver(t *testing.T, n int) (*Driver, []*toldClient) {
+func toldDriver(t *testing.T, n int) (*backend, []*toldClient) {
 	t.Helper()
 	var nodes []driver.Driver
 	var told []*toldClient
@@ -63,8 +63,9 @@ func toldDriver(t *testing.T, n int) (*Driver, []*toldClient) {
 		told = append(told, &toldClient{stageClient: stageClient{stage: s, id: s.clients.Add(1)}})
 		nodes = append(nodes, told[len(told)-1])
 	}
-	d, err := NewDriver(nodes)
+	made, err := NewDriver(nodes)
 	require.NoError(t, err)
+	d := made.(*backend)
 	d.clock = func() time.Time { return time.Now().Add(time.Hour) }
 	return d, told
 }

@@ -17,7 +17,7 @@ const (
 	surveysApart = 10 * time.Millisecond
 )
 
-// Inspect implements [driver.Inspector]. It asks all nodes at once, and returns as soon as a
+// Inspect implements driver.Operator. It asks all nodes at once, and returns as soon as a
 // majority has given the same answer: the lock is held under the same token and metadata, or it is
 // not held. Otherwise it returns an [Error], which tells how each node has answered. This happens
 // while votes are split. It also happens if, after the grant, the holder has lost the lock at some
@@ -26,7 +26,7 @@ const (
 // Left is for how long a majority has the lock. If it is not held, Token is the largest that nodes
 // have accepted, even in an attempt that failed. Waiters are those of the node that knows most of
 // them. The ID of the Holder is empty, because each node has another ID for it.
-func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
+func (d *backend) Inspect(ctx context.Context, name string) (driver.State, error) {
 	quorum := majority(len(d.nodes))
 	for try := 1; ; try++ {
 		says, err := d.survey(ctx, name, survey.decided)
@@ -48,14 +48,14 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error)
 type survey []answer[driver.State]
 
 // survey asks all nodes for the state of a lock.
-func (d *Driver) survey(ctx context.Context, name string, enough func(survey) bool) (survey, error) {
+func (d *backend) survey(ctx context.Context, name string, enough func(survey) bool) (survey, error) {
 	return poll(ctx, d, 0, d.nodes, func(ctx context.Context, n *node) (driver.State, error) {
 		return n.inspect(ctx, name)
 	}, func(says []answer[driver.State]) bool { return enough(says) })
 }
 
 func (n *node) inspect(ctx context.Context, name string) (driver.State, error) {
-	inspector, ok := n.Node.(driver.Inspector)
+	inspector, ok := n.Node.(driver.Operator)
 	if !ok {
 		return driver.State{}, fmt.Errorf("%w: a %T does not tell who holds a lock", driver.ErrUnsupported, n.Node)
 	}
@@ -142,7 +142,7 @@ func (heldUnder) Is(target error) bool { return target == driver.ErrHeld }
 
 // Warnings implements [driver.Warner]. It asks all nodes that can tell, at once, and returns an
 // error if none of them has answered.
-func (d *Driver) Warnings(ctx context.Context) ([]string, error) {
+func (d *backend) Warnings(ctx context.Context) ([]string, error) {
 	var nodes []*node
 	for _, n := range d.nodes {
 		if _, ok := n.Node.(driver.Warner); ok {

@@ -9,12 +9,12 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// List implements [driver.Lister]. It returns each name that is held at a majority of the nodes.
+// List implements driver.Operator. It returns each name that is held at a majority of the nodes.
 // These nodes may name different owners, as while votes are split. It reads the names of one node
 // after another, until it has read enough nodes to find every name that a majority has. For each
 // name it asks all nodes. A node that does not answer is left out. If too many nodes do not answer,
 // the error is an [Error], which tells how each node has answered.
-func (d *Driver) List(prefix string) driver.Pager {
+func (d *backend) List(prefix string) driver.Pager {
 	w := &walk{driver: d, prefix: prefix, votes: make([]error, len(d.nodes)), told: map[string]bool{}}
 	for i := range w.votes {
 		w.votes[i] = errWaiting
@@ -24,7 +24,7 @@ func (d *Driver) List(prefix string) driver.Pager {
 
 // walk goes through the names of the nodes.
 type walk struct {
-	driver *Driver
+	driver *backend
 	prefix string
 	node   int          // that it is at
 	next   driver.Pager // of its names; nil: not begun
@@ -62,7 +62,7 @@ func (w *walk) page(ctx context.Context) (page driver.Page, err error) {
 func (w *walk) ask(ctx context.Context) (a answer[driver.Page], err error) {
 	d, n := w.driver, w.driver.nodes[w.node]
 	if w.next == nil {
-		lister, ok := n.Node.(driver.Lister)
+		lister, ok := n.Node.(driver.Operator)
 		if !ok {
 			a.err = fmt.Errorf("%w: a %T does not list locks", driver.ErrUnsupported, n.Node)
 			return a, nil

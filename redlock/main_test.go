@@ -76,7 +76,7 @@ func connect(t testing.TB, addr string, change ...func(*goredis.Options)) *gored
 }
 
 // driverOver makes a Driver whose nodes have connections of their own.
-func driverOver(t testing.TB, addrs []string, change func(*goredis.Options), opts ...redlock.DriverOption) *redlock.Driver {
+func driverOver(t testing.TB, addrs []string, change func(*goredis.Options), opts ...redlock.DriverOption) driver.Driver {
 	t.Helper()
 	var nodes []driver.Driver
 	for _, addr := range addrs {

@@ -49,10 +49,11 @@ func open(ctx context.Context, u *driver.URL) (_ driver.Driver, err error) {
 		nodes = append(nodes, n)
 		left = own.Query
 	}
-	d, err := NewDriver(nodes)
+	made, err := NewDriver(nodes)
 	if err != nil {
 		return nil, err
 	}
+	d := made.(*backend)
 	d.timeout, u.Query = timeout, left
 	return d, nil
 }

@@ -71,7 +71,7 @@ func waitFor(ctx context.Context) error {
 }
 
 // driverOver makes a Driver of nodes; nil is one that can do nothing of this.
-func driverOver(t *testing.T, all ...*operated) *Driver {
+func driverOver(t *testing.T, all ...*operated) *backend {
 	t.Helper()
 	stages := newStages(len(all))
 	nodes := clientsOf(stages)
@@ -81,8 +81,9 @@ func driverOver(t *testing.T, all ...*operated) *Driver {
 			nodes[i] = n
 		}
 	}
-	d, err := NewDriver(nodes)
+	made, err := NewDriver(nodes)
 	require.NoError(t, err)
+	d := made.(*backend)
 	t.Cleanup(func() {
 		if !d.closed {
 			_ = d.Close()

@@ -26,7 +26,7 @@ func answered[T any](answers []answer[T]) (n int) {
 // the order of nodes: when enough says that they decide, or all have answered. One that has not
 // answered in time, which is timeout, or by default what ctx leaves, has that for an error. It
 // returns an error if ctx ends first, or d is closed.
-func poll[T any](ctx context.Context, d *Driver, timeout time.Duration, nodes []*node,
+func poll[T any](ctx context.Context, d *backend, timeout time.Duration, nodes []*node,
 	what func(context.Context, *node) (T, error), enough func([]answer[T]) bool,
 ) ([]answer[T], error) {
 	if err := d.begin(); err != nil {

@@ -34,9 +34,8 @@ func New(nodes []driver.Driver, opts ...locker.Option) (*locker.Client, error) {
 // for a while.
 const idlePerNode = 16
 
-// Driver implements [driver.Driver], [driver.BatchExtender], [driver.Inspector], [driver.Lister],
-// [driver.ForceReleaser], [driver.TTLChecker] and [driver.Warner] over nodes.
-type Driver struct {
+// backend is the Driver.
+type backend struct {
 	nodes   []*node
 	timeout time.Duration // of NodeTimeout; 0: by the TTL
 
@@ -57,17 +56,15 @@ type Driver struct {
 }
 
 var (
-	_ driver.Driver        = (*Driver)(nil)
-	_ driver.BatchExtender = (*Driver)(nil)
-	_ driver.Inspector     = (*Driver)(nil)
-	_ driver.Lister        = (*Driver)(nil)
-	_ driver.ForceReleaser = (*Driver)(nil)
-	_ driver.Warner        = (*Driver)(nil)
-	_ driver.TTLChecker    = (*Driver)(nil)
+	_ driver.Driver        = (*backend)(nil)
+	_ driver.BatchExtender = (*backend)(nil)
+	_ driver.Operator      = (*backend)(nil)
+	_ driver.Warner        = (*backend)(nil)
+	_ driver.TTLChecker    = (*backend)(nil)
 )
 
 // DriverOption configures a [Driver].
-type DriverOption func(*Driver) error
+type DriverOption func(*backend) error
 
 // minNodes is where a majority first survives the loss of a node.
 const minNodes = 3
@@ -77,8 +74,8 @@ const minNodes = 3
 // three nodes, two nodes with one address, a nil node, and an option that is not valid are errors.
 // From then on the nodes belong to the Driver: its Close closes them. A node closes only the
 // connections that it has made itself. If NewDriver fails, the nodes still belong to the caller.
-func NewDriver(nodes []driver.Driver, opts ...DriverOption) (*Driver, error) {
-	d := &Driver{clock: time.Now, random: rand.Int64N}
+func NewDriver(nodes []driver.Driver, opts ...DriverOption) (driver.Driver, error) {
+	d := &backend{clock: time.Now, random: rand.Int64N}
 	d.open, d.shut = context.WithCancel(context.Background())
 	if err := adapter.Apply(d, opts); err != nil {
 		return nil, err
@@ -97,7 +94,7 @@ func NewDriver(nodes []driver.Driver, opts ...DriverOption) (*Driver, error) {
 }
 
 // add makes n the next node, unless it cannot be one, or is one already.
-func (d *Driver) add(n driver.Driver) error {
+func (d *backend) add(n driver.Driver) error {
 	number := len(d.nodes) + 1
 	if n == nil {
 		return fmt.Errorf("node %d is nil", number)
@@ -118,7 +115,7 @@ func (d *Driver) add(n driver.Driver) error {
 }
 
 // Guarantees returns what a majority of nodes promises.
-func (d *Driver) Guarantees() driver.Guarantees {
+func (d *backend) Guarantees() driver.Guarantees {
 	remember := driver.Promise{Level: driver.LevelConditional, Condition: "while clocks are sane, and nodes keep their data and evict no keys"}
 	return driver.Guarantees{
 		driver.Exclusive:      remember,
@@ -133,7 +130,7 @@ func (d *Driver) Guarantees() driver.Guarantees {
 // Close ends what is under way, and closes the nodes. A call returns when a majority has answered,
 // so requests to the other nodes, such as releases, may still be open. Before Close closes the
 // nodes, it waits for these answers: for one node time-out, and at most 500 ms.
-func (d *Driver) Close() error {
+func (d *backend) Close() error {
 	d.mu.Lock()
 	d.closed = true
 	d.mu.Unlock()
@@ -163,7 +160,7 @@ func (d *Driver) Close() error {
 }
 
 // begin counts a call that Close waits for. Each success needs one d.work.Done.
-func (d *Driver) begin() error {
+func (d *backend) begin() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {

@@ -31,7 +31,7 @@ func TestNewDriver_refuses(t *testing.T) {
 		{[]driver.Driver{nodes[0], nodes[1], nodes[0]}, nil, "nodes 1 and 3 are the same"},
 		{[]driver.Driver{nodes[0], same[0], same[1]}, nil, "nodes 2 and 3 are the same, h:1"},
 		{[]driver.Driver{nameless[0], nameless[1], nameless[0]}, nil, "nodes 1 and 3 are the same"},
-		{[]driver.Driver{nodes[0], memory.NewDriver(), nodes[1]}, nil, "node 2, a *memory.Driver"},
+		{[]driver.Driver{nodes[0], memory.NewDriver(), nodes[1]}, nil, "node 2, a *memory.backend, cannot be a node"},
 		{nodes, []DriverOption{NodeTimeout(0)}, "above 0"},
 		{nodes, []DriverOption{nil}, "nil DriverOption"},
 	} {
@@ -123,7 +123,7 @@ func TestCheckTTL_advice(t *testing.T) {
 }
 
 func TestAcquire_isDecidedByAMajority(t *testing.T) {
-	play(t, 5, func(t *testing.T, d *Driver, stages []*stage) {
+	play(t, 5, func(t *testing.T, d *backend, stages []*stage) {
 		stages[0].always(hung)
 		stages[1].always(path{err: errRefused})
 		start := time.Now()
@@ -137,7 +137,7 @@ func TestAcquire_isDecidedByAMajority(t *testing.T) {
 }
 
 func TestAcquire_countsTheTTLFromBeforeTheFirstRequest(t *testing.T) {
-	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+	play(t, 3, func(t *testing.T, d *backend, stages []*stage) {
 		for _, s := range stages {
 			s.always(path{back: 300 * time.Millisecond})
 		}
@@ -154,7 +154,7 @@ func TestAcquire_countsTheTTLFromBeforeTheFirstRequest(t *testing.T) {
 // A node that its request reached late has the lock for a part of the TTL only. One that joins so
 // during an Extend is asked to extend it.
 func TestAcquire_countsNoMoreThanItsNodesHave(t *testing.T) {
-	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+	play(t, 3, func(t *testing.T, d *backend, stages []*stage) {
 		for _, s := range stages {
 			s.short = 700 * time.Millisecond
 		}
@@ -169,7 +169,7 @@ func TestAcquire_countsNoMoreThanItsNodesHave(t *testing.T) {
 }
 
 func TestAcquire_withoutAMajorityFailsAsSoonAsThatIsKnown(t *testing.T) {
-	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+	play(t, 3, func(t *testing.T, d *backend, stages []*stage) {
 		stages[0].always(path{err: errRefused})
 		stages[1].always(path{err: errRefused})
 		stages[2].always(path{back: 400 * time.Millisecond})
@@ -186,7 +186,7 @@ func TestAcquire_withoutAMajorityFailsAsSoonAsThatIsKnown(t *testing.T) {
 }
 
 func TestAcquire_ofALockThatAllDenyTakesNothing(t *testing.T) {
-	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+	play(t, 3, func(t *testing.T, d *backend, stages []*stage) {
 		l := taken(t, d)
 		second, err := claims.Take(t.Context(), d, askFor("x"))
 		require.ErrorIs(t, err, locker.ErrHeld)
@@ -202,7 +202,7 @@ func TestAcquire_ofALockThatAllDenyTakesNothing(t *testing.T) {
 }
 
 func TestAcquire_givesUpWithItsContext(t *testing.T) {
-	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+	play(t, 3, func(t *testing.T, d *backend, stages []*stage) {
 		for i, s := range stages {
 			s.only(propose, path{back: 400 * time.Millisecond})
 			s.edit("x", func(r *register) {
@@ -225,7 +225,7 @@ func TestAcquire_givesUpWithItsContext(t *testing.T) {
 }
 
 func TestAcquire_raisesToTheLargestToken(t *testing.T) {
-	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+	play(t, 3, func(t *testing.T, d *backend, stages []*stage) {
 		ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
 		for i, s := range stages {
 			s.edit("x", func(r *register) { *r = register{known: true, last: ahead + uint64(10*i)} })
@@ -252,7 +252,7 @@ func TestAcquire_raisesToTheLargestToken(t *testing.T) {
 
 // The attempt fails as soon as a node that was to be raised has failed.
 func TestAcquire_whoseRaiseFailsTakesNothing(t *testing.T) {
-	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+	play(t, 3, func(t *testing.T, d *backend, stages []*stage) {
 		stages[0].edit("x", func(r *register) { *r = register{known: true, last: uint64(time.Now().Add(time.Hour).UnixMicro())} })
 		stages[1].only(raiseIt, path{err: errRefused})
 		stages[2].always(path{err: errRefused})

@@ -49,7 +49,7 @@ func compare(t *testing.T, rdb *goredis.Client, seed uint64) (steps int) {
 	for range 3 {
 		d, err := redis.NewDriver(rdb)
 		require.NoError(t, err)
-		c.drivers = append(c.drivers, d)
+		c.drivers = append(c.drivers, d.(quorum.Node))
 	}
 	for ; steps < 100 && time.Since(began) < time.Second/2; steps++ {
 		c.step()
@@ -61,7 +61,7 @@ func compare(t *testing.T, rdb *goredis.Client, seed uint64) (steps int) {
 type comparison struct {
 	t       *testing.T
 	rdb     *goredis.Client
-	drivers []*redis.Driver
+	drivers []quorum.Node
 	r       *rand.Rand
 	name    string
 	waits   bool   // some wait

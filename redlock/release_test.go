@@ -18,7 +18,7 @@ import (
 // One that is under way is not sent again. One that fails is sent again ever more rarely, until the
 // node answers or the lock has expired there.
 func TestFaults_releasesAreFew(t *testing.T) {
-	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+	play(t, 3, func(t *testing.T, d *backend, stages []*stage) {
 		l := taken(t, d)
 		for _, s := range stages {
 			s.always(path{there: 100 * time.Millisecond})
@@ -53,7 +53,7 @@ func TestFaults_releasesAreFew(t *testing.T) {
 // finds nothing there, and its answers may come in before those to the release: that is no loss.
 // Nor does what joins then count for the renewal.
 func TestRelease_duringAnExtendIsNoLoss(t *testing.T) {
-	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+	play(t, 3, func(t *testing.T, d *backend, stages []*stage) {
 		l := taken(t, d)
 		for _, s := range stages {
 			s.on(func(v verb, _ string) path {
@@ -89,7 +89,7 @@ func TestRelease_cannotTellWhetherAnotherCameBeforeALateGrant(t *testing.T) {
 			func(ctx context.Context, l driver.Lease) error { return l.Extend(ctx, ttl) },
 			func(ctx context.Context, l driver.Lease) error { return l.Release(ctx) },
 		} {
-			play(t, 5, func(t *testing.T, d *Driver, stages []*stage) {
+			play(t, 5, func(t *testing.T, d *backend, stages []*stage) {
 				for _, s := range stages[3:] {
 					s.always(path{there: 300 * time.Millisecond})
 				}
@@ -124,7 +124,7 @@ func TestRelease_cannotTellWhetherAnotherCameBeforeALateGrant(t *testing.T) {
 // or not at all.
 func TestRelease_givesBackALateGrantOfARejoin(t *testing.T) {
 	for _, p := range []path{{there: 300 * time.Millisecond}, {back: 300 * time.Millisecond}, {there: 450 * time.Millisecond, back: time.Second}} {
-		play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		play(t, 3, func(t *testing.T, d *backend, stages []*stage) {
 			l := taken(t, d, stages[2])
 			stages[2].only(propose, p)
 			require.NoError(t, l.Extend(t.Context(), ttl))
@@ -136,7 +136,7 @@ func TestRelease_givesBackALateGrantOfARejoin(t *testing.T) {
 }
 
 func TestRelease_hasTheValuesOfItsContext(t *testing.T) {
-	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+	play(t, 3, func(t *testing.T, d *backend, stages []*stage) {
 		traced := func(s string) context.Context { return context.WithValue(t.Context(), ctxKey{}, s) }
 		l, err := claims.Take(traced("lock"), d, askFor("x"))
 		require.NoError(t, err)
@@ -186,7 +186,7 @@ func TestClose_letsReleasesArrive(t *testing.T) {
 
 // With client libraries that end no request: what is not answered in time has failed nevertheless.
 func TestFaults_heedlessMajorityHangs(t *testing.T) {
-	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+	play(t, 3, func(t *testing.T, d *backend, stages []*stage) {
 		l := taken(t, d)
 		for _, s := range stages[:2] {
 			s.always(path{there: time.Minute, heedless: true})
@@ -201,7 +201,7 @@ func TestFaults_heedlessMajorityHangs(t *testing.T) {
 // A node that hangs, and a client library that ends no request: requests must not pile up. When it
 // wakes it is as good as the others.
 func TestNode_thatHangsCollectsFewRequests(t *testing.T) {
-	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+	play(t, 3, func(t *testing.T, d *backend, stages []*stage) {
 		stages[0].always(path{there: 2 * time.Minute, heedless: true})
 		before := runtime.NumGoroutine()
 		for range 200 {
@@ -227,7 +227,7 @@ func TestNode_thatHangsCollectsFewRequests(t *testing.T) {
 // asked.
 func TestRelease_doesNotCountANodeThatOnlyHadAPlace(t *testing.T) {
 	for _, asked := range []bool{false, true} {
-		play(t, 5, func(t *testing.T, d *Driver, stages []*stage) {
+		play(t, 5, func(t *testing.T, d *backend, stages []*stage) {
 			for _, s := range stages[3:] {
 				s.edit("x", ownedForLong)
 			}

@@ -37,7 +37,7 @@ type round struct {
 	context.Context // ends with Driver.open, or by cancel
 	cancel          context.CancelFunc
 	values          context.Context
-	driver          *Driver
+	driver          *backend
 	timeout         time.Duration
 	deadline        time.Time
 	calls           []call
@@ -59,7 +59,7 @@ func (r *round) Value(key any) any {
 
 // send makes calls at once, each in another goroutine. The goroutine that calls send has to be one
 // that Close waits for. A node may have calls of several rounds share a round trip.
-func (d *Driver) send(ctx context.Context, timeout time.Duration, calls []call) {
+func (d *backend) send(ctx context.Context, timeout time.Duration, calls []call) {
 	if len(calls) == 0 {
 		return
 	}

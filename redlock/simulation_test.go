@@ -194,7 +194,7 @@ func (w *world) sleep(d time.Duration) {
 type contender struct {
 	w      *world
 	id     int
-	driver *Driver
+	driver *backend
 	r      *rand.Rand
 	skew   atomic.Int64 // of its clock, in nanoseconds
 }
@@ -210,10 +210,11 @@ func (w *world) contend(id int) {
 			},
 		}
 	}
-	d, err := NewDriver(nodes, NodeTimeout(simTimeout))
+	made, err := NewDriver(nodes, NodeTimeout(simTimeout))
 	if err != nil {
 		panic(err)
 	}
+	d := made.(*backend)
 	c.driver = d
 	d.clock = func() time.Time { return time.Now().Add(time.Duration(c.skew.Load())) }
 	var drawn atomic.Uint64

@@ -70,11 +70,11 @@ func clientsOf(stages []*stage) (nodes []driver.Driver) {
 }
 
 // stageDriver makes a Driver as a process of its own would have it.
-func stageDriver(t *testing.T, stages []*stage, opts ...DriverOption) *Driver {
+func stageDriver(t *testing.T, stages []*stage, opts ...DriverOption) *backend {
 	t.Helper()
 	d, err := NewDriver(clientsOf(stages), opts...)
 	require.NoError(t, err)
-	return d
+	return d.(*backend)
 }
 
 func askFor(name string) driver.Request { return driver.Request{Name: name, TTL: ttl} }
@@ -82,7 +82,7 @@ func askFor(name string) driver.Request { return driver.Request{Name: name, TTL:
 const ttl = 10 * time.Second // and so 500 ms for a node
 
 // play runs f on a Driver over n stages, in virtual time.
-func play(t *testing.T, n int, f func(t *testing.T, d *Driver, stages []*stage), opts ...DriverOption) {
+func play(t *testing.T, n int, f func(t *testing.T, d *backend, stages []*stage), opts ...DriverOption) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		stages := newStages(n)

@@ -18,7 +18,7 @@ import (
 // that is refused with an error that has the numbers, and matches [driver.ErrUnsupported]; with the
 // default time-out, this is a TTL below 7 ms. A d of 0 or less is an error of [NewDriver].
 func NodeTimeout(d time.Duration) DriverOption {
-	return func(driver *Driver) error {
+	return func(driver *backend) error {
 		if d <= 0 {
 			return fmt.Errorf("node time-out %v: must be above 0", d)
 		}
@@ -37,7 +37,7 @@ const (
 )
 
 // nodeTimeout returns how long a node has for each request about a lock of that TTL.
-func (d *Driver) nodeTimeout(ttl time.Duration) time.Duration {
+func (d *backend) nodeTimeout(ttl time.Duration) time.Duration {
 	if d.timeout > 0 {
 		return d.timeout
 	}
@@ -47,7 +47,7 @@ func (d *Driver) nodeTimeout(ttl time.Duration) time.Duration {
 // CheckTTL refuses a TTL that a node refuses, and one that is too short for the node time-out: an
 // attempt could use up half of it, or a renewal could come too late although the nodes answer in
 // time. See [NodeTimeout].
-func (d *Driver) CheckTTL(ttl time.Duration) error {
+func (d *backend) CheckTTL(ttl time.Duration) error {
 	for _, n := range d.nodes {
 		if c, ok := n.Node.(driver.TTLChecker); ok {
 			if err := c.CheckTTL(ttl); err != nil {
@@ -64,6 +64,9 @@ func (d *Driver) CheckTTL(ttl time.Duration) error {
 		"which leaves %v to the holder, and must leave more than half; a renewal leaves a node %v: %s",
 		driver.ErrUnsupported, ttl, timeout, rounds, timeout, drift, left, ttl/renewalShare, advice(d.timeout, ttl))
 }
+
+// DefaultTTL leaves the default to the core.
+func (d *backend) DefaultTTL() time.Duration { return 0 }
 
 // advice returns which TTL would do, or which time-out, if one was set.
 func advice(set, ttl time.Duration) string {

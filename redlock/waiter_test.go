@@ -24,7 +24,7 @@ type waiting struct {
 }
 
 // wait has a waiter come, who is in its place when it returns.
-func wait(t *testing.T, d *Driver) *waiting {
+func wait(t *testing.T, d *backend) *waiting {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	w := &waiting{cancel: cancel, done: make(chan struct{})}

@@ -32,7 +32,7 @@ const (
 // nextPlace returns the place of a waiter that comes now: the time, in µs since 1970, and 10 random
 // bits, so that hardly two have the same. The time is the median of the nodes' clocks, so that a
 // client whose own is wrong comes neither early nor late.
-func (d *Driver) nextPlace() uint64 {
+func (d *backend) nextPlace() uint64 {
 	var clocks []int64
 	for _, n := range d.nodes {
 		if now, known := n.ServerTime(); known {

@@ -14,7 +14,7 @@ import (
 )
 
 func TestWaiting_yieldsToAnEarlierPlace(t *testing.T) {
-	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+	play(t, 3, func(t *testing.T, d *backend, stages []*stage) {
 		for _, s := range stages[1:] {
 			s.edit("x", ownedBy(another, first))
 		}
@@ -32,7 +32,7 @@ func TestWaiting_yieldsToAnEarlierPlace(t *testing.T) {
 
 // It tries again, and goes on to, as long as there is no majority.
 func TestWaiting_takesAgainWhatItHasGivenBack(t *testing.T) {
-	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+	play(t, 3, func(t *testing.T, d *backend, stages []*stage) {
 		for _, s := range stages[1:] {
 			s.edit("x", ownedForLong)
 		}
@@ -51,7 +51,7 @@ func TestWaiting_takesAgainWhatItHasGivenBack(t *testing.T) {
 
 // An answer ends the silence of a node, also one between two failures.
 func TestWaiting_aMajorityThatAnswersNowAndThenIsNoOutage(t *testing.T) {
-	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+	play(t, 3, func(t *testing.T, d *backend, stages []*stage) {
 		for _, s := range stages {
 			s.edit("x", ownedForLong)
 		}
@@ -78,7 +78,7 @@ func TestWaiting_aMajorityThatAnswersNowAndThenIsNoOutage(t *testing.T) {
 
 // A node whose message is lost is asked when another's comes.
 func TestWaiting_oneMessageOfANodeIsEnough(t *testing.T) {
-	play(t, 5, func(t *testing.T, d *Driver, stages []*stage) {
+	play(t, 5, func(t *testing.T, d *backend, stages []*stage) {
 		for _, s := range stages {
 			s.edit("x", ownedBy(another, 0))
 		}
@@ -96,7 +96,7 @@ func TestWaiting_oneMessageOfANodeIsEnough(t *testing.T) {
 
 // The message overtakes the answer to the request before.
 func TestWaiting_aMessageThatComesWhileANodeIsAskedIsHeeded(t *testing.T) {
-	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+	play(t, 3, func(t *testing.T, d *backend, stages []*stage) {
 		const back = 100 * time.Millisecond
 		for _, s := range stages {
 			s.edit("x", ownedBy(another, 0))
@@ -116,7 +116,7 @@ func TestWaiting_aMessageThatComesWhileANodeIsAskedIsHeeded(t *testing.T) {
 
 // A hold takes its turn where it only waits, when that comes, under its own token.
 func TestWaiting_aHoldJoinsANodeWhereItWaits(t *testing.T) {
-	play(t, 5, func(t *testing.T, d *Driver, stages []*stage) {
+	play(t, 5, func(t *testing.T, d *backend, stages []*stage) {
 		for _, s := range stages[3:] {
 			s.edit("x", ownedBy(another, 0))
 		}
@@ -147,7 +147,7 @@ func TestWaiting_aHoldJoinsANodeWhereItWaits(t *testing.T) {
 }
 
 func TestWaiting_anEndedWaitLeavesNothing(t *testing.T) {
-	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+	play(t, 3, func(t *testing.T, d *backend, stages []*stage) {
 		stages[1].edit("x", ownedForLong)
 		stages[2].edit("x", ownedForLong)
 		w := wait(t, d)
@@ -182,7 +182,7 @@ func TestWaiting_silenceOfAMajorityEndsTheWait(t *testing.T) {
 		"in the queue, without contexts": {path{there: time.Hour, heedless: true}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+			play(t, 3, func(t *testing.T, d *backend, stages []*stage) {
 				for _, s := range stages {
 					s.edit("x", ownedForLong)
 				}
@@ -220,7 +220,7 @@ func TestWaiting_silenceOfAMajorityEndsTheWait(t *testing.T) {
 // The first message has the waiter ask all nodes. After that each has it ask its own node: the
 // others have been asked.
 func TestWaiting_aHandOverCostsANodeTwoRequests(t *testing.T) {
-	play(t, 5, func(t *testing.T, d *Driver, stages []*stage) {
+	play(t, 5, func(t *testing.T, d *backend, stages []*stage) {
 		d.random = func(n int64) int64 { return n - 1 } // no look comes in between
 		for _, s := range stages {
 			s.edit("x", ownedBy(another, 0))
@@ -245,7 +245,7 @@ func TestWaiting_aHandOverCostsANodeTwoRequests(t *testing.T) {
 // A node that comes back empty grants the lock to who waits for the hold that the others have. They
 // do not make requests as fast as they can.
 func TestWaiting_ofANodeThatHasForgottenTheHoldIsCalm(t *testing.T) {
-	play(t, 5, func(t *testing.T, d *Driver, stages []*stage) {
+	play(t, 5, func(t *testing.T, d *backend, stages []*stage) {
 		var all []*waiting
 		for range 5 {
 			all = append(all, wait(t, d))
@@ -266,7 +266,7 @@ func TestWaiting_ofANodeThatHasForgottenTheHoldIsCalm(t *testing.T) {
 
 // A client library that ignores contexts brings the answer when it comes.
 func TestWaiting_aLateGrantIsGivenBack(t *testing.T) {
-	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+	play(t, 3, func(t *testing.T, d *backend, stages []*stage) {
 		for _, s := range stages[1:] {
 			s.edit("x", ownedForLong)
 		}
@@ -278,7 +278,7 @@ func TestWaiting_aLateGrantIsGivenBack(t *testing.T) {
 		assert.Equal(t, 1, stages[0].counted(releaseIt))
 		w.leave()
 	})
-	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+	play(t, 3, func(t *testing.T, d *backend, stages []*stage) {
 		for _, s := range stages {
 			s.always(path{back: longestTimeout + 50*time.Millisecond, heedless: true})
 		}
@@ -295,7 +295,7 @@ func TestWaiting_aLateGrantIsGivenBack(t *testing.T) {
 // A node that grants after the majority has, and before the claim is asked, joins the hold: another
 // may have come and gone there.
 func TestWaiting_aNodeThatJoinsBeforeTheClaimIsAskedHasJoined(t *testing.T) {
-	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+	play(t, 3, func(t *testing.T, d *backend, stages []*stage) {
 		for _, s := range stages {
 			s.edit("x", ownedForLong)
 		}
@@ -325,7 +325,7 @@ func TestWaiting_aNodeThatJoinsBeforeTheClaimIsAskedHasJoined(t *testing.T) {
 
 // Of a hold that was abandoned nobody gives back the places.
 func TestWaiting_ofAHoldThatHasExpiredIsGivenUp(t *testing.T) {
-	play(t, 5, func(t *testing.T, d *Driver, stages []*stage) {
+	play(t, 5, func(t *testing.T, d *backend, stages []*stage) {
 		stages[4].edit("x", ownedForLong)
 		w := wait(t, d)
 		require.NoError(t, w.err)

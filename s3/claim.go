@@ -18,7 +18,7 @@ import (
 type claim struct {
 	driver.Request
 
-	of         *Driver
+	of         *backend
 	key, owner string
 	looks      int
 	doubtful   bool   // the latest take was not answered, and may arrive yet
@@ -32,7 +32,7 @@ type claim struct {
 }
 
 // Claim implements driver.Driver.
-func (d *Driver) Claim(req driver.Request) driver.Claim {
+func (d *backend) Claim(req driver.Request) driver.Claim {
 	return &claim{Request: req, of: d, key: d.key(req.Name), owner: rand.Text()}
 }
 

@@ -2,13 +2,14 @@ package s3
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/go-locker/locker/driver"
 )
 
-// Inspect implements driver.Inspector, with one read.
-func (d *Driver) Inspect(ctx context.Context, name string) (state driver.State, err error) {
+// Inspect implements driver.Operator, with one read.
+func (d *backend) Inspect(ctx context.Context, name string) (state driver.State, err error) {
 	o, err := d.get(ctx, d.key(name))
 	if err != nil {
 		return state, err
@@ -21,9 +22,16 @@ func (d *Driver) Inspect(ctx context.Context, name string) (state driver.State, 
 	return state, nil
 }
 
-// ForceRelease implements driver.ForceReleaser. The object has no owner then: what the former
+// List implements driver.Operator.
+func (d *backend) List(string) driver.Pager {
+	return func(context.Context) (driver.Page, error) {
+		return driver.Page{}, fmt.Errorf("%w: it does not list locks", driver.ErrUnsupported)
+	}
+}
+
+// ForceRelease implements driver.Operator. The object has no owner then: what the former
 // holder sends is refused.
-func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.State) error {
+func (d *backend) ForceRelease(ctx context.Context, name string, shown driver.State) error {
 	key := d.key(name)
 	o, err := d.get(ctx, key)
 	for try := 1; ; try++ {

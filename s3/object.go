@@ -83,7 +83,7 @@ var (
 
 // plain has each request sent once, and to the store alone. A request that the SDK sends again is
 // refused what the first has done. Other stores know few of the checksums.
-func (d *Driver) plain(o *s3.Options) {
+func (d *backend) plain(o *s3.Options) {
 	o.HTTPClient = d.http
 	o.Retryer = aws.NopRetryer{}
 	o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
@@ -93,7 +93,7 @@ func (d *Driver) plain(o *s3.Options) {
 // get reads an object. That there is none is no error. A store may answer with the text of one write
 // and the ETag of another. Each write is unique, so two reads with the same mismatch are not torn:
 // the store's ETags are no digests any more, as after a change of the bucket's encryption.
-func (d *Driver) get(ctx context.Context, key string) (object, error) {
+func (d *backend) get(ctx context.Context, key string) (object, error) {
 	o, err := d.read(ctx, key)
 	if err != nil || !d.store.torn(o) {
 		return o, err
@@ -109,7 +109,7 @@ func (d *Driver) get(ctx context.Context, key string) (object, error) {
 	return o, nil
 }
 
-func (d *Driver) read(ctx context.Context, key string) (o object, err error) {
+func (d *backend) read(ctx context.Context, key string) (o object, err error) {
 	out, err := d.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &d.bucket, Key: &key}, d.plain)
 	if answer, ok := errors.AsType[*smithyhttp.ResponseError](err); ok {
 		if _, ok := errors.AsType[*types.NoSuchKey](err); ok {
@@ -147,7 +147,7 @@ func noDate(err error) error {
 // the object, or errRefused and the one that is there instead. The answer to a request that was
 // sent twice on its way may be about the second, and what answers need not be the store: so what is
 // there is compared with what was sent.
-func (d *Driver) put(ctx context.Context, key, over string, r record) (o object, err error) {
+func (d *backend) put(ctx context.Context, key, over string, r record) (o object, err error) {
 	r.Request = rand.Text()
 	o.record = r
 	o.etag, err = d.write(ctx, key, over, r)
@@ -167,7 +167,7 @@ func (d *Driver) put(ctx context.Context, key, over string, r record) (o object,
 	return found, err
 }
 
-func (d *Driver) write(ctx context.Context, key, over string, r record) (etag string, err error) {
+func (d *backend) write(ctx context.Context, key, over string, r record) (etag string, err error) {
 	text, err := json.Marshal(r)
 	if err != nil {
 		return "", err
@@ -215,7 +215,7 @@ func again(ctx context.Context, err error, try int) bool {
 }
 
 // look returns what is there after a try that failed with err: o, if it was refused.
-func (d *Driver) look(ctx context.Context, key string, o object, err error) (object, error) {
+func (d *backend) look(ctx context.Context, key string, o object, err error) (object, error) {
 	if errors.Is(err, errRefused) {
 		return o, nil
 	}
@@ -257,7 +257,7 @@ func status(err error) int {
 
 // failed tells what failed, with the client's error, which matches errBusy if the store may have
 // another answer soon.
-func (d *Driver) failed(what, key string, err error) error {
+func (d *backend) failed(what, key string, err error) error {
 	switch s := status(err); {
 	case s == http.StatusNotImplemented:
 		err = fmt.Errorf("%w: %w", driver.ErrUnsupported, err)

@@ -113,7 +113,7 @@ func (r *relay) driver(t testing.TB) *s3.Driver {
 	t.Helper()
 	d := s3.NewDriver(r.client(t), "bucket", t.Name()+"/"+rand.Text())
 	t.Cleanup(func() { _ = d.Close() })
-	return d
+	return d.(*s3.Driver)
 }
 
 // lose has the store serve a request whose reply is lost: of the next n that match.

@@ -99,12 +99,12 @@ func New(client *s3.Client, bucket, folder string, opts ...locker.Option) (*lock
 // NewDriver makes a Driver over client, whose retries and checksums are not used. Redirects are not
 // followed. A client with an HTTPClient of a type of its own has to see to that itself. If its
 // HTTPClient is the SDK's, the Driver has connections of its own.
-func NewDriver(client *s3.Client, bucket, folder string) *Driver {
+func NewDriver(client *s3.Client, bucket, folder string) driver.Driver {
 	if folder = strings.Trim(folder, "/"); folder == "" {
 		folder = defaultFolder
 	}
 	o := client.Options()
-	d := &Driver{client: client, bucket: bucket, folder: folder + "/", store: storeOf(o, bucket), close: func() {}}
+	d := &backend{client: client, bucket: bucket, folder: folder + "/", store: storeOf(o, bucket), close: func() {}}
 	switch c := o.HTTPClient.(type) {
 	case *http.Client:
 		d.http = direct.Client(c)
@@ -118,9 +118,8 @@ func NewDriver(client *s3.Client, bucket, folder string) *Driver {
 	return d
 }
 
-// Driver implements driver.Driver, driver.Inspector, driver.ForceReleaser, driver.TTLChecker and
-// driver.TTLDefaulter.
-type Driver struct {
+// backend is the Driver.
+type backend struct {
 	client         *s3.Client
 	http           s3.HTTPClient
 	bucket, folder string
@@ -135,7 +134,7 @@ type Driver struct {
 }
 
 // Close ends a sweep, and closes the connections that are the Driver's own.
-func (d *Driver) Close() error {
+func (d *backend) Close() error {
 	d.mu.Lock()
 	d.end()
 	d.mu.Unlock()
@@ -145,7 +144,7 @@ func (d *Driver) Close() error {
 }
 
 // Guarantees returns what one bucket promises.
-func (d *Driver) Guarantees() driver.Guarantees {
+func (d *backend) Guarantees() driver.Guarantees {
 	return driver.Guarantees{
 		driver.Exclusive: {Level: driver.LevelConditional, Condition: "while the store's clocks are sane and agree within TTL/100, " +
 			"and the store compares and writes in one step. A store that ignores conditional requests is refused"},
@@ -160,10 +159,10 @@ func (d *Driver) Guarantees() driver.Guarantees {
 }
 
 // DefaultTTL returns a minute: each renewal costs a write.
-func (d *Driver) DefaultTTL() time.Duration { return defaultTTL }
+func (d *backend) DefaultTTL() time.Duration { return defaultTTL }
 
 // CheckTTL accepts whole seconds, from 3 s to 12 h, because the store's times are in whole seconds.
-func (d *Driver) CheckTTL(ttl time.Duration) error {
+func (d *backend) CheckTTL(ttl time.Duration) error {
 	if ttl < minTTL || ttl > maxTTL || ttl%time.Second != 0 {
 		return fmt.Errorf("%w: a TTL of %v: object storage counts whole seconds, take one from %v to %v", driver.ErrUnsupported, ttl, minTTL, maxTTL)
 	}
@@ -172,7 +171,7 @@ func (d *Driver) CheckTTL(ttl time.Duration) error {
 
 // key returns the key of a lock's object. A folder of a file system may have the objects: so there
 // is no slash in the name, and it is not longer than the name of a file.
-func (d *Driver) key(name string) string {
+func (d *backend) key(name string) string {
 	escaped := url.QueryEscape(name)
 	if len(escaped) > 200 {
 		sum := sha256.Sum256([]byte(name))
@@ -183,8 +182,6 @@ func (d *Driver) key(name string) string {
 
 var _ interface {
 	driver.Driver
-	driver.Inspector
-	driver.ForceReleaser
+	driver.Operator
 	driver.TTLChecker
-	driver.TTLDefaulter
-} = (*Driver)(nil)
+} = (*backend)(nil)

@@ -18,7 +18,7 @@ const (
 )
 
 // sweepIfDue has a release sweep now and then, in the background.
-func (d *Driver) sweepIfDue() {
+func (d *backend) sweepIfDue() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if mrand.N(sweepOdds) > 0 || time.Since(d.swept) < sweepEvery || d.open.Err() != nil {
@@ -30,7 +30,7 @@ func (d *Driver) sweepIfDue() {
 
 // sweep deletes objects that nobody has written for a day, and that are ours, if the store compares
 // before it deletes.
-func (d *Driver) sweep(ctx context.Context) error {
+func (d *backend) sweep(ctx context.Context) error {
 	if h := d.store.found.Load(); h == nil || !h.deletes {
 		return nil
 	}

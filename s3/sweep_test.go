@@ -18,7 +18,7 @@ func TestSweep(t *testing.T) {
 	r := relayTo(t, versitygw(t))
 	s := testserver.SharedS3(t)
 	folder := "sweep"
-	d := s3.NewDriver(r.client(t), "bucket", folder)
+	d := s3.NewDriver(r.client(t), "bucket", folder).(*s3.Driver)
 	defer func() { _ = d.Close() }()
 	file := func(name string) string { return s.File(folder + "/" + name + ".lock") }
 	yesterday := time.Now().Add(-25 * time.Hour)

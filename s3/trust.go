@@ -55,7 +55,7 @@ func (s *store) fresh() bool {
 
 // trust tries whether the store heeds conditions, each hour for each bucket and process: there are
 // stores that accept the headers and ignore them.
-func (d *Driver) trust(ctx context.Context) error {
+func (d *backend) trust(ctx context.Context) error {
 	s := d.store
 	if s.fresh() {
 		return nil
@@ -83,7 +83,7 @@ func (d *Driver) trust(ctx context.Context) error {
 }
 
 // try writes an object of its own, and removes it.
-func (d *Driver) try(ctx context.Context) (h *habits, err error) {
+func (d *backend) try(ctx context.Context) (h *habits, err error) {
 	r := record{Name: "self-test:" + rand.Text(), Released: true, Request: "1"}
 	other := r
 	other.Request = "2"
@@ -119,7 +119,7 @@ func (d *Driver) try(ctx context.Context) (h *habits, err error) {
 
 // discard deletes the object of a self-test that has failed, in the background: the caller's time
 // may be over.
-func (d *Driver) discard(key string) {
+func (d *backend) discard(key string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.open.Err() != nil {
@@ -133,7 +133,7 @@ func (d *Driver) discard(key string) {
 }
 
 // distrust is for a write that was to be refused.
-func (d *Driver) distrust(header string, err error) error {
+func (d *backend) distrust(header string, err error) error {
 	if err != nil {
 		return fmt.Errorf("self-test: %w", err)
 	}
@@ -164,7 +164,7 @@ func digest(text []byte) string { return fmt.Sprintf(`"%x"`, md5.Sum(text)) }
 
 // delete deletes an object if its ETag is over; "" is any. It reports whether the store has left a
 // marker in its place, as in a bucket with versions.
-func (d *Driver) delete(ctx context.Context, key, over string) (marker bool, err error) {
+func (d *backend) delete(ctx context.Context, key, over string) (marker bool, err error) {
 	in := &s3.DeleteObjectInput{Bucket: &d.bucket, Key: &key}
 	if over != "" {
 		in.IfMatch = &over

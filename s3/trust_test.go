@@ -123,7 +123,7 @@ func TestSelfTest_ofClientsWithEndpointResolvers(t *testing.T) {
 			o.EndpointResolverV2 = resolver(r.URL)
 		}), "bucket", t.Name())
 		t.Cleanup(func() { _ = d.Close() })
-		return d
+		return d.(*s3.Driver)
 	}
 	take(t, to(good), "name")
 	require.ErrorContains(t, asked(t, to(bad), "name"), "ignores If-Match")

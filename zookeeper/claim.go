@@ -15,7 +15,7 @@ import (
 type claim struct {
 	driver.Request
 
-	of    *Driver
+	of    *backend
 	lease *lease // its place in the queue; nil: it has none
 }
 
@@ -27,7 +27,7 @@ var (
 )
 
 // Claim implements driver.Driver.
-func (d *Driver) Claim(req driver.Request) driver.Claim { return &claim{Request: req, of: d} }
+func (d *backend) Claim(req driver.Request) driver.Claim { return &claim{Request: req, of: d} }
 
 // Ask makes our node, unless it is there, and looks whether it is the first of the queue; or, for a
 // share, whether no writer's is before it. Who waits is woken when the node before its own goes. If

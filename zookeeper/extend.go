@@ -17,7 +17,7 @@ import (
 // After this answer, the leader knows all contacts of the session that were made at least one tick
 // ago. The holds last one TTL from the latest of these contacts, so they may end up to a tick
 // earlier than one TTL from now.
-func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, _ time.Duration) []error {
+func (d *backend) ExtendAll(ctx context.Context, leases []driver.Lease, _ time.Duration) []error {
 	errs := make([]error, len(leases))
 	var lasting []int // they have one TTL, and so one session
 	for i, l := range leases {

@@ -23,11 +23,11 @@ const (
 	forcedKnown = 8 // names that are kept
 )
 
-// ForceRelease implements [driver.ForceReleaser]. It reads the queue. Then, in one step, it removes
+// ForceRelease implements driver.Operator. It reads the queue. Then, in one step, it removes
 // the first node and writes a note for the owner of this node. It compares the ID alone, which no
 // other hold ever has. The user needs the rights to delete children of the lock's node, and to
 // write to the lock's node.
-func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.State) error {
+func (d *backend) ForceRelease(ctx context.Context, name string, shown driver.State) error {
 	shares := shown.Shares
 	if shown.Holder.ID != "" {
 		shares = []driver.Participant{shown.Holder}

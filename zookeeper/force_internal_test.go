@@ -16,7 +16,7 @@ import (
 )
 
 // takenAndForced takes a lock, and ends the hold as an operator does. Before that it calls before.
-func takenAndForced(t *testing.T, before func(*Driver, *claim)) (*Driver, string, *claim) {
+func takenAndForced(t *testing.T, before func(*backend, *claim)) (*backend, string, *claim) {
 	t.Helper()
 	const ttl = 30 * time.Second
 	d, operator := driverOf(t), driverOf(t)
@@ -35,9 +35,9 @@ func takenAndForced(t *testing.T, before func(*Driver, *claim)) (*Driver, string
 // that for its own doing.
 func TestForceRelease_beforeAReleaseThatIsSentAgain(t *testing.T) {
 	t.Parallel()
-	for name, before := range map[string]func(*Driver, *claim){
-		"sent once":  func(*Driver, *claim) {},
-		"sent twice": func(_ *Driver, l *claim) { l.lease.asked = 1 },
+	for name, before := range map[string]func(*backend, *claim){
+		"sent once":  func(*backend, *claim) {},
+		"sent twice": func(_ *backend, l *claim) { l.lease.asked = 1 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, name, l := takenAndForced(t, before)
@@ -54,7 +54,7 @@ func TestForceRelease_beforeAReleaseThatIsSentAgain(t *testing.T) {
 // The servers have removed the node of the lock, and what it knew.
 func TestForceRelease_beforeAReleaseThatIsSentAgainWhenTheNodeIsGone(t *testing.T) {
 	t.Parallel()
-	_, _, l := takenAndForced(t, func(_ *Driver, l *claim) { l.lease.asked = 1 })
+	_, _, l := takenAndForced(t, func(_ *backend, l *claim) { l.lease.asked = 1 })
 	require.NoError(t, l.lease.session.conn.Delete(l.lease.parent, -1)) // as the servers do with an empty one
 	require.ErrorIs(t, l.Release(t.Context()), driver.ErrLost)
 }
@@ -63,7 +63,7 @@ func TestForceRelease_beforeAReleaseThatIsSentAgainWhenTheNodeIsGone(t *testing.
 func TestForceRelease_leavesTheDataOfOthers(t *testing.T) {
 	t.Parallel()
 	look := direct(t)
-	_, _, l := takenAndForced(t, func(_ *Driver, l *claim) {
+	_, _, l := takenAndForced(t, func(_ *backend, l *claim) {
 		_, err := look.Set(l.lease.parent, []byte("a note"), -1)
 		require.NoError(t, err)
 		_, err = look.Create(l.lease.parent+"/keep", nil, 0, zk.WorldACL(zk.PermAll))

@@ -13,7 +13,7 @@ import (
 
 // onAnySession calls f with whichever session there is, or one that is made for that, and with
 // another if that had ended when nobody looked.
-func (d *Driver) onAnySession(ctx context.Context, f func(*session) error) (err error) {
+func (d *backend) onAnySession(ctx context.Context, f func(*session) error) (err error) {
 	for range 2 {
 		s, ok := d.sessions.Any()
 		if err = nil; !ok {
@@ -33,12 +33,12 @@ func (d *Driver) onAnySession(ctx context.Context, f func(*session) error) (err 
 	return err
 }
 
-// Inspect implements driver.Inspector, on any session that is open: it makes the server catch up
+// Inspect implements driver.Operator, on any session that is open: it makes the server catch up
 // with its leader, then reads the queue, and then the nodes in the queue. ZooKeeper does not tell
 // how long the holder's session lasts. The holder's token is known only if nobody has joined or
 // left the queue since the holder came, not even for an attempt that failed. If nobody holds the
 // lock, no token is known.
-func (d *Driver) Inspect(ctx context.Context, name string) (state driver.State, err error) {
+func (d *backend) Inspect(ctx context.Context, name string) (state driver.State, err error) {
 	err = d.onAnySession(ctx, func(s *session) (err error) {
 		state, err = lock{s, parentOf(d.chroot, name)}.inspect(ctx)
 		return err
@@ -109,12 +109,12 @@ func participants(queue []contender) (all []driver.Participant) {
 	return all
 }
 
-// List implements driver.Lister, on whichever session there is. ZooKeeper has no pages. The Pager's
+// List implements driver.Operator, on whichever session there is. ZooKeeper has no pages. The Pager's
 // first page reads, in one request, the names of all locks under the Client's prefix that are held,
 // or were released within the last minute. Then each page reads the queues of some of these locks.
 // A name of more than 512 characters, after escaping, is stored as a hash. List counts these names,
 // but cannot return them.
-func (d *Driver) List(prefix string) driver.Pager {
+func (d *backend) List(prefix string) driver.Pager {
 	prefix, begins := split(prefix)
 	w := &walk{prefix: prefix, begins: begins}
 	return func(ctx context.Context) (page driver.Page, err error) {

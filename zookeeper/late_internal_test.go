@@ -38,12 +38,12 @@ var locks atomic.Int64
 func fresh() string { return fmt.Sprint("fresh:x", locks.Add(1)) }
 
 // driverOf is one over the server that the tests have in common.
-func driverOf(t *testing.T, opts ...DriverOption) *Driver {
+func driverOf(t *testing.T, opts ...DriverOption) *backend {
 	t.Helper()
 	d, err := NewDriver([]string{testserver.SharedZooKeeper(t).Addr()}, append(opts, Tick(100*time.Millisecond))...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = d.Close() })
-	return d
+	return d.(*backend)
 }
 
 func waitFor(t *testing.T, what string, condition func() bool) {
@@ -270,7 +270,7 @@ func TestSession_thatIdles(t *testing.T) {
 	t.Parallel()
 	const ttl = 30 * time.Second
 	req := driver.Request{Name: fresh(), TTL: ttl}
-	use := func(d *Driver) *session {
+	use := func(d *backend) *session {
 		l, err := claims.Take(t.Context(), d, req)
 		require.NoError(t, err)
 		require.Greater(t, l.Validity(), ttl/2)

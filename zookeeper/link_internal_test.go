@@ -79,7 +79,7 @@ func TestNetwork_howLongAServerMayBeSilent(t *testing.T) {
 		2: {short, short, long, long},
 		4: {short, short, short, short, short, short, long, long},
 	} {
-		n := newNetwork(t.Context(), &Driver{servers: make([]string, servers)}, ttl)
+		n := newNetwork(t.Context(), &backend{servers: make([]string, servers)}, ttl)
 		var got []time.Duration
 		for range want {
 			got = append(got, n.greeting())

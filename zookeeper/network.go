@@ -22,7 +22,7 @@ import (
 // Names are resolved at each attempt (samuel/go-zookeeper#44), and the pauses suit the session's
 // time-out, where the library waits a second before it comes back to the only server.
 type network struct {
-	driver *Driver
+	driver *backend
 	ctx    context.Context // ends with the session
 	ttl    time.Duration
 	conn   *zk.Conn
@@ -39,7 +39,7 @@ type network struct {
 
 var _ zk.HostProvider = (*network)(nil)
 
-func newNetwork(ctx context.Context, d *Driver, ttl time.Duration) *network {
+func newNetwork(ctx context.Context, d *backend, ttl time.Duration) *network {
 	return &network{driver: d, ctx: ctx, ttl: ttl, next: rand.IntN(1 << 16)}
 }
 

@@ -17,7 +17,7 @@ import (
 )
 
 // DriverOption is an option of [NewDriver]: what concerns ZooKeeper alone.
-type DriverOption func(*Driver) error
+type DriverOption func(*backend) error
 
 // user is one of the scheme digest. It is behind a pointer, which a Driver that is printed does not
 // follow.
@@ -26,7 +26,7 @@ type user struct{ name, password string }
 // Auth authenticates each connection, by the scheme digest. Then nobody else may use the nodes that
 // the Driver makes, unless an [ACL] that is given after Auth allows it.
 func Auth(name, password string) DriverOption {
-	return func(d *Driver) error {
+	return func(d *backend) error {
 		switch {
 		case name == "" || password == "":
 			return errors.New("a user goes with a password")
@@ -40,7 +40,7 @@ func Auth(name, password string) DriverOption {
 
 // TLS encrypts connections. The servers are then named with their secureClientPort.
 func TLS(config *tls.Config) DriverOption {
-	return func(d *Driver) error {
+	return func(d *backend) error {
 		if config != nil {
 			d.tls = func(context.Context) *tls.Config { return config.Clone() }
 		}
@@ -50,7 +50,7 @@ func TLS(config *tls.Config) DriverOption {
 
 // Dialer makes connections by dial, for example through a proxy. TLS is added to them.
 func Dialer(dial func(ctx context.Context, network, address string) (net.Conn, error)) DriverOption {
-	return func(d *Driver) error {
+	return func(d *backend) error {
 		d.dial = dial
 		return nil
 	}
@@ -60,7 +60,7 @@ func Dialer(dial func(ctx context.Context, network, address string) (net.Conn, e
 // The default is "/". The node of path is made, with the [ACL], if it is missing when a lock is
 // taken. A path with a name in it that is empty, or that ZooKeeper does not allow, is an error.
 func Root(path string) DriverOption {
-	return func(d *Driver) (err error) {
+	return func(d *backend) (err error) {
 		d.chroot, err = checkRoot(path)
 		return err
 	}
@@ -70,7 +70,7 @@ func Root(path string) DriverOption {
 // above them if they are missing. By default everybody may do everything. With [Auth], only its
 // user may. Give ACL after Auth. An empty ACL is an error.
 func ACL(acl []zk.ACL) DriverOption {
-	return func(d *Driver) error {
+	return func(d *backend) error {
 		if len(acl) == 0 {
 			return errors.New("an empty ACL")
 		}
@@ -86,14 +86,14 @@ func ACL(acl []zk.ACL) DriverOption {
 // first Lock is faster. If you give a tick that is shorter than the servers' tickTime, the locks
 // are unsafe. A d of 0 or less is an error.
 func Tick(d time.Duration) DriverOption {
-	return func(driver *Driver) error { return setPositive(&driver.tick, "tick", d) }
+	return func(driver *backend) error { return setPositive(&driver.tick, "tick", d) }
 }
 
 // DialTimeout sets how long it may take to connect to one server. It is also how long a Client
 // without a TTL waits to learn the TTL that the servers grant. The default is 5s. A d of 0 or less
 // is an error.
 func DialTimeout(d time.Duration) DriverOption {
-	return func(driver *Driver) error { return setPositive(&driver.dialTimeout, "dial time-out", d) }
+	return func(driver *backend) error { return setPositive(&driver.dialTimeout, "dial time-out", d) }
 }
 
 func setPositive(to *time.Duration, what string, d time.Duration) error {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/zookeeper"
 )
@@ -46,7 +47,7 @@ func TestExtendAll(t *testing.T) {
 	d, err := zookeeper.NewDriver([]string{b.Addr}, zookeeper.Tick(serverTick))
 	require.NoError(t, err)
 	defer func() { _ = d.Close() }()
-	b.ExtendsAll(t, d, ttl, space(t))
+	b.ExtendsAll(t, d.(claims.Driver), ttl, space(t))
 }
 
 func TestForeignNodes_doNoHarm(t *testing.T) {

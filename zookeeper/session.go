@@ -31,7 +31,7 @@ func pace(ttl time.Duration) time.Duration { return min(ttl, sessionTimeout) }
 type session struct {
 	*sessions.Session[*lease]
 
-	driver  *Driver
+	driver  *backend
 	anyTTL  bool // whatever time-out is granted
 	network *network
 	conn    *zk.Conn
@@ -46,7 +46,7 @@ type session struct {
 	changed chan struct{} // closed when the connection's state changes
 }
 
-func newSession(d *Driver, ttl time.Duration, anyTTL bool) *session {
+func newSession(d *backend, ttl time.Duration, anyTTL bool) *session {
 	s := &session{
 		driver: d, anyTTL: anyTTL,
 		watches: watches{nodes: map[string]*watch{}}, sharedViews: sharedViews{next: map[string]*sharedView{}},
@@ -157,7 +157,7 @@ func (s *session) begin(l *link, id int64, granted time.Duration, err error) err
 // tickFor is how long a contact of a session takes to ripen. Servers grant no session of less than
 // two of their ticks, and the leader asks followers twice a tick: a quarter of the TTL is enough
 // for any servers, and longestTick for those of a tick of a minute.
-func (d *Driver) tickFor(ttl time.Duration) time.Duration {
+func (d *backend) tickFor(ttl time.Duration) time.Duration {
 	if d.tick != 0 {
 		return d.tick
 	}

@@ -16,7 +16,7 @@ import (
 
 const shareTTL = 30 * time.Second
 
-func shareOn(t *testing.T, d *Driver, name string) *claim {
+func shareOn(t *testing.T, d *backend, name string) *claim {
 	t.Helper()
 	l, err := claims.Share(t.Context(), d, driver.Request{Name: name, TTL: shareTTL})
 	require.NoError(t, err)
@@ -74,7 +74,7 @@ func TestAgree_ofThoseWhoHaveReadBeforeAPhase(t *testing.T) {
 	d, other := driverOf(t), driverOf(t)
 	req := driver.Request{Name: fresh(), TTL: shareTTL, Shared: true, Wake: func() {}}
 	require.NoError(t, shareOn(t, d, req.Name).Release(t.Context()), "there is a node of the lock")
-	waiting := func(d *Driver) *lease {
+	waiting := func(d *backend) *lease {
 		c := d.Claim(req).(*claim)
 		require.NoError(t, c.join(t.Context()))
 		_, err := c.lease.create(t.Context())
@@ -146,7 +146,7 @@ func TestWatch_followsAMove(t *testing.T) {
 func TestForceRelease_ofANodeWhoseMoveWasNotAnswered(t *testing.T) {
 	t.Parallel()
 	var from string
-	_, _, l := takenAndForced(t, func(_ *Driver, l *claim) {
+	_, _, l := takenAndForced(t, func(_ *backend, l *claim) {
 		from = l.lease.state().path
 		require.NoError(t, l.Downgrade(t.Context()))
 	})

@@ -11,7 +11,6 @@ import (
 
 	"github.com/go-locker/locker/internal/test/shares"
 	"github.com/go-locker/locker/internal/test/testserver"
-	"github.com/go-locker/locker/zookeeper"
 )
 
 func TestShares(t *testing.T) {
@@ -34,6 +33,6 @@ func openShares(t testing.TB, addr string) shares.Driver {
 	require.NoError(t, err)
 	d, err := driver.Open(context.WithoutCancel(t.Context()), u)
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = d.(*zookeeper.Driver).Close() })
-	return d.(*zookeeper.Driver)
+	t.Cleanup(func() { _ = d.Close() })
+	return d.(shares.Driver)
 }

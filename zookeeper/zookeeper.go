@@ -33,9 +33,8 @@ func New(servers []string, opts ...locker.Option) (*locker.Client, error) {
 	return adapter.Client(d, opts...)
 }
 
-// Driver implements [driver.Driver], [driver.BatchExtender], [driver.Inspector], [driver.Lister],
-// [driver.ForceReleaser], [driver.TTLChecker] and [driver.TTLDefaulter].
-type Driver struct {
+// backend is the Driver.
+type backend struct {
 	servers     []string
 	dial        func(ctx context.Context, network, address string) (net.Conn, error)
 	tls         func(context.Context) *tls.Config // of one connection; nil: none
@@ -56,13 +55,10 @@ type Driver struct {
 }
 
 var (
-	_ driver.Driver        = (*Driver)(nil)
-	_ driver.BatchExtender = (*Driver)(nil)
-	_ driver.Inspector     = (*Driver)(nil)
-	_ driver.Lister        = (*Driver)(nil)
-	_ driver.ForceReleaser = (*Driver)(nil)
-	_ driver.TTLChecker    = (*Driver)(nil)
-	_ driver.TTLDefaulter  = (*Driver)(nil)
+	_ driver.Driver        = (*backend)(nil)
+	_ driver.BatchExtender = (*backend)(nil)
+	_ driver.Operator      = (*backend)(nil)
+	_ driver.TTLChecker    = (*backend)(nil)
 )
 
 const (
@@ -72,7 +68,7 @@ const (
 
 // NewDriver makes a Driver over the servers of one ensemble, each named as host:port. It makes no
 // connection. It fails if there are no servers, and for an option that is nil or not valid.
-func NewDriver(servers []string, opts ...DriverOption) (*Driver, error) {
+func NewDriver(servers []string, opts ...DriverOption) (driver.Driver, error) {
 	if len(servers) == 0 {
 		return nil, adapter.Refuse(errors.New("no servers"))
 	}
@@ -80,15 +76,15 @@ func NewDriver(servers []string, opts ...DriverOption) (*Driver, error) {
 	return d, adapter.Apply(d, opts)
 }
 
-func newDriver(servers []string) *Driver {
-	return &Driver{
+func newDriver(servers []string) *backend {
+	return &backend{
 		servers: servers, dial: new(net.Dialer).DialContext, dialTimeout: 5 * time.Second, acl: zk.WorldACL(zk.PermAll),
 		sessions: sessions.NewPool[*session](), workers: workers.New(idleWorkers),
 	}
 }
 
 // spawn runs f in a goroutine that Close waits for.
-func (d *Driver) spawn(f func()) error {
+func (d *backend) spawn(f func()) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
@@ -99,7 +95,7 @@ func (d *Driver) spawn(f func()) error {
 }
 
 // Close implements driver.Driver: it ends the sessions.
-func (d *Driver) Close() error {
+func (d *backend) Close() error {
 	d.mu.Lock()
 	d.closed = true
 	d.mu.Unlock()
@@ -108,17 +104,17 @@ func (d *Driver) Close() error {
 	return nil
 }
 
-func (d *Driver) root() string { return cmp.Or(d.chroot, "/") }
+func (d *backend) root() string { return cmp.Or(d.chroot, "/") }
 
 // session returns the session for ttl, which may not have started yet. With anyTTL its TTL is the
 // one that the servers grant.
-func (d *Driver) session(ttl time.Duration, anyTTL bool) (*session, error) {
+func (d *backend) session(ttl time.Duration, anyTTL bool) (*session, error) {
 	return d.sessions.Get(ttl, func() *session { return newSession(d, ttl, anyTTL) })
 }
 
 // CheckTTL refuses a TTL that no ZooKeeper honours. If the servers' own limits rule out a TTL, this
 // shows when a lock is taken.
-func (d *Driver) CheckTTL(ttl time.Duration) error {
+func (d *backend) CheckTTL(ttl time.Duration) error {
 	least := ticksPerTTL * d.tick
 	switch {
 	case ttl < least:
@@ -137,7 +133,7 @@ const sayTick = "say with the parameter or option tick what tickTime the servers
 
 // DefaultTTL returns the time-out that the servers grant a session that asks for 30s; 30s if nobody
 // answers within the dial time-out.
-func (d *Driver) DefaultTTL() time.Duration {
+func (d *backend) DefaultTTL() time.Duration {
 	ctx, cancel := context.WithTimeout(cmp.Or(d.opening, d.sessions.Context()), d.dialTimeout)
 	defer cancel()
 	if s, err := d.session(sessionTimeout, true); err == nil && s.Wait(ctx) == nil {
@@ -147,7 +143,7 @@ func (d *Driver) DefaultTTL() time.Duration {
 }
 
 // Guarantees returns what ZooKeeper promises.
-func (d *Driver) Guarantees() driver.Guarantees {
+func (d *backend) Guarantees() driver.Guarantees {
 	return driver.Guarantees{
 		driver.Exclusive: {Level: driver.LevelYes},
 		driver.Failover:  {Level: driver.LevelYes},

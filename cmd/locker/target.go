@@ -21,6 +21,7 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/backends"
 )
 
@@ -127,7 +128,7 @@ func schemes(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cob
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	all := []cobra.Completion{cobra.CompletionWithDesc("-", "the URL in "+urlEnv)}
-	for _, scheme := range locker.Schemes() {
+	for _, scheme := range driver.Schemes() {
 		all = append(all, scheme+"://")
 	}
 	return all, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 // By mistake a URL with its password may stand where a flag, a number or a command should be, and errors get into logs and
@@ -110,5 +110,5 @@ func reason(err error) error {
 // isURL reports whether s begins with a scheme of [locker.Open].
 func isURL(s string) bool {
 	scheme, _, ok := strings.Cut(strings.ToLower(s), "://")
-	return ok && slices.Contains(locker.Schemes(), scheme)
+	return ok && slices.Contains(driver.Schemes(), scheme)
 }

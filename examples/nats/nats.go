@@ -89,6 +89,9 @@ func (d *Driver) CheckTTL(ttl time.Duration) error {
 	return nil
 }
 
+// DefaultTTL leaves the default to the core.
+func (d *Driver) DefaultTTL() time.Duration { return 0 }
+
 // Close closes the connection, if the Driver has made it.
 func (d *Driver) Close() error {
 	if d.own {

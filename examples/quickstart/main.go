@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	_ "github.com/go-locker/locker/memory" // mem://
 )
 
@@ -41,7 +42,7 @@ func main() {
 	}
 	if err := run(url, *hold, *ttl); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		if scheme, _, _ := strings.Cut(url, "://"); !slices.Contains(locker.Schemes(), scheme) {
+		if scheme, _, _ := strings.Cut(url, "://"); !slices.Contains(driver.Schemes(), scheme) {
 			fmt.Fprintln(os.Stderr, "redis:// takes go run -tags redis ./examples/quickstart; in examples/service any URL will do")
 		}
 		os.Exit(1)

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/adapter"
 	"github.com/go-locker/locker/memory"
 )
@@ -16,7 +17,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // busy is a Driver with a goroutine that Close ends.
 type busy struct {
-	*memory.Driver
+	driver.Driver
 	close, closed chan struct{}
 }
 

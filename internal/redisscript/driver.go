@@ -61,6 +61,9 @@ func (d *Driver) CheckTTL(ttl time.Duration) error {
 	return nil
 }
 
+// DefaultTTL leaves the default to the core.
+func (d *Driver) DefaultTTL() time.Duration { return 0 }
+
 // Guarantees returns what a Redis server promises.
 func (d *Driver) Guarantees() driver.Guarantees {
 	return driver.Guarantees{

@@ -67,8 +67,7 @@ type Pools struct {
 	Close func() error
 }
 
-// Driver implements driver.Driver, driver.BatchExtender, driver.Inspector, driver.Lister,
-// driver.ForceReleaser, driver.Warner and driver.TTLChecker.
+// Driver implements driver.Driver.
 type Driver struct {
 	Dialect
 
@@ -113,6 +112,9 @@ func (d *Driver) CheckTTL(ttl time.Duration) error {
 	}
 	return nil
 }
+
+// DefaultTTL leaves the default to the core.
+func (d *Driver) DefaultTTL() time.Duration { return 0 }
 
 // Warnings implements driver.Warner.
 func (d *Driver) Warnings(ctx context.Context) ([]string, error) {
@@ -300,9 +302,7 @@ func query[Row any](ctx context.Context, d *Driver, to func(*Row) []any, stateme
 var _ interface {
 	driver.Driver
 	driver.BatchExtender
-	driver.Inspector
-	driver.Lister
-	driver.ForceReleaser
+	driver.Operator
 	driver.Warner
 	driver.TTLChecker
 } = (*Driver)(nil)

@@ -9,7 +9,7 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// Inspect implements driver.Inspector.
+// Inspect implements driver.Operator.
 func (d *Driver) Inspect(ctx context.Context, name string) (s driver.State, err error) {
 	type row struct {
 		token, left                   int64
@@ -33,7 +33,7 @@ func (d *Driver) Inspect(ctx context.Context, name string) (s driver.State, err 
 // pageRows is how many rows a page of List, or a sweep, looks at.
 const pageRows = 1000
 
-// List implements driver.Lister.
+// List implements driver.Operator.
 func (d *Driver) List(prefix string) driver.Pager {
 	from := []byte{}
 	return func(ctx context.Context) (page driver.Page, err error) {
@@ -49,7 +49,7 @@ func (d *Driver) List(prefix string) driver.Pager {
 	}
 }
 
-// ForceRelease implements driver.ForceReleaser.
+// ForceRelease implements driver.Operator.
 func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.State) error {
 	owner, err := hex.DecodeString(shown.Holder.ID)
 	if err == nil { // else nobody goes by that

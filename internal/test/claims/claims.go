@@ -10,6 +10,14 @@ import (
 	"github.com/go-locker/locker/internal/quorum"
 )
 
+// Driver is what adapters have. Their NewDriver returns a driver.Driver.
+type Driver interface {
+	driver.Driver
+	driver.Operator
+	driver.BatchExtender
+	driver.TTLChecker
+}
+
 // claimer has the method of a driver.Driver that is needed here.
 type claimer interface {
 	Claim(req driver.Request) driver.Claim
@@ -85,14 +93,11 @@ func Share(ctx context.Context, d claimer, req driver.Request) (driver.Lease, er
 	return Take(ctx, d, req)
 }
 
-// nominator has the method of a quorum.Node that is needed here.
-type nominator interface {
-	Candidate(req driver.Request, place uint64, woken func(kept bool)) quorum.Candidate
-}
-
-// Propose asks a node once, with that token. It returns nil if the node cannot know the owner.
-func Propose(ctx context.Context, n nominator, req driver.Request, token uint64) (quorum.Candidate, error) {
-	c := n.Candidate(req, 0, nil)
+// Propose asks d, a quorum.Node, once, with that token. It returns nil if the node cannot know the owner.
+func Propose(ctx context.Context, d claimer, req driver.Request, token uint64) (quorum.Candidate, error) {
+	c := d.(interface {
+		Candidate(req driver.Request, place uint64, woken func(kept bool)) quorum.Candidate
+	}).Candidate(req, 0, nil)
 	_, err := c.Propose(ctx, token)
 	if err != nil && !c.Known() {
 		return nil, err

@@ -145,8 +145,10 @@ func (d *operable) Warnings(ctx context.Context) ([]string, error) {
 	return d.warnings(ctx)
 }
 
-// picky is a driver that honours whole seconds alone.
+// picky is a driver that honours whole seconds alone, and has a default of its own.
 type picky struct{ *fakeDriver }
+
+func (*picky) DefaultTTL() time.Duration { return 7 * time.Second }
 
 func (d *picky) CheckTTL(ttl time.Duration) error {
 	if ttl%time.Second != 0 {

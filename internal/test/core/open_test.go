@@ -175,10 +175,10 @@ func TestOpen_unknownSchemeNamesTheMissingImport(t *testing.T) {
 		}
 	}
 	known := scheme((&opened{}).open)
-	assert.Contains(t, locker.Schemes(), known)
-	assert.True(t, slices.IsSorted(locker.Schemes()))
-	assert.Contains(t, locker.Schemes(), "mem", "which a test in this package imports")
-	assert.NotContains(t, locker.Schemes(), "redis", "which none does")
+	assert.Contains(t, driver.Schemes(), known)
+	assert.True(t, slices.IsSorted(driver.Schemes()))
+	assert.Contains(t, driver.Schemes(), "mem", "which a test in this package imports")
+	assert.NotContains(t, driver.Schemes(), "redis", "which none does")
 	_, err := locker.Open(t.Context(), "oracle://localhost")
 	require.ErrorContains(t, err, `unknown scheme "oracle"`)
 	require.ErrorContains(t, err, known)

@@ -114,14 +114,10 @@ func TestTTL_defaultsToThirtySeconds(t *testing.T) {
 	})
 }
 
-type ownTTL struct{ *fakeDriver }
-
-func (ownTTL) DefaultTTL() time.Duration { return 7 * time.Second }
-
 func TestTTL_defaultsToTheDrivers(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		for _, opts := range [][]locker.Option{nil, {locker.WithTTL(8 * time.Second)}} {
-			c, err := locker.New(ownTTL{&fakeDriver{b: b}}, opts...)
+			c, err := locker.New(&picky{&fakeDriver{b: b}}, opts...)
 			require.NoError(t, err)
 			require.NoError(t, c.Mutex("x").Lock(t.Context()))
 			require.NoError(t, c.Close())

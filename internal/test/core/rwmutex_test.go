@@ -123,7 +123,7 @@ func TestRWMutex_hasOneHoldAtATime(t *testing.T) {
 
 // counted counts what a driver is asked for.
 type counted struct {
-	*memory.Driver
+	driver.Driver
 	asked *atomic.Int64
 }
 
@@ -179,7 +179,7 @@ func TestRWMutex_ofABackendWithoutShares(t *testing.T) {
 
 // stubborn is a driver whose leases are downgraded as a test says.
 type stubborn struct {
-	*memory.Driver
+	driver.Driver
 	answer func(context.Context) error
 }
 

@@ -18,7 +18,8 @@ import (
 
 // untold is package memory as a backend that tells no holder that somebody waits. It counts looks.
 type untold struct {
-	*memory.Driver
+	driver.Driver
+	driver.Operator
 
 	looks    atomic.Int64
 	hasOrder bool // of waiters
@@ -38,14 +39,15 @@ func (d *untold) Claim(req driver.Request) driver.Claim {
 
 func (d *untold) Inspect(ctx context.Context, name string) (driver.State, error) {
 	d.looks.Add(1)
-	return d.Driver.Inspect(ctx, name)
+	return d.Operator.Inspect(ctx, name)
 }
 
 // ofWaiters runs a test in a bubble, with a Client in a space of its own, and another beside it.
 func ofWaiters(t *testing.T, test func(t *testing.T, c, other *locker.Client, d *untold), tells bool) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		own := &untold{Driver: memory.NewDriver(memory.InSpace(t.Name())), hasOrder: true}
+		inMemory := memory.NewDriver(memory.InSpace(t.Name()))
+		own := &untold{Driver: inMemory, Operator: inMemory.(driver.Operator), hasOrder: true}
 		drivers := []driver.Driver{own, memory.NewDriver(memory.InSpace(t.Name()))}
 		if tells {
 			drivers[0] = own.Driver

@@ -49,8 +49,7 @@ func (b Backend) open(t testing.TB) Driver {
 // Driver is what both backends have.
 type Driver interface {
 	driver.Driver
-	driver.Inspector
-	driver.ForceReleaser
+	driver.Operator
 }
 
 var eventually = testwait.Patience(time.Minute).Until

@@ -56,7 +56,7 @@ func Released(t *testing.T, d driver.Driver, db *sql.DB, block func(name []byte)
 	assert.Greater(t, Value[uint64](t, db, "SELECT token FROM locker_locks WHERE name = ?", []byte(req.Name)), first.Token(),
 		"a take that comes after the release finds another token than it was sent with")
 	patience.Until(t, "it is free", func() bool {
-		state, err := d.(driver.Inspector).Inspect(t.Context(), req.Name)
+		state, err := d.(driver.Operator).Inspect(t.Context(), req.Name)
 		return err == nil && !state.Held
 	})
 	next := d.Claim(req)
