@@ -64,7 +64,7 @@ func holdAndWait(t *testing.T, c *locker.Client) {
 // The user of the page has all that it takes, and no more than the lock's own keys.
 func TestRedisPage_theUserIsAllThatItTakes(t *testing.T) {
 	t.Parallel()
-	s := testserver.Redis(t, testserver.RedisConfig(lineOf(t, "redis.md", "user app on >s3cret ")))
+	s := testserver.Redis(t, testserver.RedisPersistent(), testserver.RedisConfig(lineOf(t, "redis.md", "user app on >s3cret ")))
 	admin := goredis.NewClient(&goredis.Options{Addr: s.Addr()})
 	defer func() { _ = admin.Close() }()
 	for _, scheme := range []string{"redis", "redigo"} {

@@ -3,7 +3,6 @@ package redigo
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"runtime"
@@ -14,7 +13,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/adapter"
+	"github.com/go-locker/locker/internal/redisscript"
 	"github.com/go-locker/locker/internal/redisurl"
 )
 
@@ -28,27 +27,28 @@ func init() {
 
 // open makes a pool of its own of a URL as the package's documentation has it.
 func open(ctx context.Context, u *driver.URL) (driver.Driver, error) {
-	size, readTimeout := 10*runtime.GOMAXPROCS(0), 3*time.Second
-	if err := errors.Join(
-		adapter.Number(u, "pool_size", &size), adapter.Duration(u, "read_timeout", &readTimeout),
-	); err != nil {
-		return nil, err
-	}
-	replicas, err := redisurl.Replicas(u)
+	t, err := redisurl.Read(ctx, u, plainScheme, false)
 	if err != nil {
 		return nil, err
 	}
-	if replicas.Timeout >= readTimeout {
-		return nil, fmt.Errorf("parameter replica_timeout=%v is not below read_timeout, which is %v", replicas.Timeout, readTimeout)
+	size := cmp.Or(t.PoolSize, 10*runtime.GOMAXPROCS(0))
+	t.ReadTimeout, t.DialTimeout = cmp.Or(t.ReadTimeout, 3*time.Second), cmp.Or(t.DialTimeout, 5*time.Second)
+	if t.Replicas.Timeout >= t.ReadTimeout {
+		return nil, fmt.Errorf("parameter replica_timeout=%v is not below read_timeout, which is %v", t.Replicas.Timeout, t.ReadTimeout)
 	}
 	pool := &redis.Pool{MaxIdle: size, MaxActive: size, Wait: true, IdleTimeout: 5 * time.Minute}
-	addr, err := target(ctx, u, pool, readTimeout)
-	if err != nil {
-		return nil, err
+	servers := dialer(t, t.User, t.Password, t.DB)
+	addr := t.Addrs[0]
+	pool.DialContext = func(ctx context.Context) (redis.Conn, error) { return servers(ctx, addr) }
+	var s *sentinels
+	if t.Master != "" {
+		s = &sentinels{master: t.Master, addrs: slices.Clone(t.Addrs), servers: servers, sentinels: dialer(t, t.Sentinel.Username, t.Sentinel.Password, 0)}
+		pool.DialContext, pool.TestOnBorrowContext = s.dial, s.test
+		addr = ""
 	}
 	var opts []DriverOption
-	if replicas.N > 0 {
-		opts = append(opts, WaitReplicas(replicas.N, replicas.Timeout))
+	if t.Replicas.N > 0 {
+		opts = append(opts, WaitReplicas(t.Replicas.N, t.Replicas.Timeout))
 	}
 	made, err := NewDriver(pool, opts...)
 	if err != nil {
@@ -56,47 +56,26 @@ func open(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 	}
 	d := made.(*backend)
 	d.addr, d.owned = addr, true
+	if s != nil {
+		redisscript.Watch(d.scripts, t.Addrs, func(ctx context.Context, addr string) (map[string]string, error) {
+			return redis.StringMap(s.askOne(ctx, addr, "master"))
+		})
+	}
 	return d, nil
-}
-
-// target tells pool what to connect to, and returns the address if that is one server.
-func target(ctx context.Context, u *driver.URL, pool *redis.Pool, readTimeout time.Duration) (addr string, err error) {
-	sentinel, err1 := redisurl.Sentinels(u)
-	socket, err2 := redisurl.Socket(u, plainScheme)
-	db, err3 := redisurl.Database(u)
-	user, password, err4 := adapter.User(u, true)
-	transport, err5 := transportOptions(ctx, u)
-	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
-		return "", err
-	}
-	transport = append(transport, redis.DialReadTimeout(readTimeout))
-	servers := dialer(transport, user, password, db)
-	if sentinel.Master != "" {
-		if socket != "" {
-			return "", errors.New("parameter socket names one server: it cannot be used with master_name")
-		}
-		s := &sentinels{
-			master: sentinel.Master, addrs: adapter.Addrs(u, redisurl.SentinelPort),
-			servers: servers, sentinels: dialer(transport, sentinel.Username, sentinel.Password, 0),
-		}
-		pool.DialContext, pool.TestOnBorrowContext = s.dial, s.test
-		return "", nil
-	}
-	if len(u.Hosts) > 1 {
-		return "", fmt.Errorf("%s:// takes one host, and the URL has %d; if these are sentinels, add the parameter master_name", u.Scheme, len(u.Hosts))
-	}
-	addr = cmp.Or(socket, adapter.Addrs(u, redisurl.Port)[0])
-	pool.DialContext = func(ctx context.Context) (redis.Conn, error) { return servers(ctx, addr) }
-	return addr, nil
 }
 
 // dialFunc makes a connection to a server.
 type dialFunc func(ctx context.Context, addr string) (redis.Conn, error)
 
-func dialer(transport []redis.DialOption, user, password string, db int) dialFunc {
-	options := slices.Concat(transport, []redis.DialOption{
-		redis.DialUsername(user), redis.DialPassword(password), redis.DialDatabase(db),
-	})
+func dialer(t *redisurl.Target, user, password string, db int) dialFunc {
+	dial := t.DialTLS(t.DialTimeout) // for the handshake of redigo's heeds no context
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: t.DialTimeout}).DialContext
+	}
+	options := []redis.DialOption{
+		redis.DialUsername(user), redis.DialPassword(password), redis.DialDatabase(db), redis.DialClientName(t.ClientName),
+		redis.DialContextFunc(dial), redis.DialReadTimeout(t.ReadTimeout), redis.DialWriteTimeout(cmp.Or(t.WriteTimeout, 3*time.Second)),
+	}
 	return func(ctx context.Context, addr string) (redis.Conn, error) {
 		network := "tcp"
 		if strings.HasPrefix(addr, "/") {
@@ -104,23 +83,4 @@ func dialer(transport []redis.DialOption, user, password string, db int) dialFun
 		}
 		return redis.DialContext(ctx, network, addr, options...)
 	}
-}
-
-// transportOptions says how to reach a server, whichever it is, and under which name. TLS is the
-// dialler's own, for the handshake of redigo's heeds no context.
-func transportOptions(ctx context.Context, u *driver.URL) ([]redis.DialOption, error) {
-	dialTimeout, writeTimeout := 5*time.Second, 3*time.Second
-	name, err1 := redisurl.ClientName(u)
-	config, err2 := adapter.TLS(ctx, u, plainScheme, "")
-	if err := errors.Join(
-		adapter.Duration(u, "dial_timeout", &dialTimeout), adapter.Duration(u, "write_timeout", &writeTimeout), err1, err2,
-	); err != nil {
-		return nil, err
-	}
-	tcp := &net.Dialer{Timeout: dialTimeout}
-	dial := tcp.DialContext
-	if config != nil {
-		dial = adapter.TLSDialer(tcp, config)
-	}
-	return []redis.DialOption{redis.DialContextFunc(dial), redis.DialWriteTimeout(writeTimeout), redis.DialClientName(name)}, nil
 }

@@ -99,7 +99,7 @@ func (s *sentinels) ask(ctx context.Context) (string, error) {
 	var errs []error
 	for i, addr := range addrs {
 		asking, cancel := share(ctx, len(addrs)-i+1) // one share is for the primary
-		primary, err := s.askOne(asking, addr)
+		primary, err := s.askForPrimary(asking, addr)
 		cancel()
 		if err == nil {
 			s.answered(addr, primary)
@@ -122,13 +122,18 @@ func share(ctx context.Context, n int) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, time.Until(deadline)/time.Duration(n))
 }
 
-func (s *sentinels) askOne(ctx context.Context, addr string) (string, error) {
+// askOne asks the sentinel at addr about the primary.
+func (s *sentinels) askOne(ctx context.Context, addr, command string) (any, error) {
 	c, err := s.sentinels(ctx, addr)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	defer func() { _ = c.Close() }()
-	primary, err := redis.Strings(redis.DoContext(c, ctx, "SENTINEL", "get-master-addr-by-name", s.master))
+	return redis.DoContext(c, ctx, "SENTINEL", command, s.master)
+}
+
+func (s *sentinels) askForPrimary(ctx context.Context, addr string) (string, error) {
+	primary, err := redis.Strings(s.askOne(ctx, addr, "get-master-addr-by-name"))
 	switch {
 	case errors.Is(err, redis.ErrNil):
 		return "", errors.New("it watches no such primary")

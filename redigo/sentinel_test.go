@@ -57,9 +57,13 @@ func TestSentinel_connectionsToTheOldPrimaryAreGivenUp(t *testing.T) {
 
 func TestSentinel_sentinelsThatKnowNothingHangOrAreDead(t *testing.T) {
 	t.Parallel()
-	g := testserver.Sentinel(t)
+	g := testserver.Sentinel(t, testserver.SentinelConfig("sentinel down-after-milliseconds testmaster 30000"))
+	warnings, err := openClient(t, sentinelURL(g)).Warnings(t.Context())
+	require.NoError(t, err)
+	require.Len(t, warnings, 2)
+	assert.Contains(t, warnings[1], "down-after-milliseconds of the sentinels is 30000")
 	elsewhere := strings.Replace(sentinelURL(g), g.MasterName(), "elsewhere", 1)
-	err := openClient(t, elsewhere).Mutex("x").Lock(t.Context())
+	err = openClient(t, elsewhere).Mutex("x").Lock(t.Context())
 	require.ErrorContains(t, err, `"elsewhere"`)
 	require.NotErrorIs(t, err, locker.ErrHeld)
 

@@ -80,7 +80,7 @@ func TestEviction_isNotWarnedOf(t *testing.T) {
 		"to who may not ask": {"3mb", "volatile-ttl", "app", "pw"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := testserver.Redis(t, testserver.RedisArgs("--maxmemory", c.limit, "--maxmemory-policy", c.policy), testserver.RedisConfig(user))
+			s := testserver.Redis(t, testserver.RedisPersistent(), testserver.RedisArgs("--maxmemory", c.limit, "--maxmemory-policy", c.policy), testserver.RedisConfig(user))
 			rdb := connect(t, s.Addr(), func(o *goredis.Options) { o.Username, o.Password = c.username, c.password })
 			client := clientOf(t, rdb)
 			warnings, err := client.Warnings(t.Context())
@@ -93,7 +93,7 @@ func TestEviction_isNotWarnedOf(t *testing.T) {
 
 func TestEviction_isWarnedOfWhateverThePolicy(t *testing.T) {
 	t.Parallel()
-	s := testserver.Redis(t, testserver.RedisArgs("--maxmemory", "3mb"))
+	s := testserver.Redis(t, testserver.RedisPersistent(), testserver.RedisArgs("--maxmemory", "3mb"))
 	rdb := connect(t, s.Addr())
 	for _, policy := range []string{"allkeys-lru", "allkeys-random", "volatile-lru", "volatile-ttl", "volatile-random"} {
 		require.NoError(t, rdb.ConfigSet(t.Context(), "maxmemory-policy", policy).Err())
@@ -102,5 +102,19 @@ func TestEviction_isWarnedOfWhateverThePolicy(t *testing.T) {
 		require.Len(t, warnings, 1)
 		assert.Contains(t, warnings[0], policy)
 		assert.Contains(t, warnings[0], "noeviction")
+	}
+}
+
+// The sentinels wait for longer than holds of the default TTL last.
+func TestSentinel_isWarnedOf(t *testing.T) {
+	t.Parallel()
+	for ms, want := range map[string]int{"12000": 0, "12001": 1} {
+		s := testserver.Sentinel(t, testserver.RedisPersistent(), testserver.SentinelConfig("sentinel down-after-milliseconds testmaster "+ms))
+		warnings, err := openURL(t, sentinelURL(s)).Warnings(t.Context())
+		require.NoError(t, err)
+		require.Len(t, warnings, want)
+		if want > 0 {
+			assert.Contains(t, warnings[0], "down-after-milliseconds of the sentinels is "+ms)
+		}
 	}
 }

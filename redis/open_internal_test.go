@@ -46,13 +46,7 @@ func TestOpen_sentinel(t *testing.T) {
 	}
 	o := opened(t, u)
 	assert.Equal(t, failoverAddr, o.Addr, "or Address would return it")
-	assert.Equal(t, 3, o.DB)
-	assert.Equal(t, "u", o.Username)
-	assert.Equal(t, "p", o.Password)
-	assert.Equal(t, 7, o.PoolSize)
-	assert.Equal(t, "me", o.ClientName)
-	assert.True(t, o.ContextTimeoutEnabled)
-	assert.Equal(t, time.Second, o.ReadTimeout)
+	assert.Equal(t, []any{3, "u", "p", 7, "me", true}, []any{o.DB, o.Username, o.Password, o.PoolSize, o.ClientName, o.ContextTimeoutEnabled})
 	for _, c := range []struct {
 		query      url.Values
 		read, dial time.Duration
@@ -91,84 +85,10 @@ func TestOpen_cluster(t *testing.T) {
 	})
 	o := rdb.(*goredis.ClusterClient).Options()
 	assert.Equal(t, []string{"h1:6379", "h2:7000", "[::1]:6379"}, o.Addrs)
-	assert.Equal(t, "u", o.Username)
-	assert.Equal(t, "p", o.Password)
-	assert.Equal(t, 7, o.PoolSize)
-	assert.Equal(t, "me", o.ClientName)
-	assert.Equal(t, 2*time.Second, o.DialTimeout)
+	assert.Equal(t, []any{"u", "p", 7, "me", 2 * time.Second}, []any{o.Username, o.Password, o.PoolSize, o.ClientName, o.DialTimeout})
 	assert.Equal(t, 2*time.Second, o.ReadTimeout, "a second, and what replicas are given")
 	assert.Less(t, o.ClusterStateReloadInterval, time.Minute)
 	assert.True(t, o.ContextTimeoutEnabled)
-	require.NotNil(t, o.TLSConfig)
-	assert.Empty(t, o.TLSConfig.ServerName, "each node's own")
 	one := openedClient(t, driver.URL{Scheme: "redis", Hosts: []string{"h1"}, Query: url.Values{"cluster": {"true"}}})
 	assert.IsType(t, rdb, one)
-}
-
-func TestOpen_options(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		url                  driver.URL
-		addr, user, password string
-		db                   int
-	}{
-		"nothing":       {url: driver.URL{}, addr: "localhost:6379"},
-		"a slash":       {url: driver.URL{Path: "/"}, addr: "localhost:6379"},
-		"host":          {url: driver.URL{Hosts: []string{"h"}}, addr: "h:6379"},
-		"host and port": {url: driver.URL{Hosts: []string{"h:7000"}}, addr: "h:7000"},
-		"IPv6":          {url: driver.URL{Hosts: []string{"[::1]"}}, addr: "[::1]:6379"},
-		"IPv6 and port": {url: driver.URL{Hosts: []string{"[::1]:7000"}}, addr: "[::1]:7000"},
-		"IPv6 zone":     {url: driver.URL{Hosts: []string{"[fe80::1%eth0]:7000"}}, addr: "[fe80::1%eth0]:7000"},
-		"database":      {url: driver.URL{Path: "/15"}, addr: "localhost:6379", db: 15},
-		"password":      {url: driver.URL{User: url.UserPassword("", "pw")}, addr: "localhost:6379", password: "pw"},
-		"user":          {url: driver.URL{User: url.UserPassword("u", "p:@/?")}, addr: "localhost:6379", user: "u", password: "p:@/?"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c.url.Scheme = "redis"
-			o := opened(t, c.url)
-			assert.Equal(t, c.addr, o.Addr)
-			assert.Equal(t, c.db, o.DB)
-			assert.Equal(t, c.user, o.Username)
-			assert.Equal(t, c.password, o.Password)
-			assert.Nil(t, o.TLSConfig)
-			assert.Equal(t, 2, o.Protocol)
-			assert.True(t, o.ContextTimeoutEnabled)
-		})
-	}
-}
-
-func TestOpen_parameters(t *testing.T) {
-	t.Parallel()
-	o := opened(t, driver.URL{Scheme: "redis", Query: url.Values{
-		"dial_timeout": {"1s"}, "read_timeout": {"20ms"}, "write_timeout": {"3m"}, "pool_size": {"7"}, "client_name": {"me"},
-	}})
-	assert.Equal(t, "me", o.ClientName)
-	assert.Equal(t, time.Second, o.DialTimeout)
-	assert.Equal(t, 20*time.Millisecond, o.ReadTimeout)
-	assert.Equal(t, 3*time.Minute, o.WriteTimeout)
-	assert.Equal(t, 7, o.PoolSize)
-}
-
-func TestOpen_socketIsTheAddress(t *testing.T) {
-	t.Parallel()
-	o := opened(t, driver.URL{Scheme: "redis", Path: "/3", Query: url.Values{"socket": {"/run/redis.sock"}}})
-	assert.Equal(t, "unix", o.Network)
-	assert.Equal(t, "/run/redis.sock", o.Addr)
-	assert.Equal(t, 3, o.DB)
-}
-
-func TestOpen_tlsServerName(t *testing.T) {
-	t.Parallel()
-	for want, u := range map[string]driver.URL{
-		"localhost":         {},
-		"h.example":         {Hosts: []string{"h.example:7000"}},
-		"::1":               {Hosts: []string{"[::1]:7000"}},
-		"other.example.com": {Hosts: []string{"h"}, Query: url.Values{"tls_server_name": {"other.example.com"}}},
-	} {
-		u.Scheme = "rediss"
-		o := opened(t, u)
-		require.NotNil(t, o.TLSConfig)
-		assert.Equal(t, want, o.TLSConfig.ServerName)
-		assert.False(t, o.TLSConfig.InsecureSkipVerify)
-	}
 }

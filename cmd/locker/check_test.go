@@ -226,18 +226,6 @@ func TestCheck_warnsOfAServerThatEvictsLocks(t *testing.T) {
 	assert.Contains(t, checked(t, 0, one[1:]...).Warnings[0], "appendonly is no")
 }
 
-// The sentinels may wait for longer than holds last.
-func TestCheck_warnsOfAFailoverThatTakesLong(t *testing.T) {
-	t.Parallel()
-	s := testserver.Sentinel(t, testserver.RedisPersistent())
-	url := "redis://" + strings.Join(s.Addrs(), ",") + "?master_name=" + s.MasterName()
-	check := []string{"--run", "^the token is 0 without"}
-	assert.Empty(t, checked(t, 0, append(check, url)...).Warnings)
-	r := checked(t, 0, append(check, url+"&ttl=100ms")...)
-	require.Len(t, r.Warnings, 1)
-	assert.Contains(t, r.Warnings[0], "down-after-milliseconds")
-}
-
 func TestCheck_ofABackendThatIsAway(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)

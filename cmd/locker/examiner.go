@@ -71,7 +71,6 @@ func newExaminer(ctx context.Context, url string, o *checkOptions) (*examiner, e
 	}
 	e.harness = conformance.Harness{TTL: e.ttl, Promises: c.Guarantees(), New: g.lock, Client: g.client}
 	e.warnings, _ = c.Warnings(ctx) // whether the servers answer is seen below
-	e.warnings = append(e.warnings, g.deployment.redisWarnings(ctx, ttlInUse(g.deployment))...)
 	if err := c.Close(); err != nil {
 		return nil, err
 	}
@@ -98,14 +97,6 @@ func newExaminer(ctx context.Context, url string, o *checkOptions) (*examiner, e
 		e.harness.RW = g.rw
 	}
 	return e, nil
-}
-
-// ttlInUse returns the TTL of the locks of programs that have the URL.
-func ttlInUse(d deployment) time.Duration {
-	if ttl, err := time.ParseDuration(d.ttl); err == nil {
-		return ttl
-	}
-	return 30 * time.Second // the default
 }
 
 // hasShares reports whether the backend has read-write locks.

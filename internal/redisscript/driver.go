@@ -1,6 +1,7 @@
 package redisscript
 
 import (
+	"context"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -17,6 +18,9 @@ type Driver struct {
 	hub    *hub
 	sender *sender
 	expiry atomic.Value // the latest, an int64
+
+	sentinels []string // see Watch
+	master    func(ctx context.Context, addr string) (map[string]string, error)
 }
 
 // NewDriver makes a Driver that runs its scripts through r.

@@ -1,21 +1,24 @@
 package redisscript
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 
 	"github.com/go-locker/locker/internal/clock"
 )
 
 var maxmemory = regexp.MustCompile(`(?m)^maxmemory(_policy)?:(\S+)`)
 
-// Warnings implements driver.Warner: a server that evicts keys evicts locks that are held. Of a
-// Cluster it asks one node.
-func (d *Driver) Warnings(ctx context.Context) ([]string, error) {
-	memory, err := d.info(ctx, d.sender.request(info, nil, "memory"))
-	if err != nil {
+// Warnings implements driver.Warner: a server that evicts keys evicts locks that are held, and one
+// that keeps no file forgets them when it restarts. Of a Cluster it asks one node.
+func (d *Driver) Warnings(ctx context.Context) (warnings []string, err error) {
+	memory, err1 := d.info(ctx, d.sender.request(info, nil, "memory"))
+	persistence, err2 := d.info(ctx, d.sender.request(info, nil, "persistence"))
+	if err := cmp.Or(err1, err2); err != nil {
 		return nil, err
 	}
 	limit, policy := "0", "noeviction"
@@ -26,11 +29,38 @@ func (d *Driver) Warnings(ctx context.Context) ([]string, error) {
 			policy = found[2]
 		}
 	}
-	if limit == "0" || policy == "noeviction" {
-		return nil, nil
+	if limit != "0" && policy != "noeviction" {
+		warnings = append(warnings, fmt.Sprintf("maxmemory is %s bytes and maxmemory-policy is %s: "+
+			"at that limit the server may evict locks that are held, and others get them; set the policy to noeviction", limit, policy))
 	}
-	return []string{fmt.Sprintf("maxmemory is %s bytes and maxmemory-policy is %s: "+
-		"at that limit the server may evict locks that are held, and others get them; set the policy to noeviction", limit, policy)}, nil
+	if strings.Contains(persistence, "aof_enabled:0") {
+		warnings = append(warnings, "appendonly is no: a restart of the server forgets locks that are held, and others get them; set it to yes")
+	}
+	return append(warnings, d.sentinelWarnings(ctx)...), nil
+}
+
+// Watch has the Warnings of d tell how long the sentinels at addrs wait before a failover. master
+// is SENTINEL MASTER, of one of them.
+func Watch(d *Driver, addrs []string, master func(ctx context.Context, addr string) (map[string]string, error)) {
+	d.sentinels, d.master = addrs, master
+}
+
+// sentinelWarnings warns of a failover that takes longer than holds with the default TTL last: an
+// outage of up to two fifths of the TTL ends no hold. A sentinel hides its settings from a user
+// without the right to them.
+func (d *Driver) sentinelWarnings(ctx context.Context) []string {
+	const outlasted = 30_000 * 2 / 5
+	for _, addr := range d.sentinels {
+		known, err := d.master(ctx, addr)
+		ms, _ := strconv.Atoi(known["down-after-milliseconds"])
+		if err == nil && ms > outlasted {
+			return []string{fmt.Sprintf("down-after-milliseconds of the sentinels is %d: a failover takes longer, and ends holds whose TTL is less than 2.5 times as long; set it to 5000", ms)}
+		}
+		if err == nil {
+			break
+		}
+	}
+	return nil
 }
 
 // info makes a request of the script info, and takes in the server's clock. It returns nothing
