@@ -18,13 +18,11 @@
 package redigofence
 
 import (
-	"cmp"
 	"context"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/go-locker/locker/fence"
 	"github.com/go-locker/locker/internal/fencescript"
 )
 
@@ -41,40 +39,24 @@ func NewScript(body string) *Script {
 	return &Script{redis.NewScript(counted, fencescript.Source(body))}
 }
 
-// Run runs the script on keys and args if token is above 0, and not below the token in tokenKey. In
-// the same step it stores token in tokenKey. Otherwise it does nothing, and returns a
-// [*fence.StaleError], whose Resource is tokenKey. It makes one request, by the script's SHA, on a
-// connection of the pool, or two if the server does not have the script yet. It makes none for a
-// token of 0, or if tokenKey is one of keys. The reply is that of redigo, or nil if the script
-// returns nothing.
-//
-// If the script fails, what it did before stays done, because Redis takes nothing back, and the
-// token is raised. An empty script raises the token alone. A holder that reads before it writes
-// raises the token first: then no earlier holder can change what it has read.
+// Run runs the script on keys and args under the conditions of Run of package redisfence, on a
+// connection of the pool. The reply is that of redigo, or nil if the script returns nothing.
 func (s *Script) Run(
 	ctx context.Context, pool *redis.Pool, tokenKey string, token uint64, keys []string, args ...any,
 ) (any, error) {
-	return s.run(ctx, pool, fencescript.Write{Package: name, Resource: tokenKey, TokenKey: tokenKey, Token: token}, keys, args)
+	w := fencescript.Write{Package: name, Resource: tokenKey, TokenKey: tokenKey, Token: token}
+	return w.Run(ctx, keys, args, s.eval(ctx, pool))
 }
 
-func (s *Script) run(ctx context.Context, pool *redis.Pool, w fencescript.Write, keys []string, args []any) (any, error) {
-	if err := cmp.Or(fence.Check(w.Resource, w.Token, 0), w.CheckKeys(keys)); err != nil {
-		return nil, err
+func (s *Script) eval(ctx context.Context, pool *redis.Pool) fencescript.Eval {
+	return func(keys []string, args []any) (any, error) {
+		conn, err := pool.GetContext(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer conn.Close() // gives it back
+		return s.script.DoContext(ctx, conn, redis.Args{len(keys)}.AddFlat(keys).AddFlat(args)...)
 	}
-	if ctx.Err() != nil { // which redigo looks at when the request is on its way
-		return nil, w.Wrap(context.Cause(ctx))
-	}
-	conn, err := pool.GetContext(ctx)
-	if err != nil {
-		return nil, w.Wrap(err)
-	}
-	defer conn.Close() // gives it back
-	all := []any{1 + len(keys), w.TokenKey}
-	for _, key := range keys {
-		all = append(all, key)
-	}
-	reply, err := s.script.DoContext(ctx, conn, append(all, fencescript.Args(w.Token, args)...)...)
-	return reply, w.Explain(err)
 }
 
 var set = NewScript(fencescript.Set)
@@ -84,16 +66,8 @@ var set = NewScript(fencescript.Set)
 // of a refusal is key. value is anything that redigo takes as a value, and expiry is in whole
 // milliseconds.
 func Set(ctx context.Context, pool *redis.Pool, key string, token uint64, value any, expiry time.Duration) error {
-	w, args, err := fencescript.OfSet(name, key, token, value, expiry)
-	if err != nil {
-		return err
-	}
-	_, err = set.run(ctx, pool, w, []string{key}, args)
-	return err
+	return fencescript.RunSet(ctx, name, key, token, value, expiry, set.eval(ctx, pool))
 }
 
-// TokenKey returns a key for the token that guards key. It begins with "fence:". Two different keys
-// never have the same token key. A key and its token key are on the same slot of a Redis Cluster,
-// with one exception: if key has a '}' and no hash tag, the slots differ, and a Cluster refuses the
-// write.
+// TokenKey returns the key that TokenKey of package redisfence returns.
 func TokenKey(key string) string { return fencescript.TokenKey(key) }

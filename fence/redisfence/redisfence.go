@@ -22,7 +22,7 @@
 // # The token's key
 //
 // It holds the token in digits. If the key is missing, nobody has written to the resource yet. If
-// it holds something else, each write is refused with [fence.ErrUnknown]. The key never expires,
+// it holds something else, each write is refused with fence.ErrUnknown. The key never expires,
 // even if the data that it guards expires. It takes some hundred bytes for each resource, until
 // somebody deletes it. One key may guard any number of others.
 //
@@ -68,14 +68,12 @@
 package redisfence
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
-	"github.com/go-locker/locker/fence"
 	"github.com/go-locker/locker/internal/fencescript"
 )
 
@@ -93,7 +91,7 @@ func NewScript(body string) *Script {
 
 // Run runs the script on keys and args if token is above 0, and not below the token in tokenKey. In
 // the same step it stores token in tokenKey. Otherwise it does nothing, and returns a
-// [*fence.StaleError], whose Resource is tokenKey. It makes one request, by the script's SHA, or
+// *fence.StaleError, whose Resource is tokenKey. It makes one request, by the script's SHA, or
 // two if the server does not have the script yet. It makes none for a token of 0, or if tokenKey is
 // one of keys. The reply is that of [goredis.Cmd], or nil if the script returns nothing.
 //
@@ -103,19 +101,18 @@ func NewScript(body string) *Script {
 func (s *Script) Run(
 	ctx context.Context, rdb goredis.UniversalClient, tokenKey string, token uint64, keys []string, args ...any,
 ) (any, error) {
-	return s.run(ctx, rdb, fencescript.Write{Package: name, Resource: tokenKey, TokenKey: tokenKey, Token: token}, keys, args)
+	w := fencescript.Write{Package: name, Resource: tokenKey, TokenKey: tokenKey, Token: token}
+	return w.Run(ctx, keys, args, s.eval(ctx, rdb))
 }
 
-func (s *Script) run(ctx context.Context, rdb goredis.UniversalClient, w fencescript.Write, keys []string, args []any) (any, error) {
-	if err := cmp.Or(fence.Check(w.Resource, w.Token, 0), w.CheckKeys(keys)); err != nil {
-		return nil, err
+func (s *Script) eval(ctx context.Context, rdb goredis.UniversalClient) fencescript.Eval {
+	return func(keys []string, args []any) (any, error) {
+		reply, err := s.script.Run(ctx, rdb, keys, args...).Result()
+		if errors.Is(err, goredis.Nil) {
+			return nil, nil // go-redis's word for a script that has returned nothing
+		}
+		return reply, err
 	}
-	keys = append([]string{w.TokenKey}, keys...)
-	reply, err := s.script.Run(ctx, rdb, keys, fencescript.Args(w.Token, args)...).Result()
-	if errors.Is(err, goredis.Nil) {
-		return nil, nil // go-redis's word for a script that has returned nothing
-	}
-	return reply, w.Explain(err)
 }
 
 var set = NewScript(fencescript.Set)
@@ -125,12 +122,7 @@ var set = NewScript(fencescript.Set)
 // of a refusal is key. value is anything that go-redis takes as a value, and expiry is in whole
 // milliseconds.
 func Set(ctx context.Context, rdb goredis.UniversalClient, key string, token uint64, value any, expiry time.Duration) error {
-	w, args, err := fencescript.OfSet(name, key, token, value, expiry)
-	if err != nil {
-		return err
-	}
-	_, err = set.run(ctx, rdb, w, []string{key}, args)
-	return err
+	return fencescript.RunSet(ctx, name, key, token, value, expiry, set.eval(ctx, rdb))
 }
 
 // TokenKey returns a key for the token that guards key. It begins with "fence:". Two different keys

@@ -3,6 +3,7 @@
 package fencescript
 
 import (
+	"context"
 	_ "embed"
 	"fmt"
 	"slices"
@@ -25,18 +26,21 @@ func Source(body string) string {
 // Set is the body that sets one key.
 const Set = "return redis.call('SET', KEYS[1], unpack(ARGV))"
 
-// OfSet returns the write of package pkg that sets key, and the arguments of Set for it. An expiry
-// of 0 is none.
-func OfSet(pkg, key string, token uint64, value any, expiry time.Duration) (w Write, args []any, err error) {
-	w = Write{Package: pkg, Resource: key, TokenKey: TokenKey(key), Token: token}
-	switch {
-	case expiry == 0:
-		return w, []any{value}, nil
-	case expiry < 0 || expiry%time.Millisecond != 0:
-		return w, nil, w.Wrap(fmt.Errorf("an expiry of %v: Redis takes whole milliseconds, and 0 is none", expiry))
-	default:
-		return w, []any{value, "PX", expiry.Milliseconds()}, nil
+// Eval runs the script of a fence through a client library. It returns nil for a script that
+// returns nothing.
+type Eval func(keys []string, args []any) (any, error)
+
+// RunSet runs Set for package pkg, by eval. An expiry of 0 is none.
+func RunSet(ctx context.Context, pkg, key string, token uint64, value any, expiry time.Duration, eval Eval) error {
+	w, args := Write{Package: pkg, Resource: key, TokenKey: TokenKey(key), Token: token}, []any{value}
+	if expiry < 0 || expiry%time.Millisecond != 0 {
+		return w.wrap(fmt.Errorf("an expiry of %v: Redis takes whole milliseconds, and 0 is none", expiry))
 	}
+	if expiry > 0 {
+		args = append(args, "PX", expiry.Milliseconds())
+	}
+	_, err := w.Run(ctx, []string{key}, args, eval)
+	return err
 }
 
 // Write is one that a token guards.
@@ -47,22 +51,24 @@ type Write struct {
 	Token    uint64
 }
 
-// CheckKeys refuses a script that has the token's key among its own: what it writes there would be
-// compared as a token.
-func (w Write) CheckKeys(keys []string) error {
-	if slices.Contains(keys, w.TokenKey) {
-		return w.Wrap(fmt.Errorf("key %q is the script's: the token has to have a key of its own, see TokenKey", w.TokenKey))
+// Run has eval make the write, unless it is to be refused at once. A script that wrote the token's
+// key would have data compared as a token.
+func (w Write) Run(ctx context.Context, keys []string, args []any, eval Eval) (any, error) {
+	if err := fence.Check(w.Resource, w.Token, 0); err != nil {
+		return nil, err
 	}
-	return nil
+	if slices.Contains(keys, w.TokenKey) {
+		return nil, w.wrap(fmt.Errorf("key %q is the script's: the token has to have a key of its own, see TokenKey", w.TokenKey))
+	}
+	if ctx.Err() != nil { // redigo looks at it when the request is on its way
+		return nil, w.wrap(context.Cause(ctx))
+	}
+	reply, err := eval(append([]string{w.TokenKey}, keys...), append([]any{strconv.FormatUint(w.Token, 10)}, args...))
+	return reply, w.explain(err)
 }
 
-// Args returns the arguments that the script takes.
-func Args(token uint64, args []any) []any {
-	return append([]any{strconv.FormatUint(token, 10)}, args...)
-}
-
-// Explain returns err, of the client library, in terms of the fence.
-func (w Write) Explain(err error) error {
+// explain returns err, of the client library, in terms of the fence.
+func (w Write) explain(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -78,11 +84,11 @@ func (w Write) Explain(err error) error {
 	case strings.HasPrefix(text, "CROSSSLOT"):
 		err = fmt.Errorf("the token's key %q and all keys that are written have to share a slot, see TokenKey: %w", w.TokenKey, err)
 	}
-	return w.Wrap(err)
+	return w.wrap(err)
 }
 
-// Wrap adds the package and the resource to err.
-func (w Write) Wrap(err error) error { return fmt.Errorf("%s: %q: %w", w.Package, w.Resource, err) }
+// wrap adds the package and the resource to err.
+func (w Write) wrap(err error) error { return fmt.Errorf("%s: %q: %w", w.Package, w.Resource, err) }
 
 // TokenKey returns a key for the token that guards key, on the same slot of a Redis Cluster. It
 // begins with fence:, and no two keys have the same. A key with a '}' but without a hash tag has to
