@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/sessions"
 )
 
 // claim implements [driver.Claim]: it has an entry in the queue of its name, and a new one if that
@@ -66,8 +66,7 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 		default:
 			e.ahead = ahead
 			e.session.watcher.await(e, ahead)
-			lookAgain := min(max(c.TTL/3, time.Second), 5*time.Second)
-			return lookAgain + rand.N(lookAgain/4), driver.ErrHeld
+			return sessions.PollInterval(c.TTL), driver.ErrHeld
 		}
 	}
 	return 0, err

@@ -274,7 +274,7 @@ func (w *watcher) hear(resp *etcdserverpb.WatchResponse) bool {
 	}
 	w.mu.Unlock()
 	if t != nil && t.entry != nil && t.comer == nil && len(resp.Events) > 0 && !t.entry.leaving() {
-		w.session.Tell(t.entry)
+		w.session.ReportLost(t.entry)
 	}
 	return true
 }

@@ -4,26 +4,55 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
+	"github.com/go-locker/locker/internal/noanswer"
 )
 
-// proof is what the answer to a request proves of the session.
-type proof int
+var (
+	// errSessionEnded: the session has expired, or may have, and all its ephemeral nodes with it.
+	errSessionEnded = errors.New("the ZooKeeper session ended")
+
+	// errRemoved: the session lasts, and our node is not there.
+	errRemoved = errors.New("somebody removed our node from the queue")
+
+	// errNoAnswer: the outcome of a request is unknown.
+	errNoAnswer = error(noanswer.Error("ZooKeeper has not answered in time"))
+
+	// errUnreachable: there was no connection to any server.
+	errUnreachable = errors.New("no ZooKeeper server is connected")
+)
+
+func isAny(err error, of ...error) bool {
+	return slices.ContainsFunc(of, func(e error) bool { return errors.Is(err, e) })
+}
+
+// asLost returns err for the holder of a lease.
+func asLost(err error) error {
+	if errors.Is(err, errSessionEnded) {
+		return fmt.Errorf("%w: %w", driver.ErrLost, err)
+	}
+	return err
+}
+
+// effect is what a reply tells of the session, see heartbeat.go.
+type effect int
 
 const (
-	nothing proof = iota // a server answers that by itself
-	reads                // a server knows the session, perhaps one that the others have left: that answers a sync, too
-	writes               // a quorum does
+	nothing effect = iota // the server answers without looking at the session
+	reads                 // a heartbeat: one server knows the session, maybe a partitioned one, also for a sync
+	writes                // a heartbeat, and a quorum write
 )
 
-// call has f make a request on the session, when there is a connection, and once more if that broke
-// meanwhile, perhaps when nobody looked. f runs in a goroutine, which call leaves when ctx ends:
-// calls of the library take no context (go-zookeeper/zk#12).
-func call[T any](ctx context.Context, s *session, p proof, f func(*zk.Conn) (T, error)) (T, error) {
+// call has f make a request on the session once there is a connection, and a second time if that
+// breaks: the library notices a broken connection only by using it. f runs in a goroutine, which call
+// abandons when ctx ends: calls of the library take no context (go-zookeeper/zk#12).
+func call[T any](ctx context.Context, s *session, e effect, f func(*zk.Conn) (T, error)) (T, error) {
 	type answer struct {
 		value T
 		err   error
@@ -36,9 +65,9 @@ func call[T any](ctx context.Context, s *session, p proof, f func(*zk.Conn) (T, 
 		answers := make(chan answer, 1)
 		err := s.driver.spawn(func() {
 			sent := clock.Now()
-			ripe := s.ripe(sent)
+			confirms := s.confirmedBy(sent)
 			value, err := f(s.conn)
-			answers <- answer{value, s.onReply(p, sent, ripe, err)}
+			answers <- answer{value, s.onReply(e, sent, confirms, err)}
 		})
 		if err != nil {
 			return last.value, err
@@ -64,9 +93,9 @@ func (s *session) started(ctx context.Context) error {
 	return err
 }
 
-// connected waits until requests can be sent on the session. What stands in the library's queue is
-// sent whenever there is a server again, perhaps on another session: so nothing goes there while
-// there is no connection.
+// connected waits until requests can be sent on the session. The library sends what is in its queue
+// as soon as there is a server again, perhaps on another session: so nothing is queued there without
+// a connection.
 func (s *session) connected(ctx context.Context) error {
 	for {
 		s.mu.Lock()
@@ -93,50 +122,51 @@ func (s *session) connected(ctx context.Context) error {
 // begins another one by itself (go-zookeeper/zk#159).
 func (s *session) lasts() bool { return !s.Ended() && s.conn.SessionID() == s.id }
 
-// noAnswer returns the error of a ctx that has ended, and what is wrong with the connection.
+// noAnswer returns the error of a ctx that has ended, with what is wrong with the connection.
 func (s *session) noAnswer(ctx context.Context) error {
-	if why := s.network.why(); why != nil {
-		return fmt.Errorf("%w: %w", why, ctx.Err())
+	if err := s.network.lastError(); err != nil {
+		return fmt.Errorf("%w: %w", err, ctx.Err())
 	}
 	return ctx.Err()
 }
 
-// ripe returns when the youngest contact was sent that a request proves which is sent at now.
-func (s *session) ripe(now time.Time) time.Time {
+// confirmedBy is that of the session's heartbeats.
+func (s *session) confirmedBy(now time.Time) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.life.ripe(now)
+	return s.heartbeats.confirmedBy(now)
 }
 
-// onReply takes in the outcome of a request that was sent at sent, when ripe was. It was made on
-// this session if the connection still has that: it never comes back to one.
-func (s *session) onReply(p proof, sent, ripe time.Time, err error) error {
+// onReply records the reply to a request that was sent at sent, when a quorum write confirmed the
+// heartbeat of confirms. The request was of this session if the connection still has that: it never
+// returns to an earlier one.
+func (s *session) onReply(e effect, sent, confirms time.Time, err error) error {
 	switch {
 	case errors.Is(err, zk.ErrSessionExpired), s.conn.SessionID() != s.id:
 		s.End()
 		return errSessionEnded
-	case err != nil && !isAny(err, zk.ErrNoNode, zk.ErrNoAuth):
+	case err != nil && !isAny(err, zk.ErrNoNode, zk.ErrNoAuth): // which are replies
 		return err
 	case s.Ended():
 		return errSessionEnded
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p == writes { // also one that failed: a quorum has agreed that it does
-		s.life.prove(ripe)
+	if e == writes { // a quorum has also agreed that a write fails
+		s.heartbeats.confirm(confirms)
 	}
-	if p != nothing {
-		s.life.contact(sent, clock.Now(), s.life.tick)
+	if e != nothing {
+		s.heartbeats.record(sent, clock.Now(), s.heartbeats.tick)
 	}
 	return err
 }
 
-// multi makes changes in one step.
+// multi makes changes in one transaction.
 func (s *session) multi(ctx context.Context, ops ...any) ([]zk.MultiResponse, error) {
 	return call(ctx, s, writes, func(conn *zk.Conn) ([]zk.MultiResponse, error) { return conn.Multi(ops...) })
 }
 
-// check has a quorum agree that the nodes exist. It changes nothing, and wakes nobody.
+// check has a quorum agree that the nodes exist. It changes nothing, and fires no watch.
 func (s *session) check(ctx context.Context, nodes ...string) ([]zk.MultiResponse, error) {
 	ops := make([]any, len(nodes))
 	for i, node := range nodes {
@@ -149,9 +179,9 @@ func checkExists(node string) *zk.CheckVersionRequest {
 	return &zk.CheckVersionRequest{Path: node, Version: -1}
 }
 
-// prove has a quorum agree that the session is there. Whether the root is, and may be read, does
-// not matter: a quorum also agrees that a request fails.
-func (s *session) prove(ctx context.Context) error {
+// confirm makes a quorum write. Whether the root exists, and may be read, does not matter: a quorum
+// also agrees that a request fails.
+func (s *session) confirm(ctx context.Context) error {
 	_, err := s.check(ctx, s.driver.root())
 	if isAny(err, zk.ErrNoNode, zk.ErrNoAuth) {
 		return nil
@@ -159,7 +189,7 @@ func (s *session) prove(ctx context.Context) error {
 	return err
 }
 
-// exist reports which of the nodes the server knows. It costs nobody anything.
+// exist reports which of the nodes the server knows. No other server takes part.
 func (s *session) exist(ctx context.Context, nodes ...string) ([]bool, error) {
 	return call(ctx, s, reads, func(conn *zk.Conn) (there []bool, err error) {
 		there = make([]bool, len(nodes))

@@ -4,10 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"math/rand/v2"
+	"slices"
 	"time"
 
+	"github.com/go-zookeeper/zk"
+
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/clock"
+	"github.com/go-locker/locker/internal/sessions"
 )
 
 // claim implements [driver.Claim], [driver.Downgrader], [driver.LossNotifier],
@@ -29,14 +33,14 @@ var (
 // Claim implements driver.Driver.
 func (d *backend) Claim(req driver.Request) driver.Claim { return &claim{Request: req, of: d} }
 
-// Ask makes our node, unless it is there, and looks whether it is the first of the queue; or, for a
-// share, whether no writer's is before it. Who waits is woken when the node before its own goes. If
-// the session has ended, or somebody has removed our node, it begins again at the end of the queue.
+// Ask enqueues the claim, unless it is in the queue, and looks for its predecessor (queue.go). A
+// waiter is woken when the predecessor's node is gone. If the session has ended, or our node was
+// removed, Ask enqueues once more, at the end of the queue.
 func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 	if err := c.of.CheckTTL(c.TTL); err != nil {
 		return 0, err
 	}
-	for range 2 { // the session may have ended when nobody looked
+	for range 2 { // the session may have ended unnoticed
 		if next, err = c.ask(ctx); !isAny(err, errSessionEnded, errRemoved) {
 			break
 		}
@@ -45,7 +49,7 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 }
 
 func (c *claim) ask(ctx context.Context) (next time.Duration, err error) {
-	if c.lease != nil && c.lease.state().leaving() { // by a deletion that may come at any time
+	if c.lease != nil && c.lease.state().leaving() { // a deletion in flight may still arrive
 		if err := c.leave(ctx); err != nil {
 			return 0, err
 		}
@@ -56,32 +60,32 @@ func (c *claim) ask(ctx context.Context) (next time.Duration, err error) {
 		}
 	}
 	l := c.lease
-	before, err := l.stand(ctx)
+	before, err := l.predecessor(ctx)
 	for err == nil && before != "" {
-		if c.Wake == nil { // it has come second, between its look and its node
+		if c.Wake == nil { // another has come first, after refuseHeld has read the queue
 			return 0, cmp.Or(c.leave(ctx), heldBy(l.state().holder))
 		}
 		var gone bool
 		if gone, err = l.await(ctx, l.parent+"/"+before, c.Wake); err == nil && !gone {
-			return lookAgain(c.TTL), heldBy(l.state().holder)
+			return sessions.PollInterval(c.TTL), heldBy(l.state().holder)
 		}
 		if err == nil {
-			before, err = l.look(ctx)
+			before, err = l.readPredecessor(ctx)
 		}
 	}
 	if err == nil {
-		err = l.confirm(ctx)
+		err = l.confirmGrant(ctx)
 	}
 	switch {
 	case isAny(err, errRemoved, errNumbered):
 		err = cmp.Or(c.leave(ctx), err)
 	case errors.Is(err, errSessionEnded):
-		c.lease = nil // the node goes with its session
+		c.lease = nil // the node is removed with its session
 	}
 	return 0, err
 }
 
-// leave leaves a queue in which nothing was granted. If it fails the next Ask or Release does.
+// leave leaves a queue in which nothing was granted. If it fails, the next Ask or Release tries again.
 func (c *claim) leave(ctx context.Context) error {
 	if err := c.lease.release(ctx); err != nil && !errors.Is(err, driver.ErrLost) {
 		return err
@@ -90,8 +94,8 @@ func (c *claim) leave(ctx context.Context) error {
 	return nil
 }
 
-// join gives c a lease on the session for its TTL. A claim that does not wait gets none if the lock
-// is held.
+// join gives c a lease on the session for its TTL, without a node yet. A claim that does not wait
+// gets none if the lock is held.
 func (c *claim) join(ctx context.Context) error {
 	s, err := c.of.session(c.TTL, false)
 	if err == nil {
@@ -108,7 +112,7 @@ func (c *claim) join(ctx context.Context) error {
 		if s.Ended() {
 			return errSessionEnded
 		}
-		// Nobody has used it, and it is as good as new if a quorum still knows it.
+		// It was not used for a while, and is as good as new if a quorum still knows it.
 		if err := s.refresh(ctx, "", time.Time{}); err != nil {
 			return err
 		}
@@ -121,12 +125,6 @@ func (c *claim) join(ctx context.Context) error {
 	}
 	c.lease = l
 	return nil
-}
-
-// lookAgain is how soon a waiter looks that nobody wakes: an event may be lost.
-func lookAgain(ttl time.Duration) time.Duration {
-	d := min(max(ttl/3, time.Second), 5*time.Second)
-	return d + rand.N(d/4)
 }
 
 // Token implements driver.Lease.
@@ -145,11 +143,6 @@ func (c *claim) Validity() time.Duration {
 	return c.lease.session.Left()
 }
 
-// Extend implements driver.Lease.
-func (c *claim) Extend(ctx context.Context, ttl time.Duration) error {
-	return c.of.ExtendAll(ctx, []driver.Lease{c}, ttl)[0]
-}
-
 // Release implements driver.Lease.
 func (c *claim) Release(ctx context.Context) error {
 	if c.lease == nil {
@@ -161,14 +154,122 @@ func (c *claim) Release(ctx context.Context) error {
 // NotifyLost implements driver.LossNotifier.
 func (c *claim) NotifyLost(f func()) { c.lease.session.Notify(c.lease, f) }
 
+// NotifyWait implements driver.WaitNotifier, by one read of the queue, which leaves a watch.
+func (c *claim) NotifyWait(ctx context.Context, wake func()) (waits bool, next time.Duration, err error) {
+	l := c.lease
+	s, a := l.session, &awaiter{}
+	context.AfterFunc(ctx, func() { s.watches.forget(a) })
+	w := s.watches.join(a, l.parent, wake)
+	children, err := call(ctx, s, reads, func(conn *zk.Conn) (children []string, err error) {
+		if w == nil {
+			children, _, err = conn.Children(l.parent)
+			return children, err
+		}
+		if children, _, _, err = conn.ChildrenW(l.parent); err == nil {
+			s.watches.mu.Lock()
+			w.set = true
+			s.watches.mu.Unlock()
+		}
+		return children, err
+	})
+	if err != nil {
+		return false, 0, err
+	}
+	queue := inQueue(children)
+	slices.SortFunc(queue, compare)
+	return len(queue) > len(holders(queue)), c.TTL, nil
+}
+
 // Leave implements driver.Leaver.
 func (c *claim) Leave() { c.lease.left.Store(true) }
 
 // Downgrade implements driver.Downgrader. A share is watched like any other: those who wait for the
-// node hear that it is gone.
+// node are woken because it is gone.
 func (c *claim) Downgrade(ctx context.Context) error {
 	if c.lease == nil {
 		return driver.ErrLost
 	}
 	return c.lease.downgrade(ctx)
+}
+
+// Extend implements driver.Lease.
+func (c *claim) Extend(ctx context.Context, ttl time.Duration) error {
+	return c.of.ExtendAll(ctx, []driver.Lease{c}, ttl)[0]
+}
+
+// ExtendAll makes a quorum write that checks whether the nodes of the leases exist. If they do, their
+// session exists, and the write confirms its heartbeats (heartbeat.go). The holds last one TTL from
+// the latest that is confirmed, so they may end up to a tick earlier than one TTL from now.
+func (d *backend) ExtendAll(ctx context.Context, leases []driver.Lease, _ time.Duration) []error {
+	errs := make([]error, len(leases))
+	var lasting []int // they have one TTL, and so one session
+	for i, l := range leases {
+		if own := l.(*claim).lease; own == nil || own.state().path == "" || own.lost() {
+			errs[i] = driver.ErrLost
+		} else {
+			lasting = append(lasting, i)
+		}
+	}
+	for some := range slices.Chunk(lasting, nodesPerCheck) {
+		all := make([]*lease, len(some))
+		for i, at := range some {
+			all[i] = leases[at].(*claim).lease
+		}
+		for i, err := range extend(ctx, all) {
+			errs[some[i]] = err
+		}
+	}
+	return errs
+}
+
+// extend extends leases of one session. A check of several nodes fails as a whole, and names the
+// first that is missing.
+func extend(ctx context.Context, leases []*lease) []error {
+	s, errs := leases[0].session, make([]error, len(leases))
+	for {
+		var nodes []string
+		var at []int
+		for i, l := range leases {
+			if errs[i] == nil {
+				nodes, at = append(nodes, l.state().path), append(at, i)
+			}
+		}
+		if len(nodes) == 0 {
+			return errs
+		}
+		asked := clock.Now()
+		responses, err := s.check(ctx, nodes...)
+		if i := slices.IndexFunc(responses, func(r zk.MultiResponse) bool { return errors.Is(r.Error, zk.ErrNoNode) }); i >= 0 {
+			if moved, err := leases[at[i]].moved(ctx, nodes[i]); !moved {
+				errs[at[i]] = cmp.Or(asLost(err), driver.ErrLost)
+			}
+			continue
+		}
+		if err == nil {
+			err = s.refreshExtended(ctx, nodes[0], clock.Since(asked))
+		}
+		for _, i := range at {
+			if errs[i] = asLost(err); err == nil && leases[i].lost() {
+				errs[i] = driver.ErrLost
+			}
+		}
+		return errs
+	}
+}
+
+// refreshExtended refreshes a session after a check that took so long, if no more than half a TTL is
+// left, because its latest heartbeats are old or not confirmable yet, or if it is new and only its
+// creation is confirmed. Over a link that is slow the refresh would use up what is left: there the
+// next Extend comes sooner.
+func (s *session) refreshExtended(ctx context.Context, node string, took time.Duration) error {
+	s.mu.Lock()
+	first, isNew, tick := s.heartbeats.first, !s.heartbeats.confirmed.After(s.heartbeats.first), s.heartbeats.tick
+	s.mu.Unlock()
+	if left := s.Left(); (isNew || left <= s.TTL/2) && 4*took+tick < left {
+		_ = s.refresh(ctx, node, first) // if it fails, what there is has been extended
+	}
+	if s.Ended() {
+		return errSessionEnded
+	}
+	return nil
 }

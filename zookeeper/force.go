@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,10 +13,10 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// The data of a lock's node are empty, or name the contenders whose nodes the latest ForceReleases
-// have removed: forced <number> <owner>-<number> … An owner whose Unlock was sent twice finds out
-// by them that it was not it who removed its node. Before them stands the largest number of those
-// that are no longer named: one that came before it, or with it, cannot tell.
+// The data of a lock's node are empty, or list the contenders whose nodes the latest ForceReleases
+// have removed: forced <number> <owner>-<number> … From this list an owner whose Unlock was sent
+// twice learns that its first Unlock has not removed its node. <number> is the largest of those that
+// are no longer listed: for owners up to it, it is unknown who has removed the node.
 const (
 	forcedMark  = "forced"
 	forcedKnown = 8 // names that are kept
@@ -130,18 +129,4 @@ func (r *registry) with(c contender) string {
 		dropped = max(dropped, n)
 	}
 	return fmt.Sprint(forcedMark, " ", dropped, " ", strings.Join(known, " "))
-}
-
-// forced reports whether a ForceRelease has removed our node, or may have: a node of the lock that
-// has gone since does not tell.
-func (l *lease) forced(ctx context.Context) (bool, error) {
-	at, err := l.registry(ctx)
-	if errors.Is(err, zk.ErrNoNode) {
-		return true, nil
-	}
-	now := l.state()
-	return slices.ContainsFunc([]string{now.path, now.to}, func(name string) bool {
-		own, ok := parseContender(path.Base(name))
-		return ok && (own.number <= at.dropped || slices.Contains(at.forced, own.id()))
-	}), err
 }

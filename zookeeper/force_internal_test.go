@@ -37,7 +37,7 @@ func TestForceRelease_beforeAReleaseThatIsSentAgain(t *testing.T) {
 	t.Parallel()
 	for name, before := range map[string]func(*backend, *claim){
 		"sent once":  func(*backend, *claim) {},
-		"sent twice": func(_ *backend, l *claim) { l.lease.asked = 1 },
+		"sent twice": func(_ *backend, l *claim) { l.lease.deletes = 1 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, name, l := takenAndForced(t, before)
@@ -54,7 +54,7 @@ func TestForceRelease_beforeAReleaseThatIsSentAgain(t *testing.T) {
 // The servers have removed the node of the lock, and what it knew.
 func TestForceRelease_beforeAReleaseThatIsSentAgainWhenTheNodeIsGone(t *testing.T) {
 	t.Parallel()
-	_, _, l := takenAndForced(t, func(_ *backend, l *claim) { l.lease.asked = 1 })
+	_, _, l := takenAndForced(t, func(_ *backend, l *claim) { l.lease.deletes = 1 })
 	require.NoError(t, l.lease.session.conn.Delete(l.lease.parent, -1)) // as the servers do with an empty one
 	require.ErrorIs(t, l.Release(t.Context()), driver.ErrLost)
 }
@@ -92,14 +92,14 @@ func TestForceRelease_ofManySharesBeforeReleasesThatAreSentAgain(t *testing.T) {
 	writer, err := claims.Take(t.Context(), d, req)
 	require.NoError(t, err)
 	for i, l := range all {
-		l.lease.asked = 1
+		l.lease.deletes = 1
 		require.ErrorIs(t, l.Release(t.Context()), driver.ErrLost, i)
 	}
 	data, _, err := look.Get(writer.(*claim).lease.parent)
 	require.NoError(t, err)
 	assert.Len(t, strings.Fields(string(data)), 2+forcedKnown)
 	require.NoError(t, look.Delete(writer.(*claim).lease.state().path, -1)) // as its first release, which was not answered
-	writer.(*claim).lease.asked = 1
+	writer.(*claim).lease.deletes = 1
 	require.NoError(t, writer.Release(t.Context()))
 }
 

@@ -110,13 +110,13 @@ func TestTake_thatComesAfterItsRelease(t *testing.T) {
 		waitFor(t, "there is a contact that may be proven", func() bool {
 			l.session.mu.Lock()
 			defer l.session.mu.Unlock()
-			return l.session.life.ripe(clock.Now()).After(l.session.life.proven)
+			return l.session.heartbeats.confirmedBy(clock.Now()).After(l.session.heartbeats.confirmed)
 		})
-		before := l.session.life.until()
+		before := l.session.heartbeats.expires()
 		path, err := l.find(t.Context())
 		require.NoError(t, err)
 		assert.Empty(t, path)
-		assert.Equal(t, before, l.session.life.until())
+		assert.Equal(t, before, l.session.heartbeats.expires())
 		require.NoError(t, l.release(t.Context()))
 	})
 	require.NoError(t, holder.Release(t.Context()))
@@ -178,7 +178,7 @@ func TestAsk_ofATryThatComesSecond(t *testing.T) {
 	l := c.lease
 	holder, err := claims.Take(t.Context(), d, req)
 	require.NoError(t, err)
-	before, err := l.stand(t.Context())
+	before, err := l.predecessor(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, holder.(*claim).lease.state().path, l.parent+"/"+before)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -203,10 +203,10 @@ func TestAsk_ofATryThatIsToLeave(t *testing.T) {
 	require.NoError(t, c.join(t.Context()), "it is free")
 	holder, err := claims.Take(t.Context(), d, req)
 	require.NoError(t, err)
-	_, err = c.lease.stand(t.Context())
+	_, err = c.lease.predecessor(t.Context())
 	require.NoError(t, err)
 	node := c.lease.state().path
-	c.lease.asked = 1 // as if that were still on its way
+	c.lease.deletes = 1 // as if that were still on its way
 	require.NoError(t, holder.Release(t.Context()))
 	_, err = c.Ask(t.Context())
 	require.NoError(t, err)
@@ -281,7 +281,7 @@ func TestSession_thatIdles(t *testing.T) {
 	d := driverOf(t)
 	first := use(d)
 	first.mu.Lock()
-	first.life.proven = first.life.proven.Add(-ttl)
+	first.heartbeats.confirmed = first.heartbeats.confirmed.Add(-ttl)
 	first.mu.Unlock()
 	assert.Same(t, first, use(d), "a quorum still knows it")
 }

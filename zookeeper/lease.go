@@ -2,7 +2,11 @@ package zookeeper
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
+	"path"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -12,35 +16,68 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
+// How a place in the queue begins and ends.
+//
+//	create   an ephemeral sequential node, whose name contains a fresh random owner
+//	resolve  the outcome of create is found out, if its reply was lost
+//	release  the node is deleted; finish records how that ended, once
+//
+// Invariants. (1) A lease creates one node at most, and the next one only when it is known that the
+// last create has made none and will make none. (2) finish has one outcome, which every later
+// release returns. (3) What was created is removed: a create is never abandoned.
+//
+// Lost reply to create: the library may still have the request in its queue, so resolve waits until
+// the call has returned. Then everything that was sent on the old connection has reached the leader
+// before the sync of find, or is refused: a session that is resumed on another connection takes no
+// more requests from the former one. So the read after the sync decides.
+//
+// Lost reply to delete: release repeats it, and finds no node. If it had sent a delete before, the
+// session is the same, and no ForceRelease has named the node in the parent's data (force.go), that
+// delete has removed the node, and the release was a success. Otherwise the hold was lost.
+
 // lease is one place in the queue of a lock, whether or not it is the first: a node on a session.
 type lease struct {
 	lock
-	node   string // the path of ours, but for the number
+	node   string // the path of ours, without the number
 	owner  string
 	data   []byte
 	shared bool        // a share is wanted
 	left   atomic.Bool // see claim.Leave
-	awaits awaiter     // of the node whose end it hears of
+	awaits awaiter     // of the node whose end it waits for
 
-	mu sync.Mutex
+	mu sync.Mutex // guards leaseState
 	leaseState
 }
 
-// leaseState is what is known of a lease by now. It is guarded by the lease's mutex.
+// leaseState is what is known of a lease by now.
 type leaseState struct {
-	token    uint64    // the parent's pzxid in the read that showed us first; of a share see agree. 0: not granted
+	token    uint64    // 0: not granted. See queue.go, and of a share share.go
 	path     string    // of our node; empty if it is not known
 	holder   string    // the first node of the queue, in the last read
 	witness  string    // a share there whose token is settled
 	to       string    // the path to which a move has brought our node, or may have; empty: there was none
-	making   *creation // of the node, unless it is known how that ended
-	asked    int       // deletions that were sent
+	making   *creation // of the node, unless its outcome is known
+	deletes  int       // that were sent
 	finished bool      // released, or lost
 	released bool
 }
 
-// leaving reports whether the lease has ended, or its node may have been removed by ourselves.
-func (s leaseState) leaving() bool { return s.finished || s.asked > 0 }
+// leaving reports whether the lease has ended, or may be about to by a delete of our own.
+func (s leaseState) leaving() bool { return s.finished || s.deletes > 0 }
+
+// newLease returns a lease on the session, which has no node yet.
+func newLease(s *session, req driver.Request) *lease {
+	var random [ownerBytes]byte
+	_, _ = rand.Read(random[:]) // never fails
+	owner := hex.EncodeToString(random[:])
+	if req.Shared {
+		owner = waitingMark + owner[len(waitingMark):]
+	}
+	parent := parentOf(s.driver.chroot, req.Name)
+	return &lease{
+		lock: lock{s, parent}, node: nodeOf(parent, owner), owner: owner, data: []byte(req.Metadata), shared: req.Shared,
+	}
+}
 
 func (l *lease) state() leaseState {
 	l.mu.Lock()
@@ -51,14 +88,90 @@ func (l *lease) state() leaseState {
 // lost reports whether the lease has ended.
 func (l *lease) lost() bool { return l.state().finished || l.session.Ended() }
 
-// release deletes our node. If another deletion was sent, before or meanwhile, and the session is
-// still the same, it is we who have removed a node that is gone, unless a ForceRelease has.
+// creation is a call that creates a node.
+type creation struct {
+	read chan view     // has the queue as it was read right behind the node
+	done chan struct{} // closed when the call has returned
+	path string
+	err  error
+}
+
+// create sends the request that creates our node, and right behind it one that reads the queue. The
+// library cannot send both at once, but a server answers the requests of a connection in order:
+// nearly always the second one finds the node. If not, the queue is read again.
+func (l *lease) create(ctx context.Context) (*creation, error) {
+	s := l.session
+	if err := s.connected(ctx); err != nil {
+		return nil, err
+	}
+	c := &creation{read: make(chan view, 1), done: make(chan struct{})}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.finished { // its session has ended
+		return nil, errSessionEnded
+	}
+	err := s.driver.spawn(func() {
+		sent := clock.Now()
+		confirms := s.confirmedBy(sent)
+		_ = s.driver.spawn(func() {
+			v, _ := readView(s.conn, l.parent)
+			c.read <- v
+		})
+		path, err := s.conn.Create(l.node, l.data, zk.FlagEphemeralSequential, s.driver.acl)
+		c.path, c.err = path, s.onReply(writes, sent, confirms, err)
+		close(c.done)
+	})
+	if err == nil {
+		l.making = c
+	}
+	return c, err
+}
+
+// resolve finds out what the last create has done. If it has made nothing, and will not, there is no
+// path, and failure is the reason.
+func (l *lease) resolve(ctx context.Context) (failure, err error) {
+	c := l.state().making
+	if c == nil {
+		return nil, nil
+	}
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		return nil, l.session.noAnswer(ctx)
+	}
+	path := c.path
+	if c.err != nil && !isAny(c.err, zk.ErrNoNode, zk.ErrNoAuth) { // which are replies
+		if path, err = l.find(ctx); err != nil {
+			return nil, err
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.path, l.making = path, nil
+	return c.err, nil
+}
+
+// find looks for a node of our owner.
+func (l *lease) find(ctx context.Context) (path string, err error) {
+	v, err := l.latest(ctx)
+	if isAny(err, zk.ErrNoNode, errSessionEnded) { // it was removed with its session
+		return "", nil
+	}
+	for _, c := range contenders(v.children) {
+		if c.owner == l.owner {
+			path = l.parent + "/" + c.name
+		}
+	}
+	return path, err
+}
+
+// release deletes our node.
 func (l *lease) release(ctx context.Context) error {
 	for {
 		if l.state().finished {
-			return l.finish(false) // which returns how it has ended
+			return l.finish(false) // which returns the first outcome
 		}
-		if _, err := l.settle(ctx); err != nil {
+		if _, err := l.resolve(ctx); err != nil {
 			return err
 		}
 		now := l.state()
@@ -67,10 +180,10 @@ func (l *lease) release(ctx context.Context) error {
 		}
 		again, err := call(ctx, l.session, writes, func(conn *zk.Conn) (again bool, err error) {
 			l.mu.Lock()
-			l.asked++
+			l.deletes++
 			l.mu.Unlock()
 			err = conn.Delete(now.path, -1)
-			return l.state().asked > 1, err
+			return l.state().deletes > 1, err
 		})
 		switch {
 		case err == nil:
@@ -99,6 +212,20 @@ func (l *lease) release(ctx context.Context) error {
 	}
 }
 
+// forced reports whether a ForceRelease has removed our node, or may have: a parent that has gone
+// since does not tell.
+func (l *lease) forced(ctx context.Context) (bool, error) {
+	at, err := l.registry(ctx)
+	if errors.Is(err, zk.ErrNoNode) {
+		return true, nil
+	}
+	now := l.state()
+	return slices.ContainsFunc([]string{now.path, now.to}, func(name string) bool {
+		own, ok := parseContender(path.Base(name))
+		return ok && (own.number <= at.dropped || slices.Contains(at.forced, own.id()))
+	}), err
+}
+
 // finish ends the lease, unless it has ended. Its result is that of a Release.
 func (l *lease) finish(released bool) error {
 	l.mu.Lock()
@@ -116,83 +243,30 @@ func (l *lease) finish(released bool) error {
 	return driver.ErrLost
 }
 
-// creation is a call that makes a node. It may stand in the library's queue for long, and be sent
-// when we have forgotten what for. So it is never given up: what it made is removed.
-type creation struct {
-	read chan view     // has what was read right behind it
-	done chan struct{} // closed when the call has returned
-	path string
-	err  error
-}
-
-// create sends the request that makes our node, and right behind it one that reads the queue. The
-// library has no way of sending both at once, but requests of a connection are answered in the
-// order in which they came: nearly always the second one finds the node. Else it has to be read
-// again.
-func (l *lease) create(ctx context.Context) (*creation, error) {
+// watch reports the loss of a hold when its node is gone, unless the holder has removed it. If the
+// watch fails, the next renewal finds the loss.
+func (l *lease) watch() error {
 	s := l.session
-	if err := s.connected(ctx); err != nil {
-		return nil, err
-	}
-	c := &creation{read: make(chan view, 1), done: make(chan struct{})}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.finished { // its session has ended
-		return nil, errSessionEnded
-	}
-	err := s.driver.spawn(func() {
-		sent := clock.Now()
-		ripe := s.ripe(sent)
-		_ = s.driver.spawn(func() {
-			v, _ := readView(s.conn, l.parent)
-			c.read <- v
-		})
-		path, err := s.conn.Create(l.node, l.data, zk.FlagEphemeralSequential, s.driver.acl)
-		c.path, c.err = path, s.onReply(writes, sent, ripe, err)
-		close(c.done)
-	})
-	if err == nil {
-		l.making = c
-	}
-	return c, err
-}
-
-// settle finds out what has become of the call that makes our node. If that has made nothing, and
-// will not, there is no path, and failure is why.
-func (l *lease) settle(ctx context.Context) (failure, err error) {
-	c := l.state().making
-	if c == nil {
-		return nil, nil
-	}
-	select {
-	case <-c.done:
-	case <-ctx.Done():
-		return nil, l.session.noAnswer(ctx)
-	}
-	path := c.path
-	if c.err != nil && !isAny(c.err, zk.ErrNoNode, zk.ErrNoAuth) { // which are the server's word
-		if path, err = l.find(ctx); err != nil {
-			return nil, err
+	ctx, cancel := context.WithTimeout(s.Context(), pace(s.TTL)/3)
+	defer cancel()
+	for {
+		now := l.state()
+		if now.leaving() {
+			return nil
+		}
+		gone, err := l.await(ctx, now.path, func() { _ = s.driver.spawn(func() { _ = l.watch() }) })
+		if err != nil || !gone {
+			return err
+		}
+		moved, err := l.moved(ctx, now.path)
+		if err != nil {
+			return err
+		}
+		if !moved {
+			if !l.state().leaving() {
+				s.ReportLost(l)
+			}
+			return nil
 		}
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.path, l.making = path, nil
-	return c.err, nil
-}
-
-// find looks for what a call has made whose outcome is not known, but which has returned: nothing
-// of it is still to be sent. What the library sent on a connection before is at the leader before
-// the sync, or comes after that connection was replaced and is refused.
-func (l *lease) find(ctx context.Context) (path string, err error) {
-	v, err := l.latest(ctx)
-	if isAny(err, zk.ErrNoNode, errSessionEnded) { // it went with its session
-		return "", nil
-	}
-	for _, c := range contenders(v.children) {
-		if c.owner == l.owner {
-			path = l.parent + "/" + c.name
-		}
-	}
-	return path, err
 }

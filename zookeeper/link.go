@@ -16,31 +16,31 @@ import (
 // it:
 //
 //	deadlines  it waits 2/3 of a time-out for an answer, 20/3 of it for the first (no issue is known)
-//	hold       its goroutines race for lastZxid (go-zookeeper/zk#35, samuel/go-zookeeper#260)
+//	holdReads  its goroutines race for lastZxid (go-zookeeper/zk#35, samuel/go-zookeeper#260)
 //	Write      it answers a request twice that it cannot write, and blocks (go-zookeeper/zk#163)
 type link struct {
 	net.Conn
-	began    time.Time
-	patience time.Duration // how long an answer may take, the first of which is that there is a session
-	greeted  bool          // there was a session on it
-	silent   bool          // there was none in time
+	began        time.Time
+	replyTimeout time.Duration // the first reply is that there is a session
+	established  bool          // there was a session on it
+	silent       bool          // there was none in time
 
-	asked  atomic.Bool     // something was, besides who we are
-	held   context.Context // answers are read when it has ended; nil: at once
+	asked  atomic.Bool     // a request was sent that does not authenticate
+	held   context.Context // replies are read when it has ended; nil: at once
 	resume context.CancelCauseFunc
 }
 
 // errWatchesSent ends a link's held. Another cause is the error of Read.
 var errWatchesSent = errors.New("the watches are sent")
 
-// hold has no answer read before the library has sent its watches again. It reads lastZxid for them
-// in one goroutine, and writes it for each answer in another, without a lock. Who we are it sends
-// first, and the answer has no zxid.
-func (l *link) hold() { l.held, l.resume = context.WithCancelCause(context.Background()) }
+// holdReads delays all replies until the library has set its watches again: it reads lastZxid for
+// them in one goroutine, and writes it for each reply in another, without a lock. It authenticates
+// before that, and the reply to that has no zxid.
+func (l *link) holdReads() { l.held, l.resume = context.WithCancelCause(context.Background()) }
 
 func (l *link) Read(b []byte) (int, error) {
 	n, err := l.Conn.Read(b)
-	l.silent = l.silent || !l.greeted && timedOut(err)
+	l.silent = l.silent || !l.established && timedOut(err)
 	if l.held != nil && l.asked.Load() {
 		<-l.held.Done()
 		if cause := context.Cause(l.held); !errors.Is(cause, errWatchesSent) {
@@ -56,8 +56,7 @@ const (
 	opSetWatches = 101
 )
 
-// Write closes the connection when it fails, and reports success: the library hears of it from
-// Read.
+// Write closes the connection if it fails, and reports success: the library gets the error from Read.
 func (l *link) Write(b []byte) (int, error) {
 	op := uint32(0)
 	if l.held != nil && len(b) >= 12 {
@@ -86,7 +85,7 @@ func (l *link) SetReadDeadline(t time.Time) error  { return l.Conn.SetReadDeadli
 func (l *link) SetWriteDeadline(t time.Time) error { return l.Conn.SetWriteDeadline(l.capped(t)) }
 
 func (l *link) capped(t time.Time) time.Time {
-	if latest := time.Now().Add(l.patience); t.After(latest) {
+	if latest := time.Now().Add(l.replyTimeout); t.After(latest) {
 		return latest
 	}
 	return t

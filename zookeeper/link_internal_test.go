@@ -20,7 +20,7 @@ func TestLink_answersComeAfterTheWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, server := net.Pipe()
 		l := &link{Conn: client}
-		l.hold()
+		l.holdReads()
 		send := func(op uint32) {
 			request := make([]byte, 12)
 			binary.BigEndian.PutUint32(request[8:], op)
@@ -56,7 +56,7 @@ func TestLink_answersComeAfterTheWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // they never are
 		client, server := net.Pipe()
 		l := &link{Conn: client}
-		l.hold()
+		l.holdReads()
 		l.asked.Store(true)
 		go func() { _, _ = server.Write([]byte("answer")) }()
 		closed := time.AfterFunc(time.Minute, func() { _ = l.Close() })
@@ -82,13 +82,13 @@ func TestNetwork_howLongAServerMayBeSilent(t *testing.T) {
 		n := newNetwork(t.Context(), &backend{servers: make([]string, servers)}, ttl)
 		var got []time.Duration
 		for range want {
-			got = append(got, n.greeting())
-			n.silences++
+			got = append(got, n.connectTimeout())
+			n.timeouts++
 		}
 		assert.Equal(t, want, got, "%d servers", servers)
 		n.current = new(link)
-		n.attached(new(zk.Conn))
-		assert.Equal(t, want[0], n.greeting(), "%d servers, after there was a session", servers)
+		n.established(new(zk.Conn))
+		assert.Equal(t, want[0], n.connectTimeout(), "%d servers, after there was a session", servers)
 	}
 }
 

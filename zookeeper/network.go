@@ -18,9 +18,9 @@ import (
 	"github.com/go-locker/locker/internal/noanswer"
 )
 
-// network is how one session reaches the servers: it is the library's dialer and its host provider.
-// Names are resolved at each attempt (samuel/go-zookeeper#44), and the pauses suit the session's
-// time-out, where the library waits a second before it comes back to the only server.
+// network is how one session reaches the servers: the library's dialer and host provider. Names are
+// resolved at each attempt (samuel/go-zookeeper#44), and the backoff suits the session's time-out,
+// where the library waits a second before it returns to the only server.
 type network struct {
 	driver *backend
 	ctx    context.Context // ends with the session
@@ -32,7 +32,7 @@ type network struct {
 	mu       sync.Mutex
 	next     int
 	attempts int // since there was a session
-	silences int // of those: there was no answer in time
+	timeouts int // of those: there was no reply in time
 	current  *link
 	failure  error // of the latest attempt
 }
@@ -66,19 +66,19 @@ func (n *network) dial(_, address string, _ time.Duration) (net.Conn, error) {
 	n.mu.Lock()
 	n.attempts++
 	if n.current != nil && n.current.silent {
-		n.silences++
+		n.timeouts++
 	}
-	attempts, last, greeting := n.attempts, n.current, n.greeting()
+	attempts, last, timeout := n.attempts, n.current, n.connectTimeout()
 	n.current = nil
 	n.mu.Unlock()
 	if last != nil {
 		_ = last.Close() // the library leaves it open when the session has expired (no issue is known)
 	}
 	if attempts > n.Len() {
-		pause := min(max(n.ttl/50, 10*time.Millisecond), 500*time.Millisecond)
-		_ = clock.Sleep(n.ctx, pause/2+rand.N(pause))
+		backoff := min(max(n.ttl/50, 10*time.Millisecond), 500*time.Millisecond)
+		_ = clock.Sleep(n.ctx, backoff/2+rand.N(backoff))
 	}
-	ctx, cancel := context.WithTimeout(n.ctx, min(n.driver.dialTimeout, n.ttl/4, greeting))
+	ctx, cancel := context.WithTimeout(n.ctx, min(n.driver.dialTimeout, n.ttl/4, timeout))
 	defer cancel()
 	began := clock.Now()
 	conn, err := n.connect(ctx, address)
@@ -90,13 +90,13 @@ func (n *network) dial(_, address string, _ time.Duration) (net.Conn, error) {
 	}
 	if err != nil {
 		if timedOut(err) {
-			n.silences++
+			n.timeouts++
 		}
 		n.failure = fmt.Errorf("%w: %w", errUnreachable, err)
 		return nil, err
 	}
 	n.failure = fmt.Errorf("%w: %w", errUnreachable, noanswer.Error(address+" accepts connections and does not answer"))
-	n.current = &link{Conn: conn, began: began, patience: greeting}
+	n.current = &link{Conn: conn, began: began, replyTimeout: timeout}
 	return n.current, nil
 }
 
@@ -115,36 +115,36 @@ func (n *network) connect(ctx context.Context, address string) (net.Conn, error)
 	return abrupt{secure}, nil
 }
 
-// abrupt is a TLS connection that is closed without a farewell, for which a server that has stopped
-// would have to make room. ZooKeeper has its own.
+// abrupt is a TLS connection that is closed without a close_notify, for which there may be no room in
+// the buffers of a connection to a stopped server. ZooKeeper's protocol has an end of its own.
 type abrupt struct{ *tls.Conn }
 
 func (a abrupt) Close() error { return a.NetConn().Close() }
 
-// greeting is how long a server may take for the answer by which there is a session. It is short
-// while others can be asked, so that holds last though several are silent; but in the end servers
-// that are merely slow are waited for.
-func (n *network) greeting() time.Duration {
-	if others := n.Len() - 1; n.silences < 2*others {
+// connectTimeout is how long a server may take to create or resume a session. It is short until each
+// server has timed out twice, so that holds last though several are silent; after that, servers that
+// are merely slow get their time.
+func (n *network) connectTimeout() time.Duration {
+	if others := n.Len() - 1; n.timeouts < 2*others {
 		return pace(n.ttl) / 8
 	}
 	return pace(n.ttl) / 3
 }
 
-// attached returns the connection on which the session of conn was just made, or taken up.
-func (n *network) attached(conn *zk.Conn) *link {
+// established returns the connection on which the session of conn was just created or resumed.
+func (n *network) established(conn *zk.Conn) *link {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.current.greeted, n.current.patience = true, pace(n.ttl)/3
+	n.current.established, n.current.replyTimeout = true, pace(n.ttl)/3
 	if hasWatches(conn) {
-		n.current.hold()
+		n.current.holdReads()
 	}
-	n.attempts, n.silences, n.failure = 0, 0, nil
+	n.attempts, n.timeouts, n.failure = 0, 0, nil
 	return n.current
 }
 
-// why returns what is wrong, or nil.
-func (n *network) why() error {
+// lastError returns what is wrong with the connection, or nil.
+func (n *network) lastError() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if errors.Is(n.failure, context.Canceled) {
@@ -153,8 +153,8 @@ func (n *network) why() error {
 	return n.failure
 }
 
-// farewell is how long the end of a session may take.
-const farewell = 700 * time.Millisecond
+// closeTimeout is how long it may take to close a session.
+const closeTimeout = 700 * time.Millisecond
 
 // close ends the session at the server if that can be reached, and the connection in any case.
 func (n *network) close() {
@@ -170,7 +170,7 @@ func (n *network) close() {
 		for range n.events { // until the library's goroutines have ended
 		}
 	}()
-	t := time.AfterFunc(farewell, n.cut)
+	t := time.AfterFunc(closeTimeout, n.cut)
 	defer t.Stop()
 	<-closed
 }

@@ -2,7 +2,6 @@ package zookeeper
 
 import (
 	"cmp"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -11,8 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/go-locker/locker/driver"
 )
 
 // A lock is a node, /prefix/name, and who stands in its queue a child of that:
@@ -35,20 +32,6 @@ const (
 	// negative ones. What lies between is for those who come until the queue is empty.
 	lastNumber = math.MaxInt32 - 1<<20
 )
-
-// newLease returns a contender on the session, which has no node yet.
-func newLease(s *session, req driver.Request) *lease {
-	var random [ownerBytes]byte
-	_, _ = rand.Read(random[:]) // never fails
-	owner := hex.EncodeToString(random[:])
-	if req.Shared {
-		owner = waitingMark + owner[len(waitingMark):]
-	}
-	parent := parentOf(s.driver.chroot, req.Name)
-	return &lease{
-		lock: lock{s, parent}, node: nodeOf(parent, owner), owner: owner, data: []byte(req.Metadata), shared: req.Shared,
-	}
-}
 
 // nodeOf returns the path of an owner's node, but for the number.
 func nodeOf(parent, owner string) string { return parent + "/" + nodePrefix + owner + nodeMiddle }

@@ -18,39 +18,40 @@ import (
 const (
 	ticksPerTTL   = 4                // at least
 	longestTick   = 30 * time.Second // if none is given
-	contactsDue   = 8                // a TTL, if no others are made
+	heartbeatRate = 8                // heartbeats a TTL of a session that is not used otherwise
 	retriesPerTTL = 24
 )
 
-// pace is the TTL by which pauses are measured: a very long one does not make anybody wait for
-// long.
+// pace is the TTL by which intervals and time-outs are measured. It is capped, so that nobody waits
+// for long because a TTL is very long.
 func pace(ttl time.Duration) time.Duration { return min(ttl, sessionTimeout) }
 
-// session is one of ZooKeeper's, which all contenders of one TTL share. It has a connection of its
-// own. It implements [sessions.Backend].
+// session is a session of ZooKeeper, which all contenders of one TTL share, with a connection of its
+// own. It implements [sessions.Backend]. How long it lasts is told in heartbeat.go.
 type session struct {
 	*sessions.Session[*lease]
 
-	driver  *backend
-	anyTTL  bool // whatever time-out is granted
-	network *network
-	conn    *zk.Conn
-	id      int64
-
+	driver      *backend
+	anyTTL      bool // whatever time-out is granted
+	network     *network
 	watches     watches
 	sharedViews sharedViews
 
-	mu      sync.Mutex
-	life    life
-	due     time.Time     // when to be in touch next, after a failure
-	changed chan struct{} // closed when the connection's state changes
+	// set once, before the session has started:
+	conn *zk.Conn
+	id   int64
+
+	mu         sync.Mutex // guards what follows
+	heartbeats heartbeats
+	due        time.Time     // no heartbeat before that
+	changed    chan struct{} // closed when the connection's state changes
 }
 
 func newSession(d *backend, ttl time.Duration, anyTTL bool) *session {
 	s := &session{
 		driver: d, anyTTL: anyTTL,
 		watches: watches{nodes: map[string]*watch{}}, sharedViews: sharedViews{next: map[string]*sharedView{}},
-		life: life{ttl: ttl, tick: d.tickFor(ttl)}, changed: make(chan struct{}),
+		heartbeats: heartbeats{ttl: ttl, tick: d.tickFor(ttl)}, changed: make(chan struct{}),
 	}
 	s.Session = sessions.New[*lease](d.sessions.Context(), ttl, s)
 	s.network = newNetwork(s.Context(), d, ttl)
@@ -86,7 +87,7 @@ func (s *session) Start() error {
 	case ctx.Err() == nil:
 		return err
 	default:
-		return cmp.Or(s.network.why(), errNoAnswer)
+		return cmp.Or(s.network.lastError(), errNoAnswer)
 	}
 }
 
@@ -106,12 +107,12 @@ func (s *session) connect(ctx context.Context) error {
 			connecting.Wait()
 			switch e.State {
 			case zk.StateHasSession:
-				l := n.attached(s.conn)
-				timeout, err := negotiated(s.conn)
+				l := n.established(s.conn)
+				granted, err := negotiated(s.conn)
 				if id := s.conn.SessionID(); s.id != 0 {
-					s.attached(l, id, timeout)
+					s.resumed(l, id, granted)
 				} else {
-					made <- s.begin(l, id, timeout, err)
+					made <- s.begin(l, id, granted, err)
 				}
 			case zk.StateExpired:
 				s.End()
@@ -134,12 +135,12 @@ func (s *session) connect(ctx context.Context) error {
 	}
 }
 
-// begin takes in the session, on which a quorum has agreed, and the time-out that it was granted.
+// begin records the session, which a quorum has made on the connection l, and its time-out.
 func (s *session) begin(l *link, id int64, granted time.Duration, err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.id = id
-	s.life.prove(l.began)
+	s.heartbeats.confirm(l.began)
 	tick := s.driver.tick
 	switch {
 	case err != nil:
@@ -150,13 +151,13 @@ func (s *session) begin(l *link, id int64, granted time.Duration, err error) err
 		return fmt.Errorf("%w: the ZooKeeper session's time-out of %v is less than four ticks of %v: ask for %v or more, or %s",
 			driver.ErrUnsupported, granted, tick, ticksPerTTL*tick, sayTick)
 	}
-	s.TTL, s.life.ttl, s.life.tick = granted, granted, s.driver.tickFor(granted)
+	s.TTL, s.heartbeats.ttl, s.heartbeats.tick = granted, granted, s.driver.tickFor(granted)
 	return nil
 }
 
-// tickFor is how long a contact of a session takes to ripen. Servers grant no session of less than
-// two of their ticks, and the leader asks followers twice a tick: a quarter of the TTL is enough
-// for any servers, and longestTick for those of a tick of a minute.
+// tickFor returns for how long a heartbeat may be on its way to the leader. The leader pings followers
+// twice in a tickTime, and servers grant no session of less than two: a quarter of the TTL is enough
+// for any servers, and longestTick for those whose tickTime is a minute.
 func (d *backend) tickFor(ttl time.Duration) time.Duration {
 	if d.tick != 0 {
 		return d.tick
@@ -169,18 +170,17 @@ func notGranted(asked, granted time.Duration) error {
 		driver.ErrUnsupported, asked, granted)
 }
 
-// attached is called when the session was taken up on another connection. A server with another
-// configuration may have given it a shorter time-out: then it lasts for less than its holds were
-// told.
-func (s *session) attached(l *link, id int64, timeout time.Duration) {
+// resumed records that the connection l has a session. If it is this one, a server with another
+// configuration may have granted it less: then it expires before the deadlines of its holds.
+func (s *session) resumed(l *link, id int64, granted time.Duration) {
 	switch {
 	case id != s.id:
-	case timeout < s.TTL:
+	case granted < s.TTL:
 		s.End()
 	default:
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.life.contact(l.began, clock.Now(), 0)
+		s.heartbeats.record(l.began, clock.Now(), 0)
 	}
 }
 
@@ -188,7 +188,7 @@ func (s *session) attached(l *link, id int64, timeout time.Duration) {
 func (s *session) Stop() {
 	s.watches.fireAll()
 	if slices.ContainsFunc(s.Users(), func(l *lease) bool { return l.left.Load() }) {
-		s.network.cut() // the server keeps the session for its time-out, and with it the lease that is to be left
+		s.network.cut() // the server keeps the session until it expires, and with it what is to be left
 	}
 	s.network.close()
 	for _, l := range s.Users() {
@@ -200,23 +200,23 @@ func (s *session) Stop() {
 func (s *session) Due() (renew, until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.conn.SessionID() == s.id { // else Renew finds that it has ended
-		renew = later(s.life.youngest().Add(pace(s.TTL)/contactsDue), s.due)
+	if s.conn.SessionID() == s.id { // else Renew finds that the session has ended
+		renew = later(s.heartbeats.latest().Add(pace(s.TTL)/heartbeatRate), s.due)
 	}
-	return renew, s.life.until()
+	return renew, s.heartbeats.expires()
 }
 
-// Renew implements sessions.Backend: it is in touch, and has that proven if less than half a TTL is
-// left and somebody has used the session lately. It does not wait for the answers: over a slow link
-// the next contact is made meanwhile.
+// Renew implements sessions.Backend. It sends a heartbeat, and a quorum write to confirm earlier ones
+// if less than half a TTL is left and the session was used lately. It does not wait for the replies:
+// over a slow link the next heartbeat is sent before they come.
 func (s *session) Renew() {
-	s.dueIn(pace(s.TTL) / contactsDue)
+	s.dueIn(pace(s.TTL) / heartbeatRate)
 	_ = s.driver.spawn(func() {
 		ctx, cancel := context.WithTimeout(s.Context(), pace(s.TTL)/2)
 		defer cancel()
 		_, err := s.exist(ctx, s.driver.root())
 		if err == nil && s.Unused() < sessions.KeepUnused && s.Left() < s.TTL/2 {
-			err = s.prove(ctx)
+			err = s.confirm(ctx)
 		}
 		if err != nil {
 			s.dueIn(pace(s.TTL) / retriesPerTTL)
@@ -231,27 +231,28 @@ func (s *session) dueIn(d time.Duration) {
 	s.due = clock.Now().Add(d)
 }
 
-// refresh is in touch, and has that proven, until the session lasts long enough to begin a hold,
-// and a contact that was sent after since is proven. It aims for three fifths of a TTL; over a slow
-// link a little more than half has to do. node, if it is not empty, has to exist.
+// refresh returns when the session lasts long enough to begin a hold, and a heartbeat that was sent
+// after since is confirmed. It sends heartbeats and quorum writes until then. It aims for three
+// fifths of a TTL; over a slow link a little more than half has to do. node, if it is not empty, has
+// to exist.
 func (s *session) refresh(ctx context.Context, node string, since time.Time) error {
 	for ago := s.TTL * 2 / 5; ; ago = s.TTL * 9 / 20 {
 		s.mu.Lock()
 		now := clock.Now()
-		fresh := s.life.proven.After(later(now.Add(-ago), since))
+		fresh := s.heartbeats.confirmed.After(later(now.Add(-ago), since))
 		old := later(now.Add(-s.TTL*2/5), since)
-		provable, ripens := s.life.ripe(now).After(old), s.life.ripens(old)
+		confirms, from := s.heartbeats.confirmedBy(now).After(old), s.heartbeats.confirmable(old)
 		s.mu.Unlock()
 		var err error
 		switch {
 		case fresh:
 			return nil
-		case provable && node == "":
-			err = s.prove(ctx)
-		case provable:
+		case confirms && node == "":
+			err = s.confirm(ctx)
+		case confirms:
 			_, err = s.check(ctx, node)
-		case !ripens.IsZero():
-			err = clock.Sleep(ctx, ripens.Sub(now))
+		case !from.IsZero():
+			err = clock.Sleep(ctx, from.Sub(now))
 		default:
 			_, err = s.exist(ctx, s.driver.root())
 		}

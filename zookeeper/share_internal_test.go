@@ -79,13 +79,13 @@ func TestAgree_ofThoseWhoHaveReadBeforeAPhase(t *testing.T) {
 		require.NoError(t, c.join(t.Context()))
 		_, err := c.lease.create(t.Context())
 		require.NoError(t, err)
-		_, err = c.lease.settle(t.Context())
+		_, err = c.lease.resolve(t.Context())
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = c.lease.finish(false) })
 		return c.lease
 	}
 	look := func(l *lease) *sharedView {
-		v, before, err := l.lookShared(t.Context())
+		v, before, err := l.readShared(t.Context())
 		require.NoError(t, err)
 		require.Empty(t, before)
 		return v
@@ -98,12 +98,12 @@ func TestAgree_ofThoseWhoHaveReadBeforeAPhase(t *testing.T) {
 	var both sync.WaitGroup
 	for _, l := range []*lease{first, second} {
 		both.Go(func() {
-			_, err := l.agree(t.Context(), early, "")
+			_, err := l.settleToken(t.Context(), early, "")
 			assert.NoError(t, err)
 		})
 	}
 	both.Wait()
-	_, err := third.agree(t.Context(), late, "")
+	_, err := third.settleToken(t.Context(), late, "")
 	require.NoError(t, err)
 	for _, l := range []*lease{first, second, third} {
 		assert.EqualValues(t, early.pzxid, l.state().token)
@@ -150,7 +150,7 @@ func TestForceRelease_ofANodeWhoseMoveWasNotAnswered(t *testing.T) {
 		from = l.lease.state().path
 		require.NoError(t, l.Downgrade(t.Context()))
 	})
-	l.lease.path, l.lease.asked = from, 1
+	l.lease.path, l.lease.deletes = from, 1
 	require.ErrorIs(t, l.Release(t.Context()), driver.ErrLost)
 }
 

@@ -16,16 +16,16 @@ func TestSession_thatIsGrantedLessWhenItIsTakenUpAgain(t *testing.T) {
 	d := newDriver(nil)
 	defer func() { _ = d.Close() }()
 	taken := func(s *session, timeout time.Duration, id int64) {
-		s.attached(&link{began: clock.Now()}, id, timeout)
+		s.resumed(&link{began: clock.Now()}, id, timeout)
 	}
 	s := newSession(d, 10*time.Second, false)
 	s.conn, s.id = new(zk.Conn), 7
-	s.life.prove(clock.Now().Add(-time.Second))
-	before := s.life.youngest()
+	s.heartbeats.confirm(clock.Now().Add(-time.Second))
+	before := s.heartbeats.latest()
 	taken(s, 10*time.Second, 8)
-	assert.Equal(t, before, s.life.youngest(), "not of this session")
+	assert.Equal(t, before, s.heartbeats.latest(), "not of this session")
 	taken(s, 10*time.Second, 7)
-	assert.True(t, s.life.youngest().After(before))
+	assert.True(t, s.heartbeats.latest().After(before))
 	assert.Positive(t, s.Left())
 	taken(s, 9*time.Second, 7)
 	assert.True(t, s.Ended())

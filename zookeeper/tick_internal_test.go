@@ -54,24 +54,24 @@ func overstays(random *rand.Rand, tick time.Duration, cuts int) (times int, long
 		e.phase, e.asked = e.some(tick), e.some(tick/2)
 		e.heard(0)
 		d := newDriver(nil)
-		l := newSession(d, ttl, false).life
+		l := newSession(d, ttl, false).heartbeats
 		_ = d.Close()
-		l.prove(start)
+		l.confirm(start)
 		for now, seen := time.Duration(0), 0; seen < perSession; {
-			now += e.some(pace(ttl) / contactsDue)
+			now += e.some(pace(ttl) / heartbeatRate)
 			sent, received := now, now+e.some(5*time.Millisecond)
 			e.upTo(received)
 			now = received + e.some(5*time.Millisecond)
 			e.touched = true
 			if random.IntN(3) == 0 {
 				seen++
-				l.prove(l.ripe(start.Add(sent)))
-				deadline := l.until().Sub(start) - ttl/100 - 2*time.Millisecond // as the core has it
+				l.confirm(l.confirmedBy(start.Add(sent)))
+				deadline := l.expires().Sub(start) - ttl/100 - 2*time.Millisecond // as the core has it
 				if over := deadline - e.ends; over > 0 {
 					times, longest = times+1, max(longest, over)
 				}
 			}
-			l.contact(start.Add(sent), start.Add(now), l.tick)
+			l.record(start.Add(sent), start.Add(now), l.tick)
 		}
 	}
 	return times, longest

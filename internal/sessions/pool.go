@@ -29,8 +29,8 @@ func NewPool[S Backend[L], L comparable]() *Pool[S, L] {
 // Context returns a context that ends with the Pool.
 func (p *Pool[S, L]) Context() context.Context { return p.ctx }
 
-// Get returns the session of a key, which may not have started yet. It makes one if there is none, or none that takes users.
-// After Close it returns driver.ErrClosed.
+// Get returns the session of a key, which may not have started yet. It makes one if there is none that
+// takes users. After Close it returns driver.ErrClosed.
 func (p *Pool[S, L]) Get(key time.Duration, create func() S) (s S, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,10 +1,12 @@
-// Package sessions keeps the sessions of etcd and ZooKeeper alive. A session has a TTL, which its client renews; what was put on it is
-// gone at the server when it ends. All contenders of a Driver that have the same TTL share one.
+// Package sessions keeps the sessions of etcd and ZooKeeper alive. A session is a lease at the server
+// that its client renews; when it ends, the server removes what was put on it. All contenders of a
+// Driver that have the same TTL share one.
 package sessions
 
 import (
 	"context"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -12,33 +14,44 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// KeepUnused is how long a session is kept that nobody uses, or for its TTL if that is longer.
+// KeepUnused is how long an unused session is kept, or its TTL if that is longer.
 const KeepUnused = time.Minute
 
-// WatchAfter is how long a lease has lasted, or up to twice as long, when the server is to tell of
-// its end. A short hold costs no request more.
+// WatchAfter is how old a lease is when it is watched at the server, or up to twice as old. So a short
+// hold costs no further request.
 const WatchAfter = time.Second
 
-// Backend is what differs between servers. An adapter's session embeds a *Session, and implements the rest.
+// PollInterval returns after what time a waiter polls, since the event that should wake it may be
+// lost. It is random, so that waiters do not poll together.
+func PollInterval(ttl time.Duration) time.Duration {
+	d := min(max(ttl/3, time.Second), 5*time.Second)
+	return d + rand.N(d/4)
+}
+
+// Backend is what differs between servers. An adapter's session embeds a *Session, and implements
+// the rest.
 type Backend[L comparable] interface {
 	// Start begins the session at the server. Until it has returned, nobody uses the session.
 	Start() error
-	// Due returns when to call Renew next, and until when the session lasts for certain; zero if that is not known.
+	// Due returns when to call Renew next, and until when the session certainly lasts; zero if that is
+	// not known.
 	Due() (renew, until time.Time)
-	// Renew asks the server for more time, or has Due say when to try again. It calls End if the server answers that the session is gone.
+	// Renew asks the server for more time. If that fails, Due returns when to try again. If the server
+	// replies that the session is gone, it calls End.
 	Renew()
-	// Watch has the server tell when one of the leases ends alone, and the adapter calls Tell then.
-	// It does not wait for the server.
+	// Watch begins to watch the leases at the server, and does not wait for it. When a lease ends
+	// though the session lasts, the adapter calls ReportLost.
 	Watch(leases []L)
-	// Stop removes what is left at the server. It is called once, after the session has ended or Start has failed.
+	// Stop removes what is left at the server. It is called once, after the session has ended or Start
+	// has failed.
 	Stop()
 
 	base() *Session[L]
 }
 
-// Session is the part of a session that does not depend on the server. It ends when it was not renewed for a TTL while somebody used
-// it, when nobody has used it for a while, with its Pool, and when the adapter calls End. One that has ended is never revived.
-// L are the leases that use it.
+// Session is the part of a session that does not depend on the server. It ends when it is in use and
+// was not renewed for a TTL, when it was unused for a while, with its Pool, and when the adapter calls
+// End. One that has ended is never revived. L are the leases that use it.
 type Session[L comparable] struct {
 	TTL time.Duration // Start may change it
 
@@ -47,20 +60,20 @@ type Session[L comparable] struct {
 	err     error         // of Start
 	ctx     context.Context
 	cancel  context.CancelFunc // called under mu: nobody joins a session that has ended
-	nudge   chan struct{}      // holds one: look at the session again
+	nudge   chan struct{}      // holds one: ask Due again
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards what follows
 	users   map[L]user
 	unused  time.Time // since when there are no users
 	retired bool
-	looking bool // a timer runs until watchOld is due
-	lookNow bool // it is
+	timing  bool // a timer runs until a scan is due
+	scanDue bool
 }
 
 // user is what a session knows of one lease.
 type user struct {
-	lost  func() // what to call when it ends, or nil
-	looks int    // of watchOld
+	lost  func() // the callback for its loss, or nil
+	scans int    // that have met it
 }
 
 // New returns the Session of b, which ends with ctx.
@@ -136,14 +149,14 @@ func (s *Session[L]) Unused() time.Duration {
 	return clock.Since(s.unused)
 }
 
-// Notify has f called, once, when the session ends, or Tell is called, if l is a user then; or now,
-// if the session has ended.
+// Notify sets the callback of l, which is called once: by End or ReportLost if l is a user then, or
+// now if the session has ended.
 func (s *Session[L]) Notify(l L, f func()) {
 	s.mu.Lock()
 	now := s.Ended()
 	if _, joined := s.users[l]; joined && !now {
 		s.users[l] = user{lost: f}
-		s.lookLater()
+		s.scheduleScan()
 	}
 	s.mu.Unlock()
 	if now {
@@ -151,31 +164,31 @@ func (s *Session[L]) Notify(l L, f func()) {
 	}
 }
 
-// Retire lets nobody join any more, and ends the session after its last user has left.
+// Retire refuses new users, and ends the session after its last user has left.
 func (s *Session[L]) Retire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.retired = true
 }
 
-// End ends the session, and tells its users.
+// End ends the session, and calls its users' callbacks.
 func (s *Session[L]) End() {
 	s.mu.Lock()
 	s.cancel()
-	told := maps.Clone(s.users)
+	lost := maps.Clone(s.users)
 	for l := range s.users {
 		s.users[l] = user{}
 	}
 	s.mu.Unlock()
-	for _, u := range told {
+	for _, u := range lost {
 		if u.lost != nil {
 			u.lost()
 		}
 	}
 }
 
-// Tell tells one user that its lease has ended, if it has not been told.
-func (s *Session[L]) Tell(l L) {
+// ReportLost calls the callback of l, whose lease has ended.
+func (s *Session[L]) ReportLost(l L) {
 	s.mu.Lock()
 	u, joined := s.users[l]
 	if joined {
@@ -187,35 +200,35 @@ func (s *Session[L]) Tell(l L) {
 	}
 }
 
-// lookLater has watchOld look at the users in a while. Where renewals are as frequent they do
-// instead. The caller holds s.mu.
-func (s *Session[L]) lookLater() {
-	if s.looking || s.TTL <= 3*WatchAfter {
+// scheduleScan has scan run after WatchAfter, unless the TTL is so short that renewals are as frequent,
+// and find a loss as soon. The caller holds s.mu.
+func (s *Session[L]) scheduleScan() {
+	if s.timing || s.TTL <= 3*WatchAfter {
 		return
 	}
-	s.looking = true
+	s.timing = true
 	time.AfterFunc(WatchAfter, func() {
 		s.mu.Lock()
-		s.looking, s.lookNow = false, true
+		s.timing, s.scanDue = false, true
 		s.mu.Unlock()
 		s.Wake()
 	})
 }
 
-// watchOld has those leases watched that it meets for the second time.
-func (s *Session[L]) watchOld() {
+// scan begins to watch the leases that it meets for the second time. One timer serves all leases.
+func (s *Session[L]) scan() {
 	var old []L
 	s.mu.Lock()
-	if s.lookNow {
-		s.lookNow = false
+	if s.scanDue {
+		s.scanDue = false
 		for l, u := range s.users {
-			if u.lost == nil || u.looks == 2 {
+			if u.lost == nil || u.scans == 2 {
 				continue
 			}
-			if u.looks++; u.looks == 2 {
+			if u.scans++; u.scans == 2 {
 				old = append(old, l)
 			} else {
-				s.lookLater()
+				s.scheduleScan()
 			}
 			s.users[l] = u
 		}
@@ -236,7 +249,7 @@ func (s *Session[L]) gone() bool {
 	return s.retired || s.Ended()
 }
 
-// Left returns how long the session lasts for certain.
+// Left returns for how long the session certainly lasts.
 func (s *Session[L]) Left() time.Duration {
 	if s.Ended() {
 		return 0
@@ -271,7 +284,7 @@ func (s *Session[L]) run(forget func()) {
 func (s *Session[L]) keep() {
 	for {
 		wait, over := s.next()
-		s.watchOld()
+		s.scan()
 		switch {
 		case over:
 			return

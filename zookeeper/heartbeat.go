@@ -1,0 +1,124 @@
+package zookeeper
+
+import (
+	"slices"
+	"time"
+)
+
+// How long a session certainly lasts.
+//
+// The leader expires a session one time-out after the latest heartbeat of it that the leader knows.
+// A heartbeat is any request of the session; the server that the client is connected to answers most
+// of them alone. A follower reports the heartbeats of its clients in its replies to the leader's
+// pings, of which there are two in a tickTime. So a reply by itself bounds nothing: the follower may
+// be partitioned from the leader, or crash before it reports.
+//
+//	1. heartbeat     sent at s, answered at a. record: it is pending, confirmedFrom a + tick
+//	2. report        by confirmedFrom the follower has reported it, if it follows the leader at all
+//	3. quorum write  sent at confirmedFrom or later, and answered. confirm: a majority took the write
+//	                 from that follower, which had reported before: the channel to the leader is FIFO
+//
+// From then on the heartbeat counts: the session lasts until s + TTL at least. The tick is as long as
+// half a tickTime, or longer (see tickFor).
+//
+// Invariants. (1) expires counts from when a request was sent, never from its reply. (2) It never
+// decreases. (3) It takes only confirmed heartbeats into account, so that a holder connected to a
+// partitioned follower loses its lock before the leader grants it to another. (4) A quorum write
+// confirms the heartbeats that were confirmable when it was sent; what becomes confirmable while it
+// is in flight waits for the next one.
+//
+// Lost reply: of a heartbeat, nothing is recorded; of a quorum write, nothing is confirmed. Either
+// may have extended the session, which then lasts for longer than is known here.
+//
+// What is left: docs/protocols-consensus.md, "One danger remains".
+
+// heartbeat is an answered request that is not confirmed yet.
+type heartbeat struct{ sent, confirmedFrom time.Time }
+
+// heartbeats are those of one session.
+type heartbeats struct {
+	ttl, tick time.Duration
+	first     time.Time   // when the first confirmed one was sent: the session's creation
+	confirmed time.Time   // when the latest confirmed one was sent; zero: there is none
+	pending   []heartbeat // in no order
+}
+
+// heartbeatsPerTTL bounds pending: heartbeats that are closer together are not told apart.
+const heartbeatsPerTTL = 64
+
+// record adds the heartbeat that was sent at sent and answered at answered, and reaches the leader
+// within delay of its answer: a tick, or nothing if the session was resumed by a connection that was
+// begun at sent, for which a server asks the leader. That one needs confirmation too: the leader may
+// have been deposed.
+func (h *heartbeats) record(sent, answered time.Time, delay time.Duration) {
+	if !sent.After(h.confirmed) {
+		return
+	}
+	added := heartbeat{sent, answered.Add(delay)}
+	best, gap := h.confirmedBy(answered), pace(h.ttl)/heartbeatsPerTTL
+	h.pending = slices.DeleteFunc(h.pending, func(p heartbeat) bool { return !p.confirmedFrom.After(answered) && p.sent.Before(best) })
+	if !slices.ContainsFunc(h.pending, func(p heartbeat) bool {
+		return !p.confirmedFrom.After(added.confirmedFrom) && p.sent.After(added.sent.Add(-gap))
+	}) {
+		h.pending = append(h.pending, added)
+	}
+}
+
+// confirmedBy returns the send time of the latest heartbeat that a quorum write sent at now confirms.
+func (h *heartbeats) confirmedBy(now time.Time) time.Time {
+	best := h.confirmed
+	for _, p := range h.pending {
+		if !p.confirmedFrom.After(now) {
+			best = later(best, p.sent)
+		}
+	}
+	return best
+}
+
+// confirm records that a majority knows of the heartbeat that was sent at sent: by the session's
+// creation, or by a quorum write for which confirmedBy has returned sent.
+func (h *heartbeats) confirm(sent time.Time) {
+	if !sent.After(h.confirmed) {
+		return
+	}
+	if h.first.IsZero() {
+		h.first = sent
+	}
+	h.confirmed = sent
+	h.pending = slices.DeleteFunc(h.pending, func(p heartbeat) bool { return !p.sent.After(sent) })
+}
+
+// expires returns when the session may expire, at the earliest; zero if nothing is confirmed.
+func (h *heartbeats) expires() time.Time {
+	if h.confirmed.IsZero() {
+		return time.Time{}
+	}
+	return h.confirmed.Add(h.ttl)
+}
+
+// latest returns when the latest heartbeat was sent, confirmed or pending.
+func (h *heartbeats) latest() time.Time {
+	last := h.confirmed
+	for _, p := range h.pending {
+		last = later(last, p.sent)
+	}
+	return last
+}
+
+// confirmable returns from when a quorum write confirms one of the heartbeats that were sent after
+// sent; zero if none is pending.
+func (h *heartbeats) confirmable(sent time.Time) (first time.Time) {
+	for _, p := range h.pending {
+		if p.sent.After(sent) && (first.IsZero() || p.confirmedFrom.Before(first)) {
+			first = p.confirmedFrom
+		}
+	}
+	return first
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
