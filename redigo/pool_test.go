@@ -267,12 +267,6 @@ func TestNew_leavesThePoolOpen(t *testing.T) {
 	assert.NoError(t, clientOf(t, p).Mutex("x").Lock(t.Context()))
 }
 
-func TestNewDriver_nilOption(t *testing.T) {
-	t.Parallel()
-	_, err := redigo.NewDriver(&redis.Pool{Dial: func() (redis.Conn, error) { return nil, errors.New("unused") }}, nil)
-	require.ErrorContains(t, err, "nil DriverOption")
-}
-
 func TestNew_nothingToDialWith(t *testing.T) {
 	t.Parallel()
 	for _, p := range []*redis.Pool{nil, {}} {
@@ -281,6 +275,8 @@ func TestNew_nothingToDialWith(t *testing.T) {
 		_, err = redigo.NewDriver(p)
 		require.ErrorContains(t, err, "redigo pool")
 	}
+	_, err := redigo.NewDriver(newPool(t, ""), redigo.WaitReplicas(0, time.Second))
+	require.ErrorContains(t, err, "0 replicas")
 }
 
 // A pool of one that does not wait: requests of several goroutines share its connection.

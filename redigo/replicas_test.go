@@ -51,18 +51,6 @@ func TestWaitReplicas(t *testing.T) {
 	}
 }
 
-func TestWaitReplicas_badInput(t *testing.T) {
-	t.Parallel()
-	p := newPool(t, "localhost:1")
-	for _, opt := range []redigo.DriverOption{
-		redigo.WaitReplicas(0, time.Second), redigo.WaitReplicas(-1, time.Second), redigo.WaitReplicas(1, 0),
-		redigo.WaitReplicas(1, -time.Second), redigo.WaitReplicas(1, 1500*time.Microsecond),
-	} {
-		_, err := redigo.NewDriver(p, opt)
-		require.ErrorContains(t, err, "WaitReplicas for")
-	}
-}
-
 // What is no grant needs no replica, and so no right to WAIT either.
 func TestWaitReplicas_withoutTheRight(t *testing.T) {
 	t.Parallel()

@@ -93,14 +93,3 @@ func TestSentinel_passwordsAndTLS(t *testing.T) {
 	require.ErrorContains(t, err, "WRONGPASS")
 	assert.NotContains(t, err.Error(), secret)
 }
-
-func TestSentinel_replicas(t *testing.T) {
-	t.Parallel()
-	g := testserver.Sentinel(t)
-	m := openClient(t, sentinelURL(g)+"&replicas=1").Mutex("x")
-	require.NoError(t, m.Lock(t.Context()))
-	for _, s := range g.Servers() {
-		assert.True(t, isHeld(t, s, "x"), "%s has it when Lock returns", s.Addr())
-	}
-	assert.NoError(t, m.Unlock(t.Context()))
-}

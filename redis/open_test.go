@@ -1,7 +1,6 @@
 package redis_test
 
 import (
-	"context"
 	"fmt"
 	"net/url"
 	"os"
@@ -57,7 +56,7 @@ func TestOpen_noErrorShowsThePassword(t *testing.T) {
 	} {
 		c, err := locker.Open(t.Context(), raw)
 		if err == nil {
-			err = c.Mutex("x").Lock(t.Context())
+			err = c.Mutex("x").TryLock(t.Context())
 			require.NoError(t, c.Close())
 		}
 		require.Error(t, err, raw)
@@ -112,14 +111,6 @@ func TestOpen_socketAndClientName(t *testing.T) {
 	}
 }
 
-func TestNewDriver_nilOption(t *testing.T) {
-	t.Parallel()
-	rdb := goredis.NewClient(&goredis.Options{})
-	defer func() { _ = rdb.Close() }()
-	_, err := redis.NewDriver(rdb, nil)
-	require.ErrorContains(t, err, "nil DriverOption")
-}
-
 func TestNew_nilClients(t *testing.T) {
 	t.Parallel()
 	var client *goredis.Client
@@ -152,38 +143,6 @@ func TestNew_leavesTheCallersClientOpen(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, again.Mutex("x").Lock(t.Context()))
 	require.NoError(t, again.Close())
-}
-
-func TestNew_makesNoRequest(t *testing.T) {
-	t.Parallel()
-	s := testserver.Redis(t)
-	s.Kill()
-	clientOf(t, connect(t, s.Addr()))
-}
-
-func TestNew_aTTLThatRedisCannotExpressIsUnsupported(t *testing.T) {
-	t.Parallel()
-	s := testserver.Redis(t)
-	rdb := connect(t, s.Addr())
-	for _, ttl := range []time.Duration{
-		10*time.Millisecond + 1, 10500 * time.Microsecond, time.Second + time.Microsecond, time.Millisecond, 0, -time.Second,
-	} {
-		_, err := redis.New(rdb, locker.WithTTL(ttl))
-		require.ErrorIs(t, err, locker.ErrUnsupported, "%v", ttl)
-		m := clientOf(t, rdb).Mutex("x", locker.WithTTL(ttl))
-		for _, f := range []func(context.Context) error{m.Lock, m.TryLock, m.Extend, m.Unlock} {
-			require.ErrorIs(t, f(t.Context()), locker.ErrUnsupported, "%v", ttl)
-		}
-	}
-	assert.Zero(t, rdb.DBSize(t.Context()).Val())
-	for _, ttl := range []time.Duration{5 * time.Millisecond, 1001 * time.Millisecond, 1<<63 - 1 - (1<<63-1)%time.Millisecond} {
-		m := clientOf(t, rdb, locker.WithTTL(ttl)).Mutex(ttl.String())
-		if ttl > time.Second {
-			require.NoError(t, m.Lock(t.Context()), "%v", ttl)
-			assert.True(t, isHeldAt(t, rdb, keyOf(ttl.String())))
-			require.NoError(t, m.Unlock(t.Context()), "%v", ttl)
-		}
-	}
 }
 
 // Lone requests and pipelines share the pool. The server is slow, so that all would be in use.

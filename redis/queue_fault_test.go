@@ -11,32 +11,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/test/testserver"
 )
-
-// faultyRoom is a lock whose holder the faults do not reach, and a proxy for those that they do.
-func faultyRoom(t *testing.T) (r *queueTest, p *testserver.Proxy, unlock func(), healthy *locker.Client) {
-	t.Helper()
-	s, p, direct := behindProxy(t)
-	r = newQueueTest(t, direct)
-	healthy = newClient(t, s.Addr())
-	unlock = r.hold(healthy)
-	return r, p, unlock, healthy
-}
-
-func TestQueue_aLostMessageCostsALookAndNotTheTurn(t *testing.T) {
-	t.Parallel()
-	r, p, unlock, _ := faultyRoom(t)
-	// Scripts go past the proxy that takes the messages.
-	subs := newClientThatSubscribesAt(t, r.direct.Options().Addr, p.Addr())
-	all := r.joinAll(t.Context(), 4, subs)
-	r.subscribed(1)
-	p.DropReplies(true)
-	unlock()
-	wantServed(t, all)
-	p.DropReplies(false)
-	r.wantEmpty()
-}
 
 // newClientThatSubscribesAt makes a Client whose connections go to addr, but for the one for its subscriptions.
 func newClientThatSubscribesAt(t *testing.T, addr, subscriptions string) *locker.Client {

@@ -2,7 +2,6 @@ package redis_test
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -63,49 +62,6 @@ func TestToken_isStoredInAllItsDigits(t *testing.T) {
 	}
 }
 
-func TestStorage_theHashExpiresAMinuteAfterTheLock(t *testing.T) {
-	t.Parallel()
-	const ttl = 10 * time.Second
-	s := testserver.Redis(t)
-	ctx := t.Context()
-	rdb := connect(t, s.Addr())
-	c := clientOf(t, rdb, locker.WithTTL(ttl), locker.WithoutRenewal(), locker.WithMetadata("me"))
-	m := c.Mutex("x")
-	expiresWithTTL := func(after string) {
-		t.Helper()
-		ms, err := rdb.Do(ctx, "PTTL", keyOf("x")).Int64()
-		require.NoError(t, err)
-		left := time.Duration(ms)*time.Millisecond - keep
-		assert.LessOrEqual(t, left, ttl, after)
-		assert.Greater(t, left, ttl-2*time.Second, after)
-	}
-	shrink := func() {
-		t.Helper()
-		require.NoError(t, rdb.PExpire(ctx, keyOf("x"), keep+ttl/2).Err())
-	}
-	require.NoError(t, m.Lock(ctx))
-	expiresWithTTL("the take")
-	assert.Equal(t, "me", rdb.HGet(ctx, keyOf("x"), "meta").Val())
-	shrink()
-	require.NoError(t, m.Extend(ctx))
-	expiresWithTTL("an extension")
-	require.NoError(t, m.Unlock(ctx))
-	expiresWithTTL("a release, which leaves it alone")
-	fields := rdb.HGetAll(ctx, keyOf("x")).Val()
-	assert.NotContains(t, fields, "owner")
-	assert.NotContains(t, fields, "meta")
-	shrink()
-	require.NoError(t, m.Lock(ctx))
-	expiresWithTTL("the next take")
-	assert.Equal(t, "me", rdb.HGet(ctx, keyOf("x"), "meta").Val())
-	require.NoError(t, m.Unlock(ctx))
-
-	other := clientOf(t, rdb, locker.WithTTL(ttl), locker.WithoutRenewal()).Mutex("x")
-	require.NoError(t, other.Lock(ctx))
-	assert.Empty(t, rdb.HGet(ctx, keyOf("x"), "meta").Val(), "not that of another holder")
-	require.NoError(t, other.Unlock(ctx))
-}
-
 // markKey is that of names without a prefix.
 const markKey = "{%mark}"
 
@@ -123,7 +79,6 @@ func TestStorage_isBoundedAfterManyNames(t *testing.T) {
 	ctx := t.Context()
 	rdb := connect(t, s.Addr(), func(o *goredis.Options) { o.PoolSize = workers })
 	d := driverOf(t, rdb)
-	empty := rdb.Info(ctx, "memory").Val()
 	var done []<-chan error
 	for w := range workers {
 		done = append(done, async(func() error {
@@ -161,19 +116,7 @@ func TestStorage_isBoundedAfterManyNames(t *testing.T) {
 		require.LessOrEqual(t, ttls[i].Val(), keep+ttl, k)
 		require.EqualValues(t, 3, fields[i].Val(), "%s: token, before and lapsed alone", k)
 	}
-	t.Logf("a released name costs %d bytes at the server", rdb.MemoryUsage(ctx, keys[0]).Val())
-	t.Logf("memory: %s → %s", line(empty, "used_memory:"), line(rdb.Info(ctx, "memory").Val(), "used_memory:"))
-
 	s.ShiftClock(keep + ttl)
 	require.Eventually(t, func() bool { return rdb.DBSize(ctx).Val() == 1 }, 20*time.Second, 20*time.Millisecond, "a minute later the mark is all that is left")
 	assert.Equal(t, []string{markKey}, rdb.Keys(ctx, "*").Val())
-}
-
-func line(info, prefix string) string {
-	for l := range strings.Lines(info) {
-		if rest, ok := strings.CutPrefix(l, prefix); ok {
-			return strings.TrimSpace(rest)
-		}
-	}
-	return "unknown"
 }
