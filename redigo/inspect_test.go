@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
