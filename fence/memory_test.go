@@ -3,9 +3,7 @@ package fence_test
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"runtime"
-	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -13,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/fence"
+	"github.com/go-locker/locker/internal/test/fencecheck"
 	"github.com/go-locker/locker/internal/test/testwait"
 )
 
@@ -28,19 +27,9 @@ func never(t *testing.T) func(context.Context) error {
 	}
 }
 
-func TestMemory_refusesAStaleTokenAndCallsNothing(t *testing.T) {
+func TestMemory_keepsTheRule(t *testing.T) {
 	var guard fence.Memory
-	require.NoError(t, guard.Write(t.Context(), resource, 34, nothing))
-	require.NoError(t, guard.Write(t.Context(), resource, 34, nothing), "the same holder writes again")
-
-	err := guard.Write(t.Context(), resource, 33, never(t))
-	var stale *fence.StaleError
-	require.ErrorAs(t, err, &stale)
-	assert.Equal(t, fence.StaleError{Resource: resource, Token: 33, Newest: 34}, *stale)
-
-	require.ErrorIs(t, guard.Write(t.Context(), resource, 0, never(t)), fence.ErrStale)
-	require.ErrorIs(t, guard.Write(t.Context(), "never seen", 0, never(t)), fence.ErrStale)
-	require.NoError(t, guard.Write(t.Context(), "another resource", 1, nothing), "each resource has tokens of its own")
+	fencecheck.Run(t, func(t testing.TB) fencecheck.Fence { return fencecheck.Of(&guard, t.Name(), nil) })
 }
 
 func TestMemory_handsOnTheContextAndTheErrorOfTheWrite(t *testing.T) {
@@ -153,35 +142,4 @@ func TestMemory_ctxEndsTheWait(t *testing.T) {
 		}
 		require.NoError(t, guard.Write(t.Context(), resource, 33, nothing), "a token that was never let through is not seen")
 	})
-}
-
-// Many at once: no two are in a write of one resource together, and the tokens that are let through never fall. The race
-// detector watches the slice, which nothing but the guard protects.
-func TestMemory_manyAtOnce(t *testing.T) {
-	var guard fence.Memory
-	resources := []string{"a", "b", "c"}
-	written := map[string]*[]uint64{}
-	for _, r := range resources {
-		written[r] = new([]uint64)
-	}
-	var all sync.WaitGroup
-	for range 16 {
-		all.Go(func() {
-			for range 200 {
-				r, token := resources[rand.IntN(len(resources))], rand.Uint64N(1000)
-				err := guard.Write(t.Context(), r, token, func(context.Context) error {
-					*written[r] = append(*written[r], token)
-					return nil
-				})
-				if err != nil {
-					assert.ErrorIs(t, err, fence.ErrStale)
-				}
-			}
-		})
-	}
-	all.Wait()
-	for _, r := range resources {
-		require.NotEmpty(t, *written[r])
-		assert.IsNonDecreasing(t, *written[r], r)
-	}
 }

@@ -40,14 +40,3 @@ func ExampleWrite() {
 		fmt.Println("another holder has written since: begin anew, with a lock of one's own")
 	}
 }
-
-// The token of nobody is refused before anything is sent.
-func ExampleWrite_refused() {
-	const notHeld = 0
-	_, err := etcdfence.Write(context.Background(), nil, "orders/42/token", notHeld, clientv3.OpPut("orders/42", "paid"))
-	fmt.Println(errors.Is(err, fence.ErrStale))
-	fmt.Println(err)
-	// Output:
-	// true
-	// fence: "orders/42/token": stale fencing token: 0, which is the token of nobody: the lock is not held
-}

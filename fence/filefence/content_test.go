@@ -2,13 +2,10 @@ package filefence
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // lines is how often a content says its token: enough for several writes of the system's.
@@ -30,24 +27,4 @@ func tokenIn(name string) (uint64, error) {
 		return 0, fmt.Errorf("%s is not whole: %d bytes", name, len(b))
 	}
 	return strconv.ParseUint(line, 10, 64)
-}
-
-// watch reads until stop is closed, and fails if what it reads is ever not whole or older than before.
-func watch(name string, stop <-chan struct{}) error {
-	var newest uint64
-	for {
-		token, err := tokenIn(name)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		if err == nil && token < newest {
-			return fmt.Errorf("%d has written over %d", token, newest)
-		}
-		newest = max(newest, token)
-		select {
-		case <-stop:
-			return nil
-		case <-time.After(time.Millisecond):
-		}
-	}
 }

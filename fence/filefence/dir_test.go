@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/fence"
+	"github.com/go-locker/locker/internal/test/fencecheck"
 	"github.com/go-locker/locker/internal/test/testwait"
 )
 
@@ -27,17 +28,14 @@ func never(t *testing.T) func(context.Context) error {
 	}
 }
 
-func TestDir_remembersAcrossRestarts(t *testing.T) {
-	dir := t.TempDir()
-	require.NoError(t, Dir(dir).Write(t.Context(), resource, 34, nothing))
-	again := Dir(filepath.Join(dir, "."))
-	err := again.Write(t.Context(), resource, 33, never(t))
-	var stale *fence.StaleError
-	require.ErrorAs(t, err, &stale)
-	assert.Equal(t, fence.StaleError{Resource: resource, Token: 33, Newest: 34}, *stale)
-	require.ErrorIs(t, again.Write(t.Context(), resource, 0, never(t)), fence.ErrStale)
-	require.NoError(t, again.Write(t.Context(), resource, 34, nothing))
-	require.NoError(t, again.Write(t.Context(), resource, 35, nothing))
+func TestDir_keepsTheRule(t *testing.T) {
+	fencecheck.Run(t, func(t testing.TB) fencecheck.Fence {
+		dir := t.TempDir()
+		return fencecheck.Of(Dir(dir), resource, func(context.Context) error {
+			tokens, _ := filepath.Glob(filepath.Join(dir, "*.fence"))
+			return os.WriteFile(tokens[0], []byte("no token\n"), 0o600)
+		})
+	})
 }
 
 func TestDir_hasSeenTheTokenBeforeTheWrite(t *testing.T) {
@@ -59,19 +57,6 @@ func TestDir_hasSeenTheTokenBeforeTheWrite(t *testing.T) {
 	ctx := testwait.Context(t, patience)
 	require.ErrorIs(t, dir.Write(ctx, resource, 34, never(t)), fence.ErrStale)
 	require.NoError(t, dir.Write(ctx, resource, 35, nothing))
-}
-
-func TestDir_letsNobodyInWhileAWriteIsUnderWay(t *testing.T) {
-	dir := t.TempDir()
-	err := Dir(dir).Write(t.Context(), resource, 33, func(ctx context.Context) error {
-		lost := errors.New("had enough")
-		short, cancel := context.WithTimeoutCause(ctx, 10*pause, lost)
-		defer cancel()
-		require.ErrorIs(t, Dir(dir).Write(short, resource, 34, never(t)), lost)
-		return Dir(dir).Write(ctx, "another", 1, nothing)
-	})
-	require.NoError(t, err)
-	require.NoError(t, Dir(dir).Write(t.Context(), resource, 33, nothing), "34 was never let in, and is not seen")
 }
 
 func TestDir_missesATokenThatWasDeleted(t *testing.T) {

@@ -3,9 +3,11 @@ package filefence
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -14,37 +16,36 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/fence"
+	"github.com/go-locker/locker/internal/test/fencecheck"
 	"github.com/go-locker/locker/internal/test/testwait"
 )
 
-func TestWrite_keepsTheTokenBesideTheFile(t *testing.T) {
-	name := written(t, 33, "first")
-	has(t, name, "first")
-	has(t, name+".fence", "33\n")
-	require.NoError(t, Write(t.Context(), name, 33, []byte("by the same holder"), 0o644))
-	has(t, name, "by the same holder")
-	require.NoError(t, Write(t.Context(), name, 18446744073709551615, nil, 0o644))
-	has(t, name, "")
-	has(t, name+".fence", "18446744073709551615\n")
-	isTidy(t, name)
-}
-
-func TestWrite_refusesAStaleTokenAndChangesNothing(t *testing.T) {
-	name := written(t, 34, "the newest")
-	unread := iotest.ErrReader(errors.New("what is refused is read"))
-	err := WriteFrom(t.Context(), name, 33, unread, 0o644)
-	var stale *fence.StaleError
-	require.ErrorAs(t, err, &stale)
-	assert.Equal(t, fence.StaleError{Resource: name, Token: 33, Newest: 34}, *stale)
-	require.ErrorIs(t, WriteFrom(t.Context(), name, 0, unread, 0o644), fence.ErrStale)
-	has(t, name, "the newest")
-	has(t, name+".fence", "34\n")
-	isTidy(t, name)
-
-	never := in(t)
-	require.ErrorIs(t, Write(t.Context(), never, 0, []byte("x"), 0o644), fence.ErrStale)
-	assert.NoFileExists(t, never)
-	assert.NoFileExists(t, never+".fence.lock", "the token of nobody is refused without further ado")
+// The content is what was there, and one more line.
+func TestWrite_keepsTheRule(t *testing.T) {
+	fencecheck.Run(t, func(t testing.TB) fencecheck.Fence {
+		name := filepath.Join(t.TempDir(), "config.json")
+		return fencecheck.Fence{
+			Write: func(ctx context.Context, token uint64) error {
+				var content io.Reader
+				return WriteFrom(ctx, name, token, readerFunc(func(p []byte) (int, error) {
+					if content == nil {
+						old, _ := os.ReadFile(name)
+						content = strings.NewReader(fmt.Sprintln(string(old) + strconv.FormatUint(token, 10)))
+					}
+					return content.Read(p)
+				}), 0o644)
+			},
+			History: func(context.Context) (history []uint64, err error) {
+				content, err := os.ReadFile(name)
+				for line := range strings.Lines(string(content)) {
+					token, parseErr := strconv.ParseUint(strings.TrimSpace(line), 10, 64)
+					history, err = append(history, token), errors.Join(err, parseErr)
+				}
+				return history, err
+			},
+			Spoil: func(context.Context) error { return os.WriteFile(name+".fence", []byte("no token\n"), 0o644) },
+		}
+	})
 }
 
 func TestWriteFrom_aReaderThatFailsLeavesTheFileAndTheToken(t *testing.T) {
@@ -103,24 +104,6 @@ func TestWrite_waitsForItsTurnUntilCtxEnds(t *testing.T) {
 	require.NoError(t, testwait.Patience(patience).Result(t, first))
 	has(t, name, "")
 	has(t, name+".fence", "34\n")
-}
-
-func TestWrite_doesNotGuessWhatAFileHasSeen(t *testing.T) {
-	for what, token := range map[string]string{
-		"empty": "", "no number": "x\n", "zero bytes": "\x00\x00\x00\n", "negative": "-1\n", "signed": "+1\n", "not whole": "3", "two lines": "3\n4\n",
-		"too large": "18446744073709551616\n", "spaces": " 3\n", "hexadecimal": "0x3\n", "huge": strings.Repeat("1", 1<<20),
-	} {
-		t.Run(what, func(t *testing.T) {
-			name := written(t, 33, "old")
-			require.NoError(t, os.WriteFile(name+".fence", []byte(token), 0o644))
-			err := Write(t.Context(), name, 34, []byte("new"), 0o644)
-			require.ErrorIs(t, err, fence.ErrUnknown)
-			require.ErrorContains(t, err, name+".fence")
-			assert.Less(t, len(err.Error()), 500)
-			has(t, name, "old")
-			has(t, name+".fence", token)
-		})
-	}
 }
 
 func TestWrite_missesATokenThatWasDeleted(t *testing.T) {

@@ -92,25 +92,6 @@ func TestKill_atEachStep(t *testing.T) {
 	}
 }
 
-func TestKill_inTheFirstWriteOfAll(t *testing.T) {
-	for _, at := range []step{checked, staged, raised} {
-		t.Run(string(at), func(t *testing.T) {
-			t.Parallel()
-			name := in(t)
-			w := startWriter(t, name, 34, 0, at)
-			w.Says("at")
-			w.Kill()
-			assert.NoFileExists(t, name)
-			if at == raised {
-				require.ErrorIs(t, writeToken(t.Context(), name, 33), fence.ErrStale)
-			}
-			require.NoError(t, writeToken(testwait.Context(t, patience), name, 35))
-			hasToken(t, name, 35)
-			isTidy(t, name)
-		})
-	}
-}
-
 // The story that fencing is about: the holder is stopped, another one takes over and writes, the first wakes up and writes.
 func TestStop_beforeTheCheck(t *testing.T) {
 	name := in(t)
@@ -148,40 +129,4 @@ func TestStop_betweenTheCheckAndTheRename(t *testing.T) {
 			isTidy(t, name)
 		})
 	}
-}
-
-// A reader never sees a file that is not whole, or one that is older than what it saw before.
-func TestProcesses_atOnce(t *testing.T) {
-	name := in(t)
-	const processes, writes = 3, 20
-	stop := make(chan struct{})
-	watching := testwait.Go(func() error { return watch(name, stop) })
-	var writers []*child.Process
-	for first := range uint64(processes) {
-		writers = append(writers, startWriter(t, name, first+1, processes, ""))
-	}
-	accepted := 0
-	var largest uint64
-	for range writes {
-		for _, w := range writers {
-			words := w.Says("wrote")
-			require.Len(t, words, 3)
-			assert.NotEqual(t, words[1], words[2], "written or stale, nothing else: %v", words)
-			if words[1] == "true" {
-				accepted++
-			}
-			_, err := fmt.Sscan(words[0], &largest)
-			require.NoError(t, err)
-		}
-	}
-	for _, w := range writers {
-		w.Kill()
-	}
-	close(stop)
-	require.NoError(t, testwait.Patience(patience).Result(t, watching))
-	assert.Positive(t, accepted)
-	newest, err := tokenIn(name)
-	require.NoError(t, err)
-	require.NoError(t, writeToken(testwait.Context(t, patience), name, max(newest, largest)+processes*writes))
-	isTidy(t, name)
 }

@@ -1,9 +1,6 @@
 package filefence
 
 import (
-	"context"
-	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -30,19 +27,6 @@ func TestRead_showsItsToken(t *testing.T) {
 	isTidy(t, name)
 }
 
-func TestRead_waitsForItsTurnUntilCtxEnds(t *testing.T) {
-	name := written(t, 33, "old")
-	var whileWriting error
-	require.NoError(t, WriteFrom(t.Context(), name, 34, readerFunc(func([]byte) (int, error) {
-		ctx, cancel := context.WithTimeoutCause(t.Context(), 20*pause, errors.New("had enough"))
-		defer cancel()
-		_, whileWriting = Read(ctx, name, 35, 0o644)
-		return 0, io.EOF
-	}), 0o644))
-	require.ErrorContains(t, whileWriting, "wait for the lock on "+name+".fence.lock: had enough")
-	has(t, name+".fence", "34\n")
-}
-
 func TestRead_ofAFileThatIsNotThereShowsItsTokenToo(t *testing.T) {
 	name := in(t)
 	data, err := Read(t.Context(), name, 34, 0o600)
@@ -61,11 +45,4 @@ func TestRead_ofAFileThatIsNotThereShowsItsTokenToo(t *testing.T) {
 
 	_, err = Read(t.Context(), filepath.Join(name+".d", "x"), 34, 0o600)
 	require.ErrorIs(t, err, fs.ErrNotExist, "nor is there a directory in which the token could be seen")
-}
-
-func TestRead_doesNotGuessWhatAFileHasSeen(t *testing.T) {
-	name := in(t)
-	require.NoError(t, os.WriteFile(name, []byte("x"), 0o600))
-	_, err := Read(t.Context(), name, 34, 0o600)
-	require.ErrorIs(t, err, fence.ErrUnknown)
 }

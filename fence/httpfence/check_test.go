@@ -18,35 +18,6 @@ import (
 	"github.com/go-locker/locker/fence/httpfence"
 )
 
-func TestCheck_turnsTheRefusalIntoItsError(t *testing.T) {
-	var guard fence.Memory
-	url, client := serve(t, httpfence.Handler(created, &guard, nil))
-	send := func(token string) *http.Response {
-		req := request(t, "PUT", url+"/orders/42", "new")
-		if token != "" {
-			req.Header.Set("Fencing-Token", token)
-		}
-		resp, err := client.Do(req)
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = resp.Body.Close() })
-		return resp
-	}
-	require.NoError(t, httpfence.Check(send("18446744073709551615")))
-
-	resp := send("9007199254740993") // 2^53 + 1
-	var stale *fence.StaleError
-	require.ErrorAs(t, httpfence.Check(resp), &stale)
-	assert.Equal(t, fence.StaleError{Resource: "/orders/42", Token: 9007199254740993, Newest: 18446744073709551615}, *stale)
-	require.ErrorIs(t, httpfence.Check(resp), fence.ErrStale, "again")
-	body, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	assert.Contains(t, string(body), `"title":"The fencing token is stale"`, "the body can still be read")
-
-	require.ErrorIs(t, httpfence.Check(send("0")), fence.ErrStale)
-	require.NoError(t, httpfence.Check(send("")), "428 says nothing of staleness")
-	require.NoError(t, httpfence.Check(send("x")), "nor does 400")
-}
-
 // The token of a file that was deleted, here: the client hears of it as whoever writes the file does.
 func TestCheck_saysThatWhatTheResourceHasSeenIsNotKnown(t *testing.T) {
 	dir := t.TempDir()

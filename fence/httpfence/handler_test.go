@@ -4,10 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,7 +19,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/fence"
+	"github.com/go-locker/locker/fence/filefence"
 	"github.com/go-locker/locker/fence/httpfence"
+	"github.com/go-locker/locker/internal/test/fencecheck"
 )
 
 // put is a request to h by the holder of token, and the answer.
@@ -41,6 +43,37 @@ var created = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.
 
 func never(t *testing.T) http.Handler {
 	return http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("what was refused is written") })
+}
+
+// Transport, Handler and Check, from end to end.
+func TestHandler_keepsTheRule(t *testing.T) {
+	fencecheck.Run(t, func(t testing.TB) fencecheck.Fence {
+		dir := t.TempDir()
+		var mu sync.Mutex // the race detector knows nothing of the guard
+		var history []uint64
+		url, client := serve(t, httpfence.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			defer mu.Unlock()
+			token, _ := strconv.ParseUint(r.Header.Get("Fencing-Token"), 10, 64)
+			history = append(history, token)
+		}), filefence.Dir(dir), nil))
+		client.Transport = httpfence.NewTransport(client.Transport, token(1<<64-1)) // of the hold now
+		return fencecheck.Fence{
+			Write: func(ctx context.Context, token uint64) error {
+				resp, err := client.Do(request(t, "PUT", url+"/orders/42", "new").WithContext(httpfence.WithToken(ctx, token)))
+				if err != nil {
+					return err
+				}
+				defer resp.Body.Close()
+				return httpfence.Check(resp)
+			},
+			History: func(context.Context) ([]uint64, error) { return history, nil },
+			Spoil: func(context.Context) error {
+				tokens, _ := filepath.Glob(filepath.Join(dir, "*.fence"))
+				return os.WriteFile(tokens[0], []byte("no token\n"), 0o600)
+			},
+		}
+	})
 }
 
 func TestHandler_refusesAndSaysWhy(t *testing.T) {
@@ -175,42 +208,4 @@ func TestHandler_aLargerTokenWaitsForTheHandler(t *testing.T) {
 		all.Wait()
 		assert.Equal(t, []string{"33", "34"}, written)
 	})
-}
-
-func TestHandler_streams(t *testing.T) {
-	var guard fence.Memory
-	goOn := make(chan struct{})
-	url, client := serve(t, httpfence.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, "one ")
-		assert.NoError(t, http.NewResponseController(w).Flush())
-		<-goOn
-		_, _ = io.WriteString(w, "two")
-	}), &guard, nil))
-	resp, err := fenced(client).Do(request(t, "POST", url, "new"))
-	require.NoError(t, err)
-	defer resp.Body.Close()
-	part := make([]byte, 4)
-	_, err = io.ReadFull(resp.Body, part)
-	require.NoError(t, err, "what is flushed arrives while the handler runs")
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	require.ErrorIs(t, guard.Write(ctx, "/", 34, nil), context.DeadlineExceeded)
-	close(goOn)
-	rest, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	assert.Equal(t, "one two", string(part)+string(rest))
-}
-
-func TestHandler_readsNothingOfWhatItRefuses(t *testing.T) {
-	var guard fence.Memory
-	body := unread{t}
-	r := httptest.NewRequestWithContext(t.Context(), "PUT", "/", body)
-	assert.Equal(t, http.StatusPreconditionRequired, do(httpfence.Handler(never(t), &guard, nil), r).Code)
-}
-
-type unread struct{ t *testing.T }
-
-func (r unread) Read([]byte) (int, error) {
-	r.t.Error("the body is read")
-	return 0, io.EOF
 }

@@ -93,15 +93,6 @@ func contest(t *testing.T) (first, second *holder, content func() string) {
 	}
 }
 
-func TestIfMatch_writesWhileTheMarkIsThere(t *testing.T) {
-	holder, _, content := contest(t)
-	holder.marks(33)
-	assert.Equal(t, "marked by orders/42#33", content())
-	require.NoError(t, holder.writes("a"))
-	require.NoError(t, holder.writes("b"))
-	assert.Equal(t, "b", content())
-}
-
 // What it gives: who is paused between mark and write overwrites nobody.
 func TestIfMatch_refusesWhoWasPausedAfterItsMark(t *testing.T) {
 	paused, next, content := contest(t)
@@ -124,17 +115,6 @@ func TestIfMatch_letsInWhoWasPausedBeforeItsMark(t *testing.T) {
 	require.ErrorIs(t, next.writes("next"), fence.ErrMarkGone, "the holder of the lock is the one refused")
 	require.NoError(t, paused.writes("late"))
 	assert.Equal(t, "late", content())
-}
-
-// A repetition after a lost answer finds the first one's write.
-func TestIfMatch_maySayOfAWriteThatItWasRefusedWhenItWasDone(t *testing.T) {
-	holder, _, content := contest(t)
-	holder.marks(33)
-	marked := holder.marked
-	require.NoError(t, holder.writes("done"))
-	holder.marked = marked // as if the answer was lost
-	require.ErrorIs(t, holder.writes("done"), fence.ErrMarkGone)
-	assert.Equal(t, "done", content())
 }
 
 func TestIfMatch_needsATagThatTellsStatesApart(t *testing.T) {

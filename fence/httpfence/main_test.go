@@ -15,7 +15,7 @@ const patience = time.Minute
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // serve is the URL of a server of its own, and a client with connections of its own.
-func serve(t *testing.T, h http.Handler) (string, *http.Client) {
+func serve(t testing.TB, h http.Handler) (string, *http.Client) {
 	t.Helper()
 	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
@@ -24,7 +24,7 @@ func serve(t *testing.T, h http.Handler) (string, *http.Client) {
 	return s.URL, c
 }
 
-func request(t *testing.T, method, url string, body ...string) *http.Request {
+func request(t testing.TB, method, url string, body ...string) *http.Request {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, bodyOf(body))
 	require.NoError(t, err)

@@ -38,27 +38,6 @@ func echo(sent **http.Request) tripper {
 
 func token(n uint64) func() uint64 { return func() uint64 { return n } }
 
-func TestTransport_sendsTheToken(t *testing.T) {
-	var sent *http.Request
-	of33 := httpfence.NewTransport(echo(&sent), token(33))
-	ofContext := httpfence.NewTransport(echo(&sent), nil)
-	with := func(req *http.Request, n uint64) *http.Request {
-		return req.WithContext(httpfence.WithToken(req.Context(), n))
-	}
-	for want, send := range map[string]func() (*http.Response, error){
-		"33": func() (*http.Response, error) { return of33.RoundTrip(request(t, "PUT", "http://x/", "new")) },
-		"34": func() (*http.Response, error) { return of33.RoundTrip(with(request(t, "POST", "http://x/"), 34)) },
-		"18446744073709551615": func() (*http.Response, error) {
-			return ofContext.RoundTrip(with(request(t, "DELETE", "http://x/"), 1<<64-1))
-		},
-	} {
-		resp, err := send()
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		assert.Equal(t, []string{want}, sent.Header.Values("Fencing-Token"))
-	}
-}
-
 func TestTransport_leavesTheRequestAsItWas(t *testing.T) {
 	var sent *http.Request
 	req := request(t, "PUT", "http://x/", "new")

@@ -2,8 +2,6 @@ package redigofence_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"strconv"
 	"testing"
 	"time"
@@ -57,15 +55,6 @@ func history(ctx context.Context, p *redis.Pool, key string) ([]uint64, error) {
 	return redis.Uint64s(do(ctx, p, "LRANGE", key, 0, -1))
 }
 
-func text(t testing.TB, p *redis.Pool, key string) string {
-	t.Helper()
-	value, err := redis.String(do(t.Context(), p, "GET", key))
-	if !errors.Is(err, redis.ErrNil) {
-		require.NoError(t, err)
-	}
-	return value
-}
-
 func TestRun_keepsTheRule(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, testserver.Redis(t).Addr())
@@ -81,25 +70,6 @@ func TestRun_keepsTheRule(t *testing.T) {
 	})
 }
 
-func TestSet(t *testing.T) {
-	t.Parallel()
-	p := newPool(t, testserver.Redis(t).Addr())
-	ctx := t.Context()
-	require.NoError(t, redigofence.Set(ctx, p, "x", 5, "five", 0))
-	var stale *fence.StaleError
-	require.ErrorAs(t, redigofence.Set(ctx, p, "x", 4, "four", 0), &stale)
-	assert.Equal(t, fence.StaleError{Resource: "x", Token: 4, Newest: 5}, *stale)
-	assert.Equal(t, "five", text(t, p, "x"))
-	require.NoError(t, redigofence.Set(ctx, p, "x", 6, "six", time.Hour))
-	left, err := redis.Int64(do(ctx, p, "PTTL", "x"))
-	require.NoError(t, err)
-	assert.Greater(t, left, 59*time.Minute.Milliseconds())
-	left, err = redis.Int64(do(ctx, p, "PTTL", redigofence.TokenKey("x")))
-	require.NoError(t, err)
-	assert.EqualValues(t, -1, left, "the token does not expire")
-	require.ErrorContains(t, redigofence.Set(ctx, p, "x", 7, "", time.Microsecond), "millisecond")
-}
-
 // It is the same script, on the same keys.
 func TestMixedWithRedisfence(t *testing.T) {
 	t.Parallel()
@@ -110,18 +80,8 @@ func TestMixedWithRedisfence(t *testing.T) {
 	ctx := t.Context()
 	require.NoError(t, redisfence.Set(ctx, rdb, "x", 5, "five", 0))
 	require.ErrorIs(t, redigofence.Set(ctx, p, "x", 4, "four", 0), fence.ErrStale)
-	require.NoError(t, redigofence.Set(ctx, p, "x", 6, "six", 0))
+	require.NoError(t, redigofence.Set(ctx, p, "x", 6, "six", time.Hour))
 	require.ErrorIs(t, redisfence.Set(ctx, rdb, "x", 5, "five", 0), fence.ErrStale)
-	assert.Equal(t, "six", text(t, p, "x"))
-}
-
-// The token of nobody is refused before anything is sent.
-func ExampleSet_refused() {
-	const notHeld = 0
-	err := redigofence.Set(context.Background(), nil, "orders/42", notHeld, "paid", 0)
-	fmt.Println(errors.Is(err, fence.ErrStale))
-	fmt.Println(err)
-	// Output:
-	// true
-	// fence: "orders/42": stale fencing token: 0, which is the token of nobody: the lock is not held
+	assert.Equal(t, "six", rdb.Get(ctx, "x").Val())
+	assert.Greater(t, rdb.TTL(ctx, "x").Val(), 59*time.Minute)
 }

@@ -3,7 +3,6 @@ package redisfence_test
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -35,32 +34,7 @@ func keepsTheRule(t *testing.T, rdb goredis.UniversalClient) {
 func TestRun_keepsTheRule(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
-	for name, change := range map[string]func(*goredis.Options){
-		"default options": func(*goredis.Options) {},
-		"RESP2":           func(o *goredis.Options) { o.Protocol, o.DB = 2, 2 },
-		"a pool of one":   func(o *goredis.Options) { o.PoolSize, o.DB = 1, 3 },
-	} {
-		t.Run(name, func(t *testing.T) { keepsTheRule(t, connect(t, s.Addr(), change)) })
-	}
-}
-
-// A Ring keeps the token where the data are.
-func TestRun_keepsTheRule_onARing(t *testing.T) {
-	t.Parallel()
-	shards := map[string]string{"one": testserver.Redis(t).Addr(), "two": testserver.Redis(t).Addr()}
-	ring := goredis.NewRing(&goredis.RingOptions{Addrs: shards})
-	defer func() { _ = ring.Close() }()
-	keepsTheRule(t, ring)
-	for _, addr := range shards {
-		rdb := connect(t, addr)
-		keys := rdb.Keys(t.Context(), "*").Val()
-		assert.NotEmpty(t, keys, "some are on each")
-		for _, key := range keys {
-			if !strings.HasPrefix(key, "fence:") {
-				assert.Contains(t, keys, redisfence.TokenKey(key))
-			}
-		}
-	}
+	keepsTheRule(t, connect(t, s.Addr(), func(o *goredis.Options) { o.PoolSize = 1 }))
 }
 
 // counts is how many requests go out.

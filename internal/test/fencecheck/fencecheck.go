@@ -23,8 +23,32 @@ type Fence struct {
 	Write func(ctx context.Context, token uint64) error
 	// History lists the tokens of the writes that were made, in the order in which the resource has made them.
 	History func(ctx context.Context) ([]uint64, error)
-	// Spoil puts what is no token where the newest one is kept.
+	// Spoil puts what is no token where the newest one is kept; nil where nobody can.
 	Spoil func(ctx context.Context) error
+}
+
+// Of is the Fence of a guard, of a resource that fails if two write at once.
+func Of(guard fence.Guard, resource string, spoil func(ctx context.Context) error) Fence {
+	var mu sync.Mutex
+	var history []uint64
+	return Fence{
+		Write: func(ctx context.Context, token uint64) error {
+			return guard.Write(ctx, resource, token, func(context.Context) error {
+				if !mu.TryLock() {
+					return errors.New("another write is under way")
+				}
+				defer mu.Unlock()
+				history = append(history, token)
+				return nil
+			})
+		},
+		History: func(context.Context) ([]uint64, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(history), nil
+		},
+		Spoil: spoil,
+	}
 }
 
 // Run checks all scenarios, each with a Fence of its own.
@@ -129,6 +153,9 @@ func told(ctx context.Context, f Fence, want []uint64) error {
 }
 
 func spoilt(ctx context.Context, f Fence) error {
+	if f.Spoil == nil {
+		return nil
+	}
 	if err := f.Write(ctx, 7); err != nil {
 		return err
 	}

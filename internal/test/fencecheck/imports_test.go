@@ -12,11 +12,11 @@ import (
 )
 
 // A program that fences writes links the client library that it writes with, no other, and no lock.
-func TestFences_compileNoOtherClient(t *testing.T) {
+func TestFences_linkNoOtherLibrary(t *testing.T) {
 	const module = "github.com/go-locker/locker"
 	libraries := map[string]string{
 		"": "", "redisfence": "github.com/redis/go-redis/v9", "redigofence": "github.com/gomodule/redigo/redis",
-		"etcdfence": "go.etcd.io/etcd/client/v3", "zookeeperfence": "github.com/go-zookeeper/zk",
+		"filefence": "github.com/gofrs/flock", "httpfence": "", "etcdfence": "go.etcd.io/etcd/client/v3", "zookeeperfence": "github.com/go-zookeeper/zk",
 	}
 	args := []string{"list", "-f", `{{.ImportPath}} {{join .Deps " "}}`}
 	for of := range libraries {
