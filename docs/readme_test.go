@@ -10,13 +10,11 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/internal/test/testserver"
-	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 var (
@@ -44,8 +42,8 @@ func blocksOf(t *testing.T, page string) (programs, parts []string) {
 	return programs, parts
 }
 
-// The README's program is pasted into an empty module and run, in memory, and on Redis with the two
-// lines changed.
+// What the README says is done in an empty folder, with an empty module cache: its `go get` lines and
+// nothing else, the program in memory, and on Redis with the two lines changed.
 func TestReadme_programRuns(t *testing.T) {
 	t.Parallel()
 	programs, _ := blocksOf(t, "../README.md")
@@ -53,62 +51,27 @@ func TestReadme_programRuns(t *testing.T) {
 	line := opensMemory.FindStringSubmatch(programs[0])
 	require.NotNil(t, line, "the program says what to change for Redis")
 	require.Equal(t, 1, strings.Count(programs[0], line[1]), "one line is to be changed")
-	const says = "holds the lock, with fencing token "
+	imported := importsMemory.FindStringSubmatch(programs[0])
+	require.NotNil(t, imported, "the program imports memory alone")
+	get := goGet(t, "../README.md")
+	require.Len(t, get, 2, "before the program, and for Redis")
 
+	clone := scratchClone(t)
+	clone.run("git", "tag", version)
+	user := clone.user(clone.proxy(""))
+	run := func(get, program string) {
+		t.Helper()
+		user.run("sh", "-c", get)
+		user.write("main.go", program)
+		out := user.run("go", "run", "-trimpath", ".")
+		assert.Regexp(t, "^holds the lock, with fencing token [1-9][0-9]*$", out)
+	}
+	run(get[0], programs[0])
 	server := testserver.Redis(t)
 	url := strings.Replace(line[2], "localhost:6379", server.Addr(), 1)
 	onRedis := strings.Replace(programs[0], line[1], url, 1)
-	imported := importsMemory.FindStringSubmatch(programs[0])
-	require.NotNil(t, imported, "the program imports memory alone")
-	onRedis = strings.Replace(onRedis, imported[1], imported[2], 1)
-	for _, out := range runInEmptyModule(t, programs[0], onRedis) {
-		assert.Regexp(t, "^"+says+"[1-9][0-9]*\n$", out)
-	}
+	run(get[1], strings.Replace(onRedis, imported[1], imported[2], 1))
 	assert.Contains(t, server.Do("INFO", "commandstats"), "cmdstat_eval", "the lock was on this server")
-}
-
-// runInEmptyModule runs programs in a module of their own, which has nothing but a replacement of this
-// one, and returns what they print. They are built together, as most of what they link is the same.
-func runInEmptyModule(t *testing.T, programs ...string) (printed []string) {
-	t.Helper()
-	repo, err := filepath.Abs("..")
-	require.NoError(t, err)
-	sums, err := os.ReadFile("../go.sum")
-	require.NoError(t, err)
-	dir, bin := t.TempDir(), t.TempDir()
-	files := map[string]string{
-		"go.sum": string(sums), // what go get would write
-		"go.mod": fmt.Sprintf("module example.com/empty\n\ngo %s\n\nrequire %s v0.0.0\n\nreplace %s => %s\n",
-			goVersion(t), "github.com/go-locker/locker", "github.com/go-locker/locker", repo),
-	}
-	for i, program := range programs {
-		files[fmt.Sprintf("program%d/main.go", i)] = program
-	}
-	for file, text := range files {
-		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, file)), 0o700))
-		require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600))
-	}
-	ctx := testwait.Context(t, 5*time.Minute)
-	build := exec.CommandContext(ctx, "go", "build", "-o", bin+"/", "./...")
-	build.Dir = dir
-	build.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOPROXY=off", "GOWORK=off") // all that it needs this module needs, too
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	for i, program := range programs {
-		out, err := exec.CommandContext(ctx, filepath.Join(bin, fmt.Sprintf("program%d", i))).Output()
-		require.NoError(t, err, program)
-		printed = append(printed, string(out))
-	}
-	return printed
-}
-
-func goVersion(t *testing.T) string {
-	t.Helper()
-	text, err := os.ReadFile("../go.mod")
-	require.NoError(t, err)
-	version := regexp.MustCompile(`(?m)^go (.*)$`).FindStringSubmatch(string(text))
-	require.NotNil(t, version)
-	return version[1]
 }
 
 // What the README and the page on fencing show of Go beside that compiles, with what it leaves out in place.
@@ -155,8 +118,8 @@ func whole(block string) string {
 				body += "_ = " + name + "\n"
 			}
 		}
-		body = fmt.Sprintf("func _(ctx context.Context, m *locker.Mutex, db *sql.DB) {\n%s}\n", body)
-		for _, p := range []string{"context", "database/sql", "github.com/go-locker/locker"} {
+		body = fmt.Sprintf("func _(ctx context.Context, client *locker.Client, m *locker.Mutex, db *sql.DB, migrations fs.FS) {\n%s}\n", body)
+		for _, p := range []string{"context", "database/sql", "io/fs", "github.com/go-locker/locker"} {
 			if !strings.Contains(head, `"`+p+`"`) {
 				head += fmt.Sprintf("import %q\n", p)
 			}

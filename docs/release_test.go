@@ -2,9 +2,12 @@ package docs_test
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -16,44 +19,54 @@ import (
 	"github.com/go-locker/locker/internal/test/testwait"
 )
 
-const module = "github.com/go-locker/locker"
+const (
+	module  = "github.com/go-locker/locker"
+	version = "v0.999.0" // of a release of the tree as it is now
+)
 
-// TestRelease_canBeInstalled makes a release of the tree as it is now, in a repository of its own, and installs it as users do.
-// The module proxy is a folder; what the modules need comes from the module cache.
+// given is what the pages of the integrations leave to the program.
+var given = map[string]string{
+	"certmagic": "var cache *certmagic.Cache",
+	"clientgo":  "var callbacks leaderelection.LeaderCallbacks",
+	"gocron":    "var (\n\tonError func(error)\n\treport func(context.Context) error\n)",
+}
+
+// TestRelease_canBeInstalled makes a release in a repository of its own, and installs it as the
+// pages say.
 func TestRelease_canBeInstalled(t *testing.T) {
 	testwait.OnlyNightly(t, "it compiles the command once more")
-	const version = "v0.999.0"
-	clone := scratchClone(t, version)
+	clone := scratchClone(t)
 	before := clone.run("git", "rev-parse", "HEAD")
-	others := append([]string{"cmd/locker", "kubernetes", "lockervet", "mysql", "otel", "postgres", "s3", "sqlite"}, integrations(t)...)
-	for _, dir := range others {
-		clone.in(filepath.Join(clone.dir, dir)).run("go", "mod", "tidy", "-diff") // fills the module cache, as any build does
+	pages := map[string]string{"otel": "observability.md"}
+	for _, backend := range []string{"kubernetes", "mysql", "postgres", "s3", "sqlite"} {
+		pages[backend] = "backends/" + backend + ".md"
+	}
+	for dir := range find(t, "go.mod") {
+		if strings.HasPrefix(dir, "integrations/") {
+			pages[dir] = "../" + dir + "/README.md"
+		}
+	}
+	others := append(slices.Collect(maps.Keys(pages)), "cmd/locker", "lockervet")
+	for _, dir := range others { // fills the module cache, as any build does
+		clone.in(filepath.Join(clone.dir, dir)).run("go", "mod", "tidy", "-diff")
 	}
 	clone.run("sh", "tools/release.sh", version)
-	cached := clone.run("go", "env", "GOMODCACHE") + "/cache/download"
-
-	// The module cache of `go mod download` has the form of a proxy. git reads the clone for GitHub.
-	proxy := clone.in(t.TempDir(),
-		"GOMODCACHE="+t.TempDir(), "GOPROXY=direct", "GOSUMDB=off",
-		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url.file://"+clone.dir+".insteadOf", "GIT_CONFIG_VALUE_0=https://"+module)
-	tags := []string{version}
-	proxy.run("go", "mod", "download", module+"@"+version)
-	for _, dir := range others {
-		tags = append(tags, dir+"/"+version)
-		proxy.run("go", "mod", "download", module+"/"+dir+"@"+version)
-	}
-	slices.Sort(tags)
-	proxies := "GOPROXY=file://" + proxy.run("go", "env", "GOMODCACHE") + "/cache/download,file://" + cached
+	proxies := clone.proxy(append(others, "")...)
 
 	t.Run("the tags", func(t *testing.T) {
 		clone := clone.with(t)
-		assert.Equal(t, tags, lines(clone.run("git", "tag", "--sort=refname")), "and no others")
+		tags := []string{version}
+		for _, dir := range others {
+			tags = append(tags, dir+"/"+version)
+		}
+		assert.ElementsMatch(t, tags, lines(clone.run("git", "tag")), "and no others")
 		changed := clone.run("git", "diff", "--stat", before, "main", "--", ".", ":!*/go.mod")
 		assert.Empty(t, changed, "but for the version in go.mod files, main is as it was before")
 		for _, dir := range others {
-			assert.Contains(t, clone.run("git", "show", "main:"+dir+"/go.mod"), "replace "+module+" => ", "main goes on with the root in the tree")
+			assert.Contains(t, clone.run("git", "show", "main:"+dir+"/go.mod"),
+				"replace "+module+" => ", "main goes on with the root in the tree")
 			clone.run("git", "checkout", "-q", dir+"/"+version)
-			clone.in(filepath.Join(clone.dir, dir), "GOMODCACHE="+t.TempDir(), proxies, "GOSUMDB=off").run("go", "mod", "tidy", "-diff")
+			clone.in(filepath.Join(clone.dir, dir), "GOMODCACHE="+t.TempDir(), proxies).run("go", "mod", "tidy", "-diff")
 			assert.NotContains(t, clone.run("git", "show", "HEAD:"+dir+"/go.mod"), "replace", dir)
 		}
 	})
@@ -61,49 +74,81 @@ func TestRelease_canBeInstalled(t *testing.T) {
 		clone := clone.with(t)
 		clone.run("git", "checkout", "-q", "cmd/locker/"+version)
 		binary := filepath.Join(t.TempDir(), "locker")
-		clone.in(filepath.Join(clone.dir, "cmd", "locker"), "GOMODCACHE="+t.TempDir(), proxies, "GOSUMDB=off").run("go", "build", "-trimpath", "-buildvcs=true", "-o", binary, ".")
+		clone.in(filepath.Join(clone.dir, "cmd", "locker"), "GOMODCACHE="+t.TempDir(), proxies).
+			run("go", "build", "-trimpath", "-buildvcs=true", "-o", binary, ".")
 		assert.Equal(t, "locker version "+version, clone.run(binary, "--version"))
 	})
-	user := proxy.in(t.TempDir(), "GOMODCACHE="+t.TempDir(), proxies, "GOSUMDB=off", "GOBIN="+t.TempDir(), "GIT_CONFIG_COUNT=0")
-	t.Run("go get", func(t *testing.T) {
-		user := user.with(t)
-		user.run("go", "mod", "init", "example.com/user")
-		user.run("go", "get", module+"@"+version)
-		code := fmt.Sprintf("package main\n\nimport (\n\t_ %q\n\t_ %q\n", module, module+"/memory")
-		for _, dir := range append([]string{"kubernetes", "mysql", "otel", "postgres", "s3", "sqlite"}, integrations(t)...) {
-			user.run("go", "get", module+"/"+dir+"@"+version)
-			code += fmt.Sprintf("\t_ %q\n", module+"/"+dir)
-		}
-		code += ")\n\nfunc main() {}\n"
-		require.NoError(t, os.WriteFile(filepath.Join(user.dir, "main.go"), []byte(code), 0o600))
-		user.run("go", "run", "-trimpath", ".")
-		assert.Equal(t, module+" "+version, user.run("go", "list", "-m", module))
-	})
+	for dir, page := range pages {
+		t.Run("go get "+dir, func(t *testing.T) {
+			user := clone.with(t).user(proxies)
+			get := goGet(t, page)
+			require.NotEmpty(t, get, "%s says how to get it", page)
+			for _, line := range get {
+				user.run("sh", "-c", line)
+			}
+			user.write("import.go", fmt.Sprintf("package user\n\nimport _ %q\n", module+"/"+dir))
+			if strings.HasPrefix(dir, "integrations/") {
+				_, blocks := blocksOf(t, page)
+				require.Len(t, blocks, 1, page)
+				code := whole(blocks[0]) + given[path.Base(dir)]
+				user.write("readme.go", strings.Replace(code, "package readme", "package user", 1))
+			}
+			user.run("go", "build", "-trimpath", "./...")
+			assert.Equal(t, module+" "+version, user.run("go", "list", "-m", module))
+			if example, err := os.ReadFile("../" + dir + "/example_test.go"); err == nil && dir != "otel" {
+				user.write("example_test.go", string(example)) // as it is pasted from the package's page
+				user.run("go", "get", "-t", ".")               // its database drivers, and the like
+				user.run("go", "test", "-trimpath", "-vet=off", ".")
+			}
+		})
+	}
 	t.Run("go install", func(t *testing.T) {
-		user := user.with(t)
-		user.run("go", "install", "-trimpath", module+"/cmd/locker@"+version)
-		assert.Equal(t, "locker version "+version, user.run(filepath.Join(user.run("go", "env", "GOBIN"), "locker"), "--version"))
+		bin := t.TempDir()
+		user := clone.with(t).user(proxies)
+		user.in(user.dir, "GOBIN="+bin).run("go", "install", "-trimpath", module+"/cmd/locker@"+version)
+		assert.Equal(t, "locker version "+version, user.run(filepath.Join(bin, "locker"), "--version"))
 	})
 }
 
-// integrations returns the folders of the adapters for other libraries, each a module.
-func integrations(t *testing.T) (dirs []string) {
+// goGet returns the `go get` lines of a page, in their order.
+func goGet(t *testing.T, page string) (found []string) {
 	t.Helper()
-	for dir := range find(t, "go.mod") {
-		if strings.HasPrefix(dir, "integrations/") {
-			dirs = append(dirs, dir)
-		}
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	return regexp.MustCompile("\\bgo get [^`\\n]+").FindAllString(string(text), -1)
+}
+
+// proxy returns a GOPROXY that serves version of the modules in these folders of the clone, which
+// git reads for GitHub. All other modules come from the module cache of this machine.
+func (p place) proxy(dirs ...string) string {
+	p.t.Helper()
+	cached := p.run("go", "env", "GOMODCACHE")
+	fetch := p.in(p.t.TempDir(), "GOMODCACHE="+p.t.TempDir(), "GOPROXY=direct",
+		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url.file://"+p.dir+".insteadOf", "GIT_CONFIG_VALUE_0=https://"+module)
+	for _, dir := range dirs {
+		fetch.run("go", "mod", "download", path.Join(module, dir)+"@"+version)
 	}
-	slices.Sort(dirs)
-	require.NotEmpty(t, dirs)
-	return dirs
+	// The module cache of `go mod download` has the form of a proxy.
+	return "GOPROXY=file://" + fetch.run("go", "env", "GOMODCACHE") + "/cache/download,file://" + cached + "/cache/download"
+}
+
+// user is an empty module in an empty folder, with an empty module cache.
+func (p place) user(proxies string) place {
+	p.t.Helper()
+	u := p.in(p.t.TempDir(), "GOMODCACHE="+p.t.TempDir(), proxies)
+	u.run("go", "mod", "init", "example.com/user")
+	return u
+}
+
+func (p place) write(file, text string) {
+	p.t.Helper()
+	require.NoError(p.t, os.WriteFile(filepath.Join(p.dir, file), []byte(text), 0o600))
 }
 
 // TestRelease_takesBackWhatItDidIfItFails has the second of its commits fail: there is no root whose hash could be had.
 func TestRelease_takesBackWhatItDidIfItFails(t *testing.T) {
 	testwait.OnlyNightly(t, "it copies the repository")
-	const version = "v0.999.0"
-	clone := scratchClone(t, version)
+	clone := scratchClone(t)
 	before := clone.run("git", "rev-parse", "HEAD")
 	out, err := clone.in(clone.dir, "GOVCS=*:off").try("sh", "tools/release.sh", version)
 	require.Error(t, err, out)
@@ -141,11 +186,11 @@ func (p place) run(name string, args ...string) string {
 }
 
 // scratchClone has one commit: what is in this tree now, with a section for version in the changelog.
-func scratchClone(t *testing.T, version string) place {
+func scratchClone(t *testing.T) place {
 	t.Helper()
 	repo, err := filepath.Abs("..")
 	require.NoError(t, err)
-	env := append(os.Environ(), "GOWORK=off", "GOFLAGS=-modcacherw", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1",
+	env := append(os.Environ(), "GOWORK=off", "GOFLAGS=-modcacherw", "GOSUMDB=off", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1",
 		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com")
 	here, clone := place{t, repo, env}, place{t, t.TempDir(), env}
 	for _, file := range lines(here.run("git", "ls-files", "--cached", "--others", "--exclude-standard")) {

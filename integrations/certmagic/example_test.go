@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-locker/locker"
 	locks "github.com/go-locker/locker/integrations/certmagic"
+	_ "github.com/go-locker/locker/memory" // mem://
 )
 
 func ExampleNew() {
