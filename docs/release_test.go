@@ -96,9 +96,9 @@ func TestRelease_canBeInstalled(t *testing.T) {
 			user.run("go", "build", "-trimpath", "./...")
 			assert.Equal(t, module+" "+version, user.run("go", "list", "-m", module))
 			if example, err := os.ReadFile("../" + dir + "/example_test.go"); err == nil && dir != "otel" {
-				user.write("example_test.go", string(example)) // as it is pasted from the package's page
-				user.run("go", "get", "-t", ".")               // its database drivers, and the like
-				user.run("go", "test", "-trimpath", "-vet=off", ".")
+				user.write("example/example_test.go", string(example)) // as it is pasted from the package's page
+				user.run("go", "get", "-t", "./example")               // its database drivers, and the like
+				user.run("go", "test", "-trimpath", "-vet=off", "./example")
 			}
 		})
 	}
@@ -142,7 +142,9 @@ func (p place) user(proxies string) place {
 
 func (p place) write(file, text string) {
 	p.t.Helper()
-	require.NoError(p.t, os.WriteFile(filepath.Join(p.dir, file), []byte(text), 0o600))
+	file = filepath.Join(p.dir, file)
+	require.NoError(p.t, os.MkdirAll(filepath.Dir(file), 0o700))
+	require.NoError(p.t, os.WriteFile(file, []byte(text), 0o600))
 }
 
 // TestRelease_takesBackWhatItDidIfItFails has the second of its commits fail: there is no root whose hash could be had.

@@ -11,11 +11,11 @@
 //     place of the function's own. The work then goes on when the lock is lost.
 //   - In that function: a goroutine that uses the lock and that the function does not wait for. Do
 //     unlocks before the goroutine ends.
-//   - An Unlock whose error is dropped. Assign it to _ if you mean it.
+//   - A Lock, TryLock, Do, TryDo or Unlock whose error is dropped. Assign it to _ if you mean it.
 //   - A deferred Unlock with a context that is cancelled or has a limit: the caller does not learn
 //     whether the hold lasted. Pass context.WithoutCancel of it.
-//   - An Unlock that is not deferred, with a return between Lock and Unlock that leaves the lock
-//     taken.
+//   - An Unlock that is not deferred, with a return between Lock, TryLock, Acquire or TryAcquire and
+//     Unlock that leaves the lock taken.
 //   - An Unlock of a Mutex that was made in the same expression, and so holds nothing.
 //
 // It looks at one function at a time, and says nothing if it is not sure. A Mutex that is copied by

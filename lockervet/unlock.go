@@ -2,6 +2,7 @@ package lockervet
 
 import (
 	"go/ast"
+	"go/token"
 	"go/types"
 	"slices"
 
@@ -14,7 +15,16 @@ var limits = []string{
 	"context.WithTimeout", "context.WithTimeoutCause", "os/signal.NotifyContext",
 }
 
-// checkUnlock looks at a call that ends a hold.
+// tells is what the error of a method says.
+var tells = map[string]string{
+	"Unlock": "if the lock was lost before",
+	"Lock":   "if the lock is held", "TryLock": "if the lock is held",
+	"RLock": "if the lock is held", "TryRLock": "if the lock is held",
+	"Do": "if the function ran, and to the end under the lock", "TryDo": "if the function ran, and to the end under the lock",
+	"RDo": "if the function ran, and to the end under the lock", "TryRDo": "if the function ran, and to the end under the lock",
+}
+
+// checkUnlock looks at a call that takes a lock, or ends a hold.
 func (p pass) checkUnlock(c inspector.Cursor, call *ast.CallExpr) {
 	name, receiver := p.method(call)
 	if made, ok := ast.Unparen(receiver).(*ast.CallExpr); ok && name == "Unlock" && !p.isTest(call) { // a test may want the error
@@ -23,17 +33,14 @@ func (p pass) checkUnlock(c inspector.Cursor, call *ast.CallExpr) {
 			return
 		}
 	}
-	if name != "Unlock" {
-		return
-	}
-	p.checkDropped(c, call)
-	if len(call.Args) > 0 {
+	p.checkDropped(c, call, tells[name])
+	if name == "Unlock" && len(call.Args) > 0 {
 		p.checkEnded(c, call)
 	}
 }
 
-// checkDropped reports an Unlock whose result nobody looks at.
-func (p pass) checkDropped(c inspector.Cursor, call *ast.CallExpr) {
+// checkDropped reports a call whose error nobody looks at, if that says something.
+func (p pass) checkDropped(c inspector.Cursor, call *ast.CallExpr, says string) {
 	dropped := false
 	switch s := c.Parent().Node().(type) {
 	case *ast.ExprStmt, *ast.GoStmt:
@@ -41,8 +48,8 @@ func (p pass) checkDropped(c inspector.Cursor, call *ast.CallExpr) {
 	case *ast.DeferStmt:
 		dropped = s.Call == call
 	}
-	if dropped {
-		p.Reportf(call.Pos(), "the error of %s is dropped: it says if the lock was lost before; assign it to _ if that does not matter", types.ExprString(call.Fun))
+	if dropped && says != "" {
+		p.Reportf(call.Pos(), "the error of %s is dropped: it says %s; assign it to _ if that does not matter", types.ExprString(call.Fun), says)
 	}
 }
 
@@ -107,8 +114,8 @@ func (p pass) isLimited(body *ast.BlockStmt, ctx ast.Expr) bool {
 	return limited
 }
 
-// checkReturns looks, in one list of statements, for a Lock and the Unlock of the same Mutex, or an
-// Acquire and the Unlock of its hold. It reports the Unlock if it is not deferred and a statement
+// checkReturns looks, in one list of statements, for a Lock or TryLock and the Unlock of the same
+// Mutex, or an Acquire or TryAcquire and the Unlock of its hold. It reports the Unlock if it is not deferred and a statement
 // in between may return without one. Tests are left alone: the Client of one ends with it.
 func (p pass) checkReturns(list []ast.Stmt) {
 	for i, s := range list {
@@ -116,14 +123,16 @@ func (p pass) checkReturns(list []ast.Stmt) {
 		if lock == nil || p.isTest(s) {
 			continue
 		}
+		// Up to the statements that look at the error, nobody knows whether the lock is held.
+		rest := list[i+1:]
+		for failed != nil && len(rest) > 0 && !p.looks(rest[0], failed) {
+			rest = rest[1:]
+		}
+		for failed != nil && len(rest) > 0 && p.looks(rest[0], failed) {
+			rest = rest[1:]
+		}
 		var leak *ast.ReturnStmt
-		for _, next := range list[i+1:] {
-			if failed != nil { // up to the statement that looks at it, nobody knows whether the lock is held
-				if branch, ok := next.(*ast.IfStmt); ok && p.uses(branch.Cond, failed) {
-					failed = nil
-				}
-				continue
-			}
+		for _, next := range rest {
 			if unlock := p.unlocks(next, lock); unlock != nil {
 				if leak != nil && p.plain(next, unlock) {
 					p.Reportf(unlock.Pos(), "%s is not deferred: the return at line %d leaves the lock taken",
@@ -138,10 +147,36 @@ func (p pass) checkReturns(list []ast.Stmt) {
 	}
 }
 
-// locks returns the lock that s takes: the receiver of Lock or RLock, or the hold that Acquire or
-// RAcquire returns. It also returns the variable that has the error, unless s itself looks at it.
+// looks reports whether s branches by the error failed, and the lock is held after it if at all.
+func (p pass) looks(s ast.Stmt, failed types.Object) bool {
+	switch s := s.(type) {
+	case *ast.IfStmt:
+		return s.Init == nil && p.uses(s.Cond, failed) && !inBranch(s.Cond)
+	case *ast.SwitchStmt:
+		return s.Init == nil && p.uses(s, failed)
+	default:
+		return false
+	}
+}
+
+// inBranch reports whether the lock is held in the branch of cond alone, as with err == nil, or not
+// at all after it, as with !errors.Is(err, locker.ErrHeld).
+func inBranch(cond ast.Expr) bool {
+	switch cond := ast.Unparen(cond).(type) {
+	case *ast.BinaryExpr:
+		return cond.Op == token.EQL
+	case *ast.UnaryExpr:
+		return cond.Op == token.NOT
+	default:
+		return false
+	}
+}
+
+// locks returns the lock that s takes: the receiver of Lock, TryLock, RLock or TryRLock, or the hold
+// that Acquire and the like return. It also returns the variable that has the error, unless s itself
+// looks at it.
 func (p pass) locks(s ast.Stmt) (lock ast.Expr, failed types.Object) {
-	if branch, ok := s.(*ast.IfStmt); ok && branch.Init != nil && branch.Else == nil {
+	if branch, ok := s.(*ast.IfStmt); ok && branch.Init != nil && branch.Else == nil && !inBranch(branch.Cond) {
 		lock, _ := p.locks(branch.Init)
 		return lock, nil
 	}
@@ -155,9 +190,9 @@ func (p pass) locks(s ast.Stmt) (lock ast.Expr, failed types.Object) {
 	}
 	failed = p.object(assign.Lhs[len(assign.Lhs)-1])
 	switch name, receiver := p.method(call); name {
-	case "Lock", "RLock":
+	case "Lock", "TryLock", "RLock", "TryRLock":
 		return receiver, failed
-	case "Acquire", "RAcquire":
+	case "Acquire", "TryAcquire", "RAcquire", "TryRAcquire":
 		if p.object(assign.Lhs[0]) != nil {
 			return assign.Lhs[0], failed
 		}

@@ -27,6 +27,17 @@ func dropped(ctx context.Context, m *locker.Mutex, h *locker.Hold, l locker.Lock
 	defer func() { _ = m.Unlock(ctx) }()
 }
 
+func droppedBefore(ctx context.Context, m *locker.Mutex, rw *locker.RWMutex, k *keyed.Locks, s *semaphore.Semaphore) {
+	m.Lock(ctx)                                                              // want `the error of m.Lock is dropped: it says if the lock is held`
+	m.TryLock(ctx)                                                           // want `the error of m.TryLock is dropped`
+	k.TryLock(ctx, "x")                                                      // want `the error of k.TryLock is dropped`
+	go rw.RLock(ctx)                                                         // want `the error of rw.RLock is dropped`
+	m.Do(ctx, func(context.Context) error { return nil })                    // want `the error of m.Do is dropped: it says if the function ran`
+	m.TryDo(ctx, func(context.Context) error { return nil })                 // want `the error of m.TryDo is dropped`
+	s.Do(ctx, func(context.Context, *semaphore.Permit) error { return nil }) // want `the error of s.Do is dropped`
+	_ = m.TryLock(ctx)
+}
+
 func fresh(ctx context.Context, client *locker.Client) error {
 	_ = client.RWMutex("x").Unlock(ctx)                                            // want `Unlock of a Mutex that was just made and holds nothing`
 	return errors.Join(client.Mutex("x").Unlock(ctx), client.Mutex("x").Lock(ctx)) // want `Unlock of a Mutex that was just made`
@@ -66,7 +77,7 @@ func leaks(ctx context.Context, m *locker.Mutex) error {
 	if err := work(); err != nil {
 		return err
 	}
-	return m.Unlock(ctx) // want `m.Unlock is not deferred: the return at line 67 leaves the lock taken`
+	return m.Unlock(ctx) // want `m.Unlock is not deferred: the return at line 78 leaves the lock taken`
 }
 
 func leaksAHold(ctx context.Context, m *locker.Mutex) error {
@@ -84,7 +95,53 @@ func leaksAHold(ctx context.Context, m *locker.Mutex) error {
 	return nil
 }
 
+func leaksATry(ctx context.Context, m *locker.Mutex) error {
+	err := m.TryLock(ctx)
+	if errors.Is(err, locker.ErrHeld) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := work(); err != nil {
+		return err
+	}
+	return m.Unlock(ctx) // want `m.Unlock is not deferred`
+}
+
+func leaksATriedHold(ctx context.Context, m *locker.RWMutex) error {
+	h, err := m.TryRAcquire(ctx)
+	switch {
+	case errors.Is(err, locker.ErrHeld):
+		return nil
+	case err != nil:
+		return err
+	}
+	if err = work(); err != nil {
+		return err
+	}
+	return h.Unlock(ctx) // want `h.Unlock is not deferred`
+}
+
 // What is right.
+
+func triedFirst(ctx context.Context, m *locker.Mutex) error {
+	if err := m.TryLock(ctx); err == nil {
+		return errors.Join(work(), m.Unlock(ctx))
+	}
+	err := m.TryLock(ctx)
+	if err == nil {
+		return errors.Join(work(), m.Unlock(ctx))
+	}
+	if err := m.TryLock(ctx); !errors.Is(err, locker.ErrHeld) {
+		return err
+	}
+	if err := m.Lock(ctx); err != nil {
+		return err
+	}
+	_ = work()
+	return m.Unlock(ctx)
+}
 
 func deferred(ctx context.Context, m *locker.Mutex) (err error) {
 	if err := m.Lock(ctx); err != nil {
