@@ -58,7 +58,7 @@ func (e *env) earlierHold() *earlierHold {
 // a broken Extend may make a hold where there is none.
 func (k *earlierHold) gone() error {
 	for end := time.Now().Add(k.other.env.prompt); ; time.Sleep(settle / 10) { // connections may have to be made anew
-		if k.other.lockWithin(2*settle) == nil {
+		if k.other.lockWithin(2*k.other.env.settle()) == nil {
 			_ = k.other.unlock()
 			return nil
 		}
@@ -114,7 +114,7 @@ func (e *env) failOver() (fail func()) {
 	if e.h.Faults.Through == nil {
 		return e.prepareFailOver()
 	}
-	p, w := e.link("a probe", e.name(), e.long)
+	p, w := e.story().link("a probe", e.name(), e.long)
 	p.take()
 	_ = p.unlock()
 	takeOver := e.prepareFailOver()
@@ -216,7 +216,7 @@ func (e *env) moveClock(d time.Duration) (back func()) {
 func (e *env) linked(who, name string, ttl time.Duration) (*party, *wire) {
 	if !e.asked {
 		e.asked = true
-		e.relies(e.passes())
+		e.relies(e.story().passes())
 	}
 	return e.link(who, name, ttl)
 }

@@ -57,14 +57,16 @@ func endedContext(e *env) {
 	b.release()
 }
 
-// interrupted has b wait for a lock that a holds, ends the ctx that it waits with by end, and returns the
-// error of Lock.
-func (e *env) interrupted(ctx context.Context, end func()) error {
+// interrupted has b wait for a lock that a holds, with the ctx of waiting, ends that by end, and
+// returns the error of Lock.
+func (e *env) interrupted(waiting func() (ctx context.Context, end func())) error {
 	a, b := e.rivals(e.long, e.long)
 	a.take()
+	ctx, end := waiting()
+	defer end()
 	done := b.start(ctx)
 	select {
-	case <-time.After(settle):
+	case <-time.After(e.settle()):
 	case <-ctx.Done():
 	case err := <-done:
 		e.early(a, b, err)
@@ -83,25 +85,26 @@ func (e *env) interrupted(ctx context.Context, end func()) error {
 	}
 }
 
-func cancelledWait(e *env) {
-	ctx, cancel := context.WithCancel(e.Context())
-	defer cancel()
-	_ = e.interrupted(ctx, cancel)
-}
+// cancelled is a ctx that ends without a cause.
+func (e *env) cancelled() (context.Context, func()) { return context.WithCancel(e.Context()) }
+
+func cancelledWait(e *env) { _ = e.interrupted(e.cancelled) }
 
 func expiredWait(e *env) {
-	ctx, cancel := context.WithTimeout(e.Context(), 3*settle)
-	defer cancel()
-	err := e.interrupted(ctx, func() {})
+	err := e.interrupted(func() (context.Context, func()) {
+		ctx, cancel := context.WithTimeout(e.Context(), 3*e.settle())
+		return ctx, func() { <-ctx.Done(); cancel() }
+	})
 	if !errors.Is(err, context.DeadlineExceeded) {
 		e.failf("B's Lock, when the deadline of ctx passed: %v; want an error that matches %q", says(err), context.DeadlineExceeded)
 	}
 }
 
 func interruptedMatchesCause(e *env) {
-	ctx, cancel := context.WithCancelCause(e.Context())
-	defer cancel(nil)
-	err := e.interrupted(ctx, func() { cancel(errStop) })
+	err := e.interrupted(func() (context.Context, func()) {
+		ctx, cancel := context.WithCancelCause(e.Context())
+		return ctx, func() { cancel(errStop) }
+	})
 	for _, want := range []error{context.Canceled, errStop} {
 		if !errors.Is(err, want) {
 			e.failf("B's Lock, when ctx was cancelled with a cause: %v; want an error that matches %q", says(err), want)
@@ -110,9 +113,7 @@ func interruptedMatchesCause(e *env) {
 }
 
 func interruptedMatchesHeld(e *env) {
-	ctx, cancel := context.WithCancel(e.Context())
-	defer cancel()
-	if err := e.interrupted(ctx, cancel); !errors.Is(err, locker.ErrHeld) {
+	if err := e.interrupted(e.cancelled); !errors.Is(err, locker.ErrHeld) {
 		e.doubtf("B's Lock, when ctx was cancelled while A held: %v; want an error that matches %q", says(err), locker.ErrHeld)
 	}
 }
@@ -125,7 +126,7 @@ func holdOutlivesContext(e *env) {
 		e.doubtf("A's Lock of a free lock: %v", err)
 	}
 	cancel()
-	a.excludes(b, settle)
+	a.excludes(b, e.settle())
 	a.prolong()
 	a.release()
 }

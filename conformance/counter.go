@@ -53,6 +53,7 @@ func lateWrite(e *env) {
 
 // overtaken has A read and pause, and then write.
 func (e *env) overtaken(r *register, write func(a *party, taken uint64, read int)) {
+	e = e.story()
 	name := e.name()
 	a, sleep, wake := e.sleeper(name)
 	b := e.party("B", name, e.long)

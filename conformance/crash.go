@@ -73,9 +73,9 @@ func (e *env) waiterFails(fail func(*process)) {
 	a, b, c := e.party("A", name, e.long), e.process("B", name, ttl), e.party("C", name, ttl)
 	a.take()
 	b.start(e.Context())
-	time.Sleep(3 * settle) // it waits
+	time.Sleep(3 * e.settle()) // it waits
 	served := c.start(e.Context())
-	time.Sleep(settle)
+	time.Sleep(e.settle())
 	fail(b)
 	a.release()
 	limit := ttl + slack(ttl) + 2*time.Second // the first may have been given the lock

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -23,6 +24,8 @@ type env struct {
 	reader   string                   // the party that takes shares; see readerRows
 	calm     bool                     // there are no faults
 	record   *record                  // nil: the trial is not recorded
+	pace     *pace
+	running  *atomic.Bool // a context was made, which may have a deadline, or a Locker called
 
 	ttl      time.Duration // the harness's
 	long     time.Duration // by far longer than anything but an expiry takes
@@ -36,7 +39,7 @@ func newEnv(t TB, h Harness) *env {
 		h.operations = new(atomic.Int64)
 	}
 	trial := engine.NewTrial(t)
-	e := &env{Scope: trial.Scope, trial: trial, h: h, silence: &atomic.Pointer[silence]{}, ttl: h.TTL, record: newRecord()}
+	e := &env{Scope: trial.Scope, trial: trial, h: h, silence: &atomic.Pointer[silence]{}, ttl: h.TTL, record: newRecord(), pace: &pace{}, running: new(atomic.Bool)}
 	e.long = max(10*h.TTL, e.lifetime(3*time.Second))
 	e.prompt = max(e.long/3, time.Second)
 	e.patience = 5*time.Second + 4*h.TTL
@@ -44,6 +47,25 @@ func newEnv(t TB, h Harness) *env {
 		e.grace = 2 * e.long
 	}
 	return e
+}
+
+// settle gives a Lock that was started the time to ask, be refused and wait: twice what this lock
+// takes for an answer, and settle.
+func (e *env) settle() time.Duration {
+	return min(settle+2*time.Duration(e.pace.answer.Load()), e.long/4)
+}
+
+// Context is the trial's. The clocks of this story run from now on: see pace.
+func (e *env) Context() context.Context {
+	e.running.Store(true)
+	return e.Scope.Context()
+}
+
+// story is for one of several that have nothing to do with one another.
+func (e *env) story() *env {
+	s := *e
+	s.running = new(atomic.Bool)
+	return &s
 }
 
 // lifetime is d, or the next longer time that is a multiple of the harness's TTL: backends may
@@ -69,7 +91,11 @@ func (e *env) failf(format string, args ...any) {
 
 // doubtf ends the trial: the promise is broken if it looks so every time.
 func (e *env) doubtf(format string, args ...any) {
-	e.end(e.blame(&engine.Doubt{Seen: fmt.Errorf(format, args...)}))
+	seen := fmt.Errorf(format, args...)
+	if takes := time.Duration(e.pace.answer.Load()); takes > e.ttl/2 {
+		seen = fmt.Errorf("%w: a Lock of a free lock takes %v, and the TTL is %v; a longer one would show more. Seen: %w", engine.ErrInDoubt, takes, e.ttl, seen)
+	}
+	e.end(e.blame(&engine.Doubt{Seen: seen}))
 	runtime.Goexit()
 }
 
@@ -101,11 +127,11 @@ func (e *env) together(stories ...func()) { e.trial.Together(stories...) }
 
 // scoped returns an env for one history of several. What is made for it ends with tidy.
 func (e *env) scoped() (_ *env, tidy func()) {
-	inner := *e
+	inner := e.story()
 	inner.Scope = tb.Within(e, e.Fatalf)
 	tidy = func() { engine.Within(time.Minute, inner.End) }
 	e.Cleanup(tidy)
-	return &inner, tidy
+	return inner, tidy
 }
 
 // errStop is the cause that a scenario gives when it cancels.

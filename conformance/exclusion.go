@@ -54,10 +54,10 @@ var exclusionRows = []row{{
 func excludesProcess(e *env) {
 	a, b := e.rivals(e.long, e.long)
 	a.take()
-	a.excludes(b, settle)
+	a.excludes(b, e.settle())
 	a.release()
 	b.take()
-	b.excludes(a, settle)
+	b.excludes(a, e.settle())
 	b.release()
 }
 
@@ -66,7 +66,7 @@ func excludesClient(e *env) {
 	of := e.client(e.long, false)
 	a, b := of("A", name), of("B", name)
 	a.take()
-	a.excludes(b, settle)
+	a.excludes(b, e.settle())
 	a.release()
 	b.take()
 	b.release()

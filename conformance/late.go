@@ -71,10 +71,10 @@ const lastFew = 3
 
 // eachLast has a story told with all requests of an operation kept back: 0; and, where it sends several, with the last one alone,
 // the last two, and so on. The stories go on side by side.
-func (e *env) eachLast(sent int, story func(last int)) {
+func (e *env) eachLast(sent int, story func(e *env, last int)) {
 	var stories []func()
 	for last := range max(1, min(sent, lastFew+1)) {
-		stories = append(stories, func() { story(last) })
+		stories = append(stories, func() { story(e.story(), last) })
 	}
 	e.together(stories...)
 }
@@ -113,7 +113,7 @@ func (e *env) lateTake(name string, ttl time.Duration, last, sent int) *wire {
 		b.lockFreed("A gave up, and its last request never arrived")
 	}
 	b.release()
-	time.Sleep(settle) // clean-up is through
+	time.Sleep(e.settle()) // clean-up is through
 	return w
 }
 
@@ -141,7 +141,7 @@ func (w *wire) stranded() {
 func takeArrivesLate(e *env) {
 	ttl := e.lifetime(time.Second)
 	sent := e.sends(ttl, 0, (*party).take, (*party).release)
-	e.eachLast(sent, func(last int) {
+	e.eachLast(sent, func(e *env, last int) {
 		name := e.name()
 		w := e.lateTake(name, ttl, last, sent)
 		if w == nil {
@@ -150,7 +150,7 @@ func takeArrivesLate(e *env) {
 		defer w.mend()
 		c := e.party("C", name, ttl)
 		w.release()
-		time.Sleep(settle)
+		time.Sleep(e.settle())
 		c.lockFreed("A's late request can be held for no more than its TTL")
 		c.still("it has the lock")
 		c.release()
@@ -160,7 +160,7 @@ func takeArrivesLate(e *env) {
 func takeArrivesTooLate(e *env) {
 	ttl := e.lifetime(time.Second)
 	sent := e.sends(ttl, 0, (*party).take, (*party).release)
-	e.eachLast(sent, func(last int) {
+	e.eachLast(sent, func(e *env, last int) {
 		name := e.name()
 		start := time.Now()
 		w := e.lateTake(name, ttl, last, sent)
@@ -171,7 +171,7 @@ func takeArrivesTooLate(e *env) {
 		c := e.party("C", name, ttl)
 		time.Sleep(ttl + slack(ttl))
 		w.release()
-		time.Sleep(settle)
+		time.Sleep(e.settle())
 		if err := c.lockWithin(ttl / 2); err != nil {
 			e.doubtf("A gave up its Lock, with a TTL of %v; a request of it arrived up to %v late, and then C's Lock of a free lock: %v",
 				ttl, time.Since(start), err)
@@ -188,7 +188,7 @@ func takeBreaksOff(e *env) {
 	var stories []func()
 	for passed := 1; passed < sent && passed <= lastFew+1; passed++ {
 		stories = append(stories, func() {
-			name := e.name()
+			e, name := e.story(), e.name()
 			a, w := e.linked("A", name, ttl)
 			a.take() // there is a connection
 			a.release()
@@ -224,7 +224,7 @@ func takeBreaksOff(e *env) {
 // late has A do something, which takes so many requests, the last of which, or all, arrive when B has the lock. A third one tries to
 // get the lock for as long as watch.
 func (e *env) late(op string, do func(*party) error, sent int, watch time.Duration) {
-	e.eachLast(sent, func(last int) {
+	e.eachLast(sent, func(e *env, last int) {
 		a, w := e.linked("A", e.name(), e.ttl)
 		a.take()
 		a.sound(op, do(a)) // there is a connection
@@ -257,7 +257,7 @@ func (e *env) arrives(a *party, w *wire, op string, returned error, watch time.D
 	if now := b.token(); now != token {
 		e.failf("B's token was %d, and after A's late request it is %d", token, now)
 	}
-	b.excludes(a, settle)
+	b.excludes(a, e.settle())
 	b.release()
 	w.mend()
 	if err := a.unlock(); err == nil {
@@ -266,7 +266,7 @@ func (e *env) arrives(a *party, w *wire, op string, returned error, watch time.D
 }
 
 func unlockArrivesLate(e *env) {
-	e.late("Unlock", (*party).unlock, e.sends(e.ttl, 1, (*party).take, (*party).release), settle)
+	e.late("Unlock", (*party).unlock, e.sends(e.ttl, 1, (*party).take, (*party).release), e.settle())
 }
 
 func extendArrivesLate(e *env) {
@@ -280,6 +280,7 @@ func extendArrivesLate(e *env) {
 // extendFindsNobody has an Extend arrive when its hold is over, and nobody has taken the lock. What A sends afterwards on new
 // connections is not held up: it may take the request back.
 func extendFindsNobody(e *env) {
+	e = e.story()
 	ttl := e.lifetime(2 * time.Second)
 	a, w := e.linked("A", e.name(), ttl)
 	b := e.party("B", a.name, ttl)
@@ -294,14 +295,14 @@ func extendFindsNobody(e *env) {
 		e.doubtf("A has sent nothing that could arrive late")
 	}
 	w.release()
-	time.Sleep(5 * settle) // a server may take a while
+	time.Sleep(5 * e.settle()) // a server may take a while
 	b.lockBy(ttl/2, "A's hold was over, its late Extend has arrived, the lock is free")
 	b.release()
 }
 
 func unlockArrivesInNext(e *env) {
 	sent := e.sends(e.ttl, 1, (*party).take, (*party).release)
-	e.eachLast(sent, func(last int) {
+	e.eachLast(sent, func(e *env, last int) {
 		a, w := e.linked("A", e.name(), e.ttl)
 		a.take()
 		a.release() // there is a connection
@@ -320,7 +321,7 @@ func unlockArrivesInNext(e *env) {
 		}
 		token := a.token()
 		w.release()
-		time.Sleep(settle)
+		time.Sleep(e.settle())
 		a.still("the late Unlock of its hold before has arrived")
 		if now := a.token(); now != token {
 			e.failf("A's token was %d, and after the late Unlock of its hold before it is %d", token, now)

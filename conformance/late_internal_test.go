@@ -14,7 +14,7 @@ func TestEachLast_tellsNoStoryTwice(t *testing.T) {
 	for sent, want := range map[int][]int{0: {0}, 1: {0}, 2: {0, 1}, 4: {0, 1, 2, 3}, 9: {0, 1, 2, 3}} {
 		var mu sync.Mutex
 		var told []int
-		newEnv(t, Harness{TTL: time.Second}).eachLast(sent, func(last int) {
+		newEnv(t, Harness{TTL: time.Second}).eachLast(sent, func(_ *env, last int) {
 			mu.Lock()
 			defer mu.Unlock()
 			told = append(told, last)

@@ -1,6 +1,7 @@
 package conformance_test
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -37,7 +38,7 @@ func TestMutants(t *testing.T) {
 			t.Errorf("%s: lives through %q", d.name, d.scenario.Name)
 		case conformance.IsSkip(d.seen):
 			t.Errorf("%s: %q: %v", d.name, d.scenario.Name, d.seen)
-		case strings.Contains(d.seen.Error(), "in doubt: "):
+		case strings.Contains(overload.ReplaceAllString(d.seen.Error(), ""), "in doubt: "):
 			t.Errorf("%s: %q says nothing of it: %v", d.name, d.scenario.Name, d.seen)
 		case timedOut(d.seen) && !hangs[d.name]:
 			t.Errorf("%s: %q did not catch it, but ran out of time: %v", d.name, d.scenario.Name, d.seen)
@@ -46,6 +47,10 @@ func TestMutants(t *testing.T) {
 		}
 	}
 }
+
+// overload is said before what was seen in each trial, if the machine was busy in each: that is
+// not for sure, and it was seen.
+var overload = regexp.MustCompile(`^in doubt: in each of \d+ trials, .* overloaded; the last time: `)
 
 // hangs are the mutants whose flaw is that a call does not return.
 var hangs = map[string]bool{

@@ -121,7 +121,7 @@ func (s *simulation) revoke(rng *rand.Rand) *injection {
 	done, found := make(chan struct{}), false
 	s.spawn(func() {
 		defer close(done)
-		s.h.Faults.Revoke(&refusing{TB: s}, b.player.name)
+		s.h.Faults.Revoke(&refusing{env: s.env}, b.player.name)
 		found = true
 	})
 	<-done

@@ -94,9 +94,9 @@ func cutOff(e *env) {
 	a.want("Extend, cut off and past its TTL", a.extend(), locker.ErrLost)
 	a.want("Unlock, cut off and past its TTL", a.unlock(), locker.ErrLost)
 	w.release()
-	time.Sleep(settle) // what A has sent arrives
+	time.Sleep(e.settle()) // what A has sent arrives
 	b.still("A is back")
-	b.excludes(a, settle)
+	b.excludes(a, e.settle())
 	b.release()
 }
 
@@ -206,9 +206,9 @@ func waiterCutOff(e *env) {
 	ctx, cancel := context.WithCancel(e.Context())
 	defer cancel()
 	b.start(ctx)
-	time.Sleep(3 * settle) // it waits
+	time.Sleep(3 * e.settle()) // it waits
 	served := c.start(e.Context())
-	time.Sleep(settle)
+	time.Sleep(e.settle())
 	w.hold()
 	a.release()
 	limit := ttl + slack(ttl) + 2*time.Second // the first may have been given the lock
@@ -226,7 +226,7 @@ func waiterBack(e *env) {
 	ctx, cancel := context.WithCancel(e.Context())
 	defer cancel()
 	waiting := b.start(ctx)
-	time.Sleep(3 * settle) // it waits
+	time.Sleep(3 * e.settle()) // it waits
 	w.hold()
 	time.Sleep(ttl + slack(ttl))
 	a.release()
@@ -250,9 +250,9 @@ func waiterReset(e *env) {
 	a, c := e.party("A", name, e.long), e.party("C", name, e.long)
 	a.take()
 	done := b.start(e.Context())
-	time.Sleep(settle)
+	time.Sleep(e.settle())
 	w.reset()
-	time.Sleep(settle)
+	time.Sleep(e.settle())
 	a.release()
 	select {
 	case err := <-done:
@@ -303,7 +303,7 @@ func noNewConnections(e *env) {
 
 // lives ends the trial unless a, which renews, holds yet.
 func (e *env) lives(a, b *party, what string) {
-	if b.lockWithin(settle) == nil {
+	if b.lockWithin(e.settle()) == nil {
 		e.doubtf("%s B got the lock, which A renews", what)
 	}
 	if a.believes() == "" {
@@ -341,9 +341,9 @@ func silentConnections(e *env) {
 		a.release()
 		b.take()
 		e.spawn(func() {
-			time.Sleep(3 * settle) // A waits
+			time.Sleep(3 * e.settle()) // A waits
 			w.hush()
-			time.Sleep(settle)
+			time.Sleep(e.settle())
 			b.release()
 		})
 		atLast(a)
@@ -360,6 +360,7 @@ func silentConnections(e *env) {
 // busy makes a party that holds, by a client that has locked and unlocked several names at once, and
 // so may have several connections; and one that would have the lock.
 func (e *env) busy(ttl time.Duration, renew bool) (a, b *party, w *wire) {
+	e = e.story()
 	name := e.name()
 	b = e.party("B", name, ttl)
 	of, w := e.linkedClient(ttl, renew)

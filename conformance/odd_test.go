@@ -26,7 +26,8 @@ type bare struct{ locker.Locker }
 // odd are correct Lockers that behave as few do.
 func odd() map[string]func() conformance.Harness {
 	return map[string]func() conformance.Harness{
-		"slow":          func() conformance.Harness { return altered(slow) },
+		"slow":          func() conformance.Harness { return altered(slow(50 * time.Millisecond)) },
+		"very slow":     verySlow,
 		"gaps":          func() conformance.Harness { return altered(gaps) },
 		"bare":          bareLocks,
 		"spurious loss": func() conformance.Harness { return altered(spuriousLoss) },
@@ -96,18 +97,27 @@ func TestOddButCorrect_ofShortTTLs(t *testing.T) {
 	require.NotZero(t, skipped)
 }
 
-// slow takes its time for every request.
-func slow(_ conformance.TB, p *patched, _ *world) {
-	after := func(f func(context.Context) error) func(context.Context) error {
-		return func(ctx context.Context) error {
-			select {
-			case <-time.After(20*time.Millisecond + rand.N(30*time.Millisecond)):
-			case <-ctx.Done():
+// verySlow needs a third of its TTL for every request.
+func verySlow() conformance.Harness {
+	h := altered(slow(350 * time.Millisecond))
+	h.TTL = time.Second
+	return h
+}
+
+// slow takes up to most, and not much less, for every request.
+func slow(most time.Duration) func(conformance.TB, *patched, *world) {
+	return func(_ conformance.TB, p *patched, _ *world) {
+		after := func(f func(context.Context) error) func(context.Context) error {
+			return func(ctx context.Context) error {
+				select {
+				case <-time.After(most - rand.N(30*time.Millisecond)):
+				case <-ctx.Done():
+				}
+				return f(ctx)
 			}
-			return f(ctx)
 		}
+		p.lock, p.tryLock, p.unlock, p.extend = after(p.lock), after(p.tryLock), after(p.unlock), after(p.extend)
 	}
-	p.lock, p.tryLock, p.unlock, p.extend = after(p.lock), after(p.tryLock), after(p.unlock), after(p.extend)
 }
 
 // gaps has tokens a thousand apart, near the end of their range.

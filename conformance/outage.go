@@ -195,7 +195,7 @@ func lockAfterRestart(e *env) {
 	a, b, c := e.party("A", name, ttl), e.party("B", name, ttl), e.party("C", name, ttl)
 	a.take()
 	waiting := b.start(e.Context())
-	time.Sleep(settle)
+	time.Sleep(e.settle())
 	restart := e.kill()
 	time.Sleep(down)
 	restart()
@@ -253,7 +253,7 @@ func (e *env) unlocksForgotten(again bool) {
 		a, unlock = linked, func(a *party) error {
 			if l, ok := a.l.(wanter); ok { // it asks the server that decides now, and so has a connection to that
 				_ = l.Wanted()
-				time.Sleep(3 * settle)
+				time.Sleep(3 * e.settle())
 			}
 			w.loseReplies()
 			stop := time.AfterFunc(settle, w.mend)
@@ -312,7 +312,7 @@ func risesAfterClockWasAhead(e *env) {
 	further := e.moveClock(time.Hour)
 	c.afterOutage("the server's clock was moved one hour further")
 	c.release()
-	time.Sleep(2 * settle) // servers look in turns for what has expired
+	time.Sleep(2 * e.settle()) // servers look in turns for what has expired
 	further()
 	back()
 	b.takesAbove(last, "the server's clock is right again, and A has unlocked")
@@ -349,7 +349,7 @@ func revokedUnderWaiter(e *env) {
 	a.take()
 	token := a.token()
 	waiting := b.start(e.Context())
-	time.Sleep(settle)
+	time.Sleep(e.settle())
 	e.revoke(a.name)
 	b.granted(waiting, e.long+e.patience, "A's hold, with a TTL of %v, was ended at the server", e.long)
 	if now := b.token(); now <= token {

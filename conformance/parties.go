@@ -3,6 +3,7 @@ package conformance
 import (
 	"fmt"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/go-locker/locker"
@@ -51,7 +52,7 @@ func (e *env) crowd() func(who, name string, ttl time.Duration) *party {
 // offer makes a party of a name or a TTL that the harness may refuse. It returns nil and the reason
 // then.
 func (e *env) offer(who, name string, ttl time.Duration) (p *party, refusal string) {
-	t := &refusing{TB: e}
+	t := &refusing{env: e}
 	made := make(chan locker.Locker, 1)
 	go func() {
 		defer close(made)
@@ -65,7 +66,7 @@ func (e *env) offer(who, name string, ttl time.Duration) (p *party, refusal stri
 
 // refusing is a scope whose Fatalf is an answer, and ends the calling goroutine alone.
 type refusing struct {
-	TB
+	*env
 	why string
 }
 
@@ -91,4 +92,45 @@ func sharers(p *party) []*party {
 		parties[i] = p.env.using(p.l, fmt.Sprintf("goroutine %d", i+1), p.name, p.ttl)
 	}
 	return parties
+}
+
+// spare returns a program that is ready, or nil.
+func (e *env) spare() (ready *stdio.Program) {
+	p := e.pace
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.used++
+	if n := len(p.ready); n > 0 {
+		ready, p.ready = p.ready[n-1], p.ready[:n-1]
+	}
+	return ready
+}
+
+// prepare starts n programs, which the trial then takes.
+func (e *env) prepare(n int) {
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() {
+			p := e.h.foreign.startFor(e, e.h.foreign.program.Address)
+			e.pace.mu.Lock()
+			defer e.pace.mu.Unlock()
+			e.pace.ready = append(e.pace.ready, p)
+			e.pace.used = 0
+		})
+	}
+	all.Wait()
+}
+
+// starting is called when a program is started, and begun when it has said hello. What that takes
+// is added to the limit of the trial.
+func (e *env) starting() (begun func()) {
+	start, running := time.Now(), e.running.Load()
+	e.trial.Allow(stdio.HelloWait)
+	return func() {
+		took := time.Since(start)
+		e.trial.Allow(took - stdio.HelloWait)
+		if running && took > promptly {
+			e.pace.late.Store(int64(took))
+		}
+	}
 }

@@ -68,6 +68,7 @@ func (p *party) call(op string, limit time.Duration, f func() error) (err error)
 	})
 	defer w.Stop()
 	p.env.h.operations.Add(1)
+	p.env.running.Store(true)
 	since := p.env.record.now()
 	defer func() {
 		if v := recover(); v != nil {
@@ -86,7 +87,7 @@ func (p *party) call(op string, limit time.Duration, f func() error) (err error)
 func (p *party) lock(ctx context.Context) error {
 	limit := p.env.patience
 	if d, ok := ctx.Deadline(); ok {
-		limit += time.Until(d)
+		limit += max(0, time.Until(d))
 	} else {
 		limit += p.env.patience + p.env.long + p.env.prompt + p.env.grace
 	}
@@ -217,8 +218,13 @@ func (p *party) granted(done <-chan error, limit time.Duration, after string, ar
 
 // take locks what is free.
 func (p *party) take() {
+	start := time.Now()
 	if err := p.lockWithin(p.env.patience + p.env.grace); err != nil {
 		p.env.doubtf("%s's Lock of a free lock: %v", p.who, err)
+	}
+	took, answer := int64(time.Since(start)), &p.env.pace.answer
+	if last := answer.Load(); last == 0 || took < last {
+		answer.Store(took)
 	}
 }
 

@@ -24,7 +24,9 @@ func (e *env) process(who, name string, ttl time.Duration) *process {
 		cmd.Env = cmd.Environ()
 	}
 	cmd.Env = append(cmd.Env, servedEnv+"=1")
+	begun := e.starting()
 	p, err := stdio.Start(cmd, e.h.foreign.traced())
+	begun()
 	if err != nil {
 		e.Fatalf("%v", err)
 	}

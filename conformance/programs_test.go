@@ -1,12 +1,14 @@
 package conformance_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,10 +17,14 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // naiveClaims has a process be a program of naive locks that claims so much.
 const naiveClaims = "LOCKER_NAIVE_CLAIMS"
+
+// naiveStart is how long such a program takes to say hello.
+const naiveStart = "LOCKER_NAIVE_START"
 
 // everything is what a program can claim that serves naive locks, which have neither Lost nor Deadline.
 const everything = "lock,try,unlock,extend,token,cancel,expire,share,renew"
@@ -29,6 +35,9 @@ func serveProgram() {
 		return
 	}
 	address, flaw := os.Getenv(conformance.AddressEnv), os.Getenv(naiveFlaw)
+	if after, err := time.ParseDuration(os.Getenv(naiveStart)); err == nil {
+		time.Sleep(after)
+	}
 	h := conformance.Harness{New: func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
 		return naiveLock(t, name, ttl, address, flaw)
 	}}
@@ -148,4 +157,33 @@ func TestExamine_ofAProgramHasTheProtocolsWords(t *testing.T) {
 	assert.Equal(t, "TryLock makes one attempt, and returns an error that matches held if the lock is another's.", r.Promise)
 	assert.Equal(t, `B's Unlock said ok, error "nil \"ErrLost\""; want not-held; then redis: nil; A's Lock: ok; want held`, r.Seen)
 	assert.Equal(t, s.Promise, conformance.Examine(t, s, conformance.Harness{}).Promise, "a lock in Go")
+}
+
+// How long a program takes to start is no part of what is judged, wherever in its story a scenario
+// starts one.
+func TestProgram_thatStartsSlowlyIsNotBlamed(t *testing.T) {
+	t.Setenv(naiveStart, cmp.Or(os.Getenv(naiveStart), "1s"))
+	scenarios := conformance.Scenarios()
+	if !testwait.Thorough() {
+		scenarios = nil
+		for _, name := range []string{
+			"many processes exclude one another", "a counter guarded by tokens loses no update", "a take that arrives late leaves nothing behind",
+			"Lock returns soon after ctx ends though the server is silent", "Lock returns soon after the deadline of ctx while it waits",
+		} {
+			scenarios = append(scenarios, find(t, name))
+		}
+	}
+	var all sync.WaitGroup
+	slots := make(chan struct{}, 5)
+	for _, s := range scenarios {
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			h := programOf(t, "", everything)
+			h.Grace = true // that its server waits when it has lost its data is known
+			seen := try(s, h)
+			assert.True(t, seen == nil || conformance.IsSkip(seen), "%s: %v", s.Name, seen)
+		})
+	}
+	all.Wait()
 }

@@ -200,7 +200,7 @@ func plainLockExcludesShares(e *env) {
 	(&rwParty{party: plain}).excludesShare(a)
 	plain.release()
 	a.shareAfter("the plain lock was unlocked")
-	a.excludes(plain, settle)
+	a.excludes(plain, e.settle())
 	a.release()
 	plain.promptly("A has unlocked its share")
 	plain.release()

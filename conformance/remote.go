@@ -26,9 +26,10 @@ type remote struct {
 }
 
 const (
-	slice    = 100 * time.Millisecond // for which one waits that cannot be cancelled
-	tryAgain = 20 * time.Millisecond  // after which one asks again that cannot wait
-	nearly   = 50 * time.Millisecond  // by which a program may give up before the time is over
+	slice     = 100 * time.Millisecond // for which one waits at first that cannot be cancelled
+	lastSlice = 8 * slice              // the longest: a take that needs more time than a slice gets it
+	tryAgain  = 20 * time.Millisecond  // after which one asks again that cannot wait
+	nearly    = 50 * time.Millisecond  // by which a program may give up before the time is over
 )
 
 // openRemote opens the Locker that a request asks for. Its error is that of the program; a breach of the protocol is the Harness's fault.
@@ -64,7 +65,7 @@ func openRemote(t TB, p *stdio.Program, request stdio.Request) (locker.Locker, e
 // Lock is the program's. One that only tries is asked again and again; one that cannot be cancelled
 // waits for a while each time.
 func (r *remote) Lock(ctx context.Context) error {
-	for {
+	for wait := slice; ; wait = min(2*wait, lastSlice) {
 		var err error
 		start := time.Now()
 		switch {
@@ -73,7 +74,7 @@ func (r *remote) Lock(ctx context.Context) error {
 		case r.p.Can(stdio.CanCancel):
 			return r.do(ctx, stdio.Request{Op: stdio.CanLock})
 		default:
-			err = r.do(ctx, stdio.Request{Op: stdio.CanLock, Limit: limitOf(ctx, slice)})
+			err = r.do(ctx, stdio.Request{Op: stdio.CanLock, Limit: limitOf(ctx, wait)})
 		}
 		if !errors.Is(err, locker.ErrHeld) && !errors.Is(err, errGaveUp) || ctx.Err() != nil {
 			return err

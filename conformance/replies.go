@@ -77,7 +77,7 @@ func takeAnsweredLate(e *env) {
 	a.release()
 	w.loseReplies()
 	done := a.start(e.Context())
-	time.Sleep(settle)
+	time.Sleep(e.settle())
 	w.mend()
 	limit := ttl + slack(ttl) + e.prompt
 	select {
@@ -104,14 +104,14 @@ func takeMeetsItself(e *env) {
 	w.loseReplies()
 	start := time.Now()
 	done := a.start(e.Context())
-	time.Sleep(settle)
+	time.Sleep(e.settle())
 	w.mend()
 	select {
 	case err := <-done:
 		if err != nil {
 			a.lockBy(e.prompt, "A's Lock, whose first reply was lost, failed, and nobody has the lock")
 		}
-	case <-time.After(settle + 2*e.prompt):
+	case <-time.After(e.settle() + 2*e.prompt):
 		e.doubtf("A's Lock, whose first reply was lost, has not returned after %v, with a TTL of %v, though nobody else wants the lock", time.Since(start), ttl)
 	}
 	a.drop()

@@ -76,14 +76,14 @@ func (p *rwParty) shareAfter(what string) {
 func (p *rwParty) startShare(ctx context.Context) <-chan error {
 	done := make(chan error, 1)
 	p.env.spawn(func() { done <- p.rlock(ctx) })
-	time.Sleep(settle)
+	time.Sleep(p.env.settle())
 	return done
 }
 
 // startLock is startShare for Lock.
 func (p *rwParty) startLock(ctx context.Context) <-chan error {
 	done := p.start(ctx)
-	time.Sleep(settle)
+	time.Sleep(p.env.settle())
 	return done
 }
 
@@ -95,13 +95,13 @@ func (p *rwParty) keepsOut(b *rwParty, op string, done <-chan error) {
 			p.overlapOf(op, b.party)
 		}
 		p.env.doubtf("%s's %s, before its ctx ended: %v; want it to wait", b.who, op, err)
-	case <-time.After(settle):
+	case <-time.After(p.env.settle()):
 	}
 }
 
 // excludesShare ends the trial if b gets a share of what p holds alone.
 func (p *rwParty) excludesShare(b *rwParty) {
-	if b.rlockWithin(settle) == nil {
+	if b.rlockWithin(p.env.settle()) == nil {
 		p.overlapOf("RLock", b.party)
 	}
 	err := b.tryRLock()
@@ -119,7 +119,7 @@ func (p *rwParty) queued(done <-chan error, behind string) {
 	select {
 	case err := <-done:
 		p.env.doubtf("%s waits behind %s, but its call returned %s", p.who, behind, says(err))
-	case <-time.After(settle):
+	case <-time.After(p.env.settle()):
 	}
 }
 
@@ -172,7 +172,7 @@ func (e *env) beside(name string) (left func(b *party)) {
 	c := e.rwParty("C", name, e.long)
 	c.share()
 	return func(b *party) {
-		c.excludes(b, settle)
+		c.excludes(b, e.settle())
 		c.prolong()
 		c.release()
 	}

@@ -150,10 +150,10 @@ func readersStarveNobody(e *env) {
 	ctx, cancel := context.WithCancel(e.Context())
 	defer cancel()
 	for _, p := range readers {
-		e.spawn(func() { p.stream(ctx, p.rlock, settle/2) })
+		e.spawn(func() { p.stream(ctx, p.rlock, e.settle()/2) })
 	}
-	time.Sleep(2 * settle)
-	w.lockBy(e.prompt, "%d readers hold shares for %v, and take new ones", len(readers), settle/2)
+	time.Sleep(2 * e.settle())
+	w.lockBy(e.prompt, "%d readers hold shares for %v, and take new ones", len(readers), e.settle()/2)
 	cancel()
 	w.prolong()
 	w.release()
@@ -165,9 +165,9 @@ func writersStarveNobody(e *env) {
 	ctx, cancel := context.WithCancel(e.Context())
 	defer cancel()
 	for _, p := range writers {
-		e.spawn(func() { p.stream(ctx, p.lock, settle/10) })
+		e.spawn(func() { p.stream(ctx, p.lock, e.settle()/10) })
 	}
-	time.Sleep(2 * settle)
+	time.Sleep(2 * e.settle())
 	r.shareAfter("four writers hold the lock for a few milliseconds each, in turns")
 	cancel()
 	r.prolong()
@@ -243,7 +243,7 @@ func (e *env) writerFails(fail func(*process), ttl time.Duration) {
 	a, w, c := e.rwParty("A", name, 2*e.long+ttl), e.process("B", name, ttl), e.rwParty("C", name, ttl)
 	a.share()
 	w.start(e.Context())
-	time.Sleep(3 * settle) // it waits
+	time.Sleep(3 * e.settle()) // it waits
 	reader := c.startShare(e.Context())
 	fail(w)
 	c.granted(reader, ttl+slack(ttl)+2*time.Second, "A has a share, and B, which waited for the lock before it with a TTL of %v, is heard of no more", ttl)
@@ -270,7 +270,7 @@ func readerGivesUp(e *env) {
 	for _, p := range neighbours {
 		p.release()
 	}
-	time.Sleep(settle) // what is left of B may want a share before C wants the lock
+	time.Sleep(e.settle()) // what is left of B may want a share before C wants the lock
 	w.promptly("B gave up waiting for a share, all others have unlocked")
 	w.prolong()
 	w.release()

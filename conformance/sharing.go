@@ -45,7 +45,7 @@ func waitDoesNotDisturb(e *env) {
 	select {
 	case err := <-done:
 		e.early(a, other, err)
-	case <-time.After(settle):
+	case <-time.After(e.settle()):
 	}
 	a.prolong()
 	if now := a.token(); now != token {
@@ -55,7 +55,7 @@ func waitDoesNotDisturb(e *env) {
 	cancel()
 	e.gone(other, done)
 	a.prolong()
-	a.excludes(c, settle)
+	a.excludes(c, e.settle())
 	a.release()
 	c.promptly("A has unlocked, the other goroutine gave up")
 	c.release()

@@ -77,7 +77,7 @@ func (e *env) interrupt(op string, call func(context.Context) error) (err error,
 	select {
 	case err = <-done:
 		return err, false
-	case <-time.After(settle):
+	case <-time.After(e.settle()):
 	}
 	cancel(errStop)
 	select {
@@ -141,7 +141,7 @@ func silentLockLeavesNothing(e *env) {
 	a, b := e.rivals(e.ttl, e.ttl)
 	e.silentAttempt(a, "Lock", a.lock)()
 	for range 2 {
-		time.Sleep(settle) // the request that A gave up may be applied now
+		time.Sleep(e.settle()) // the request that A gave up may be applied now
 		b.lockBy(e.ttl+slack(e.ttl), "the server answers again")
 		b.release()
 	}

@@ -56,7 +56,7 @@ func (e *env) history(total *score, d history.Demand, nemeses []nemesis, seed ui
 // serves waits until a name that nobody has held can be locked: an earlier trial may have had the
 // servers crash.
 func (s *simulation) serves() {
-	p := s.party("a probe", s.name(), s.ttl)
+	p := s.story().party("a probe", s.name(), s.ttl)
 	p.take()
 	_ = p.unlock()
 }
@@ -157,7 +157,7 @@ func (s *simulation) kinds() []func(name string, ttl time.Duration) *player {
 	for _, z := range s.nemeses {
 		switch z.need.name {
 		case links.name:
-			s.relies(s.passes())
+			s.relies(s.story().passes())
 			special = append(special, func(name string, ttl time.Duration) *player {
 				p, w := s.link(who("linked client"), name, ttl)
 				return &player{party: p, wire: w}

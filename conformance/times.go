@@ -8,7 +8,7 @@ import (
 	"github.com/go-locker/locker/internal/history"
 )
 
-// settle gives a Lock that was started the time to ask, be refused and wait.
+// settle gives a fast Lock that was started the time to ask, be refused and wait. See env.settle.
 const settle = 100 * time.Millisecond
 
 // pause is how late this machine may run a timer in most of a few trials.

@@ -66,7 +66,7 @@ func tryTakes(e *env) {
 	if err := a.try(); err != nil {
 		e.doubtf("A's TryLock of a free lock: %v", err)
 	}
-	a.excludes(b, settle)
+	a.excludes(b, e.settle())
 	a.prolong()
 	a.release()
 	for start := time.Now(); ; time.Sleep(time.Millisecond) {

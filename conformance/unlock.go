@@ -24,7 +24,7 @@ var unlockRows = []row{{
 	promise: "Unlock ends the caller's hold, never another owner's.",
 	sources: []string{redisDocs},
 	needs:   []need{expire},
-	body:    func(e *env) { e.harmless("Unlock", (*party).unlock, settle) },
+	body:    func(e *env) { e.harmless("Unlock", (*party).unlock, e.settle()) },
 }, {
 	name:    "an Unlock overtaken by the expiry leaves the new hold alone",
 	promise: "Unlock is one atomic step: it ends the caller's hold, never another owner's, at whatever moment the hold expires.",
@@ -89,7 +89,7 @@ func unlockOvertaken(e *env) {
 		if err := <-took; err != nil {
 			e.doubtf("B's Lock: %v", err)
 		}
-		e.steady(a, b, "Unlock", func(*party) error { return <-unlocked }, settle)
+		e.steady(a, b, "Unlock", func(*party) error { return <-unlocked }, e.settle())
 	}
 }
 
@@ -108,7 +108,7 @@ func secondUnlockHarmless(e *env) {
 	a.take()
 	a.release()
 	b.take()
-	e.steady(a, b, "second Unlock", (*party).unlock, settle)
+	e.steady(a, b, "second Unlock", (*party).unlock, e.settle())
 }
 
 func unlockWithoutLock(e *env) {
@@ -125,7 +125,7 @@ func foreignUnlock(e *env) {
 		err := a.unlock()
 		a.want("Unlock, when B holds", err, locker.ErrNotHeld)
 		return err
-	}, settle)
+	}, e.settle())
 }
 
 func unlockEndedContext(e *env) {
@@ -163,7 +163,7 @@ func reuse(e *env) {
 	a, b := e.rivals(e.long, e.long)
 	for range 3 {
 		a.promptly("A has unlocked")
-		a.excludes(b, settle/2)
+		a.excludes(b, e.settle()/2)
 		a.prolong()
 		a.release()
 	}

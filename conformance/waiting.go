@@ -107,7 +107,7 @@ func (e *env) wakes(a, b *party) {
 	select {
 	case err := <-done:
 		e.early(a, b, err)
-	case <-time.After(3 * settle): // it waits
+	case <-time.After(3 * e.settle()): // it waits
 	}
 	a.release()
 	b.granted(done, e.prompt, "A has unlocked; the TTL is %v", e.long)
@@ -171,7 +171,7 @@ func (e *env) serve(a *party, waiters []*party) {
 			served <- err
 		})
 	}
-	time.Sleep(settle)
+	time.Sleep(e.settle())
 	a.release()
 	for i := range waiters {
 		if err := <-served; err != nil {
@@ -193,7 +193,7 @@ func inOrder(e *env) {
 				_ = p.unlock()
 			}
 		})
-		time.Sleep(settle) // it stands in the queue
+		time.Sleep(e.settle()) // it stands in the queue
 	}
 	a.release()
 	for i := range waiters {
@@ -222,7 +222,7 @@ func woken(e *env) {
 	for range rounds {
 		a.take()
 		done := b.start(e.Context())
-		time.Sleep(settle + rand.N(settle)) // not in step with one that polls
+		time.Sleep(e.settle() + rand.N(e.settle())) // not in step with one that polls
 		a.release()
 		start := time.Now()
 		if err := <-done; err != nil {
@@ -246,7 +246,7 @@ func waitsQuietly(e *env) {
 	b, w := e.linked("B", name, e.long)
 	a.take()
 	done := b.start(e.Context())
-	time.Sleep(3 * settle) // it waits
+	time.Sleep(3 * e.settle()) // it waits
 	before := w.requests()
 	select {
 	case err := <-done:

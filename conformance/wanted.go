@@ -36,7 +36,7 @@ func hearsOfWaiter(e *env) {
 	select {
 	case <-wanted:
 		e.failf("A's Wanted has fired, and nobody has called Lock but A")
-	case <-time.After(3 * settle):
+	case <-time.After(3 * e.settle()):
 	}
 	done := b.start(e.Context())
 	select {
@@ -51,7 +51,7 @@ func hearsOfWaiter(e *env) {
 	select {
 	case <-b.wanted():
 		e.doubtf("B's Wanted has fired, and nobody waits any more")
-	case <-time.After(settle):
+	case <-time.After(e.settle()):
 	}
 	b.release()
 }
@@ -62,10 +62,10 @@ func hearsOfWaiterWhenBack(e *env) {
 	b := e.party("B", a.name, e.long)
 	a.take()
 	wanted := a.wanted()
-	time.Sleep(3 * settle) // what it has asked for stands
+	time.Sleep(3 * e.settle()) // what it has asked for stands
 	w.hold()
 	done := b.start(e.Context())
-	time.Sleep(2 * settle) // it waits
+	time.Sleep(2 * e.settle()) // it waits
 	w.mend()
 	for end := time.Now().Add(a.ttl + e.prompt); ; {
 		select {

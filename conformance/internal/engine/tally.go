@@ -39,7 +39,7 @@ const trialsIfKnown = 2
 var Respite = 200 * time.Millisecond
 
 // Run runs trials until one of them says something for certain, another would tell nothing new, or
-// half of limit has passed.
+// half of limit has passed. One trial in doubt proves nothing, however long it took: there are two.
 func (n *Tally) Run(limit time.Duration, logf func(format string, args ...any), trial func() (paused bool, err error)) error {
 	end := time.Now().Add(limit / 2)
 	for {
@@ -47,7 +47,7 @@ func (n *Tally) Run(limit time.Duration, logf func(format string, args ...any), 
 		if n.add(err, paused) {
 			return err
 		}
-		if n.enough() || time.Now().After(end) {
+		if n.enough() || time.Now().After(end) && (n.kept > 0 || n.Doubts > 1) {
 			return n.verdict()
 		}
 		if err != nil {
@@ -121,6 +121,9 @@ func (n *Tally) verdict() error {
 	switch {
 	case n.kept == 0 && n.silent > 0 && n.silent < n.Doubts:
 		return fmt.Errorf("%w: %d of %d trials say nothing; in the others, the last time: %w", ErrInDoubt, n.silent, n.Trials, n.Seen)
+	case n.kept == 0 && (sure == 0 || n.Doubts < 2):
+		return fmt.Errorf("%w: in each of %d trials, and in %d of them the machine paused or was overloaded; the last time: %w",
+			ErrInDoubt, n.Trials, n.Excused, n.Seen)
 	case n.kept == 0:
 		return fmt.Errorf("in each of %d trials; the last time: %w", n.Trials, n.Seen)
 	case n.kept == n.hidden && sure > 1:

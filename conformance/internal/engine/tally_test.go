@@ -2,7 +2,9 @@ package engine
 
 import (
 	"errors"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -37,6 +39,7 @@ func TestTally(t *testing.T) {
 		{"each time", all, []scripted{doubted, doubted, doubted, doubted, doubted}, "in each of 5 trials"},
 		{"each time, on a machine that pauses at first", 0, []scripted{doubtedPaused, doubtedPaused, doubtedPaused, doubtedPaused, doubtedPaused, doubtedPaused, doubted}, "in each of 7"},
 		{"not each time, on a machine that pauses at first", 0, []scripted{doubtedPaused, doubtedPaused, doubtedPaused, doubtedPaused, doubtedPaused, doubtedPaused, clean}, ""},
+		{"each time, on a machine that always pauses", all, slices.Repeat([]scripted{doubtedPaused}, 5), "in doubt: in each of 5 trials, and in 5 of them"},
 		{"certain", all, []scripted{doubted, sure}, "two at once"},
 		{"certain, after a trial that kept it", all, []scripted{doubted, clean, sure}, "two at once"},
 		{"certain, on a machine that pauses", all, []scripted{surePaused}, "two at once"},
@@ -63,7 +66,7 @@ func TestTally(t *testing.T) {
 				}
 				err = n.verdict()
 			}
-			if n.Trials < len(c.trials) || c.says != "two at once" && !n.enough() {
+			if n.Trials < len(c.trials) || c.says != "two at once" && n.Excused < n.Trials && !n.enough() {
 				t.Errorf("after %d trials of %d: %+v", n.Trials, len(c.trials), n)
 			}
 			if c.says == "" {
@@ -127,4 +130,17 @@ func TestConfirm(t *testing.T) {
 			assert.Equal(t, c.trials, n)
 		})
 	}
+}
+
+// One trial in doubt is none too many, however long it took.
+func TestTally_oneDoubtIsNoVerdict(t *testing.T) {
+	trials := 0
+	var n Tally
+	err := n.Run(time.Nanosecond, t.Logf, func() (bool, error) {
+		trials++
+		return false, &Doubt{Seen: errSeen}
+	})
+	assert.Equal(t, 2, trials)
+	require.ErrorContains(t, err, "in each of 2 trials")
+	require.NotErrorIs(t, err, ErrInDoubt)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-locker/locker/internal/tb"
@@ -18,6 +19,7 @@ type Trial struct {
 
 	verdict chan error // holds the first
 	others  sync.WaitGroup
+	allowed atomic.Int64 // nanoseconds on top of the limit
 }
 
 // NewTrial returns one within parent. Close ends it.
@@ -30,7 +32,11 @@ func NewTrial(parent tb.Parent) *Trial {
 	return t
 }
 
-// Run runs body in a goroutine, which is left alone if it gives no verdict within limit. paused
+// Allow adds d to the limit of the trial: what is under way is not the Locker's.
+func (t *Trial) Allow(d time.Duration) { t.allowed.Add(int64(d)) }
+
+// Run runs body in a goroutine, which is left alone if it gives no verdict within limit. That is in
+// doubt: a call of the Locker that does not return has a limit, and a verdict, of its own. paused
 // reports whether the machine paused: that may excuse what is in doubt, or have hidden a flaw.
 func (t *Trial) Run(limit time.Duration, body func()) (paused bool, verdict error) {
 	watched, began := watchMachine(), time.Now()
@@ -40,10 +46,18 @@ func (t *Trial) Run(limit time.Duration, body func()) (paused bool, verdict erro
 	}()
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
-	select {
-	case verdict = <-t.verdict:
-	case <-timer.C:
-		verdict = fmt.Errorf("the scenario did not end within %v", limit)
+	for waits := true; waits; {
+		select {
+		case verdict = <-t.verdict:
+			waits = false
+		case <-timer.C:
+			left := limit + time.Duration(t.allowed.Load()) - time.Since(began)
+			if waits = left > 0; waits {
+				timer.Reset(left)
+			} else {
+				verdict = &Doubt{fmt.Errorf("the scenario did not end within %v", limit)}
+			}
+		}
 	}
 	if _, doubted := errors.AsType[*Doubt](verdict); doubted {
 		time.Sleep(LongEnough - time.Since(began))

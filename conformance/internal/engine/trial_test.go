@@ -30,6 +30,8 @@ func TestTrial_endsWithItsFirstVerdict(t *testing.T) {
 				return
 			}
 			require.ErrorContains(t, err, c.says)
+			_, doubt := errors.AsType[*Doubt](err)
+			assert.Equal(t, what == "a body that hangs", doubt, "a call of the Locker that hangs has a limit of its own")
 			_, fatal := errors.AsType[*Fatal](err)
 			assert.Equal(t, what == "a Fatalf", fatal)
 		})
@@ -48,4 +50,15 @@ func TestTrial_closeWaits(t *testing.T) {
 	require.NoError(t, err)
 	trial.Close()
 	assert.True(t, ended)
+}
+
+// What takes long and is not the Locker's adds to the limit.
+func TestTrial_allows(t *testing.T) {
+	trial := NewTrial(t)
+	defer trial.Close()
+	_, err := trial.Run(20*time.Millisecond, func() {
+		trial.Allow(time.Minute)
+		time.Sleep(60 * time.Millisecond)
+	})
+	require.NoError(t, err)
 }
