@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -16,30 +15,6 @@ import (
 	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
-
-// A session ends while nobody holds or waits. Who comes next does not have to wait until a renewal
-// finds that out.
-func TestSession_revokedWhileNobodyUsesIt_isReplacedAtOnce(t *testing.T) {
-	t.Parallel()
-	s := testserver.SharedEtcd(t)
-	direct := connect(t, s.Addr())
-	for name, take := range map[string]func(*locker.Mutex, context.Context) error{
-		"Lock": (*locker.Mutex).Lock, "TryLock": (*locker.Mutex).TryLock,
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := newClient(t, s.Addr(), locker.WithTTL(time.Minute))
-			m := c.Mutex(name)
-			require.NoError(t, m.Lock(t.Context()))
-			session := leaseOf(t, direct, queue(t, direct, name)[0])
-			require.NoError(t, m.Unlock(t.Context()))
-			_, err := direct.Revoke(t.Context(), session)
-			require.NoError(t, err)
-			require.NoError(t, take(m, withTimeout(t, 5*time.Second)))
-			assert.NotEqual(t, session, leaseOf(t, direct, queue(t, direct, name)[0]))
-			assert.NoError(t, m.Unlock(t.Context()))
-		})
-	}
-}
 
 // small is a quota that fill fills.
 const small = "--quota-backend-bytes=1048576"
@@ -133,4 +108,29 @@ func TestNoSpace_aHolderInDoubtGivesWay(t *testing.T) {
 	require.NoError(t, next.Unlock(t.Context()))
 	unfill(t, f.direct)
 	eventually(t, "there is the mark", func() bool { return holder.Release(t.Context()) == nil && len(keys(t, f.direct, dead(t, "x"))) == 1 })
+}
+
+// The answer to a renewal is late. What is locked after it, on the same session, lasts for a TTL
+// from when the renewal was sent. After a second the renewal is sent again, which a busy machine
+// may be slow enough for.
+func TestDeadline_countsFromWhenTheRenewalWasSent(t *testing.T) {
+	t.Parallel()
+	const ttl, late = 30 * time.Second, 600 * time.Millisecond // more than the allowance for clocks
+	f := newFaulty(t, ttl)
+	m, next := f.client.Mutex("x"), f.client.Mutex("y")
+	require.NoError(t, m.Lock(t.Context()))
+	eventually(t, "it counts from before the answer", func() bool {
+		f.proxy.HoldReplies(true)
+		extended := async(func() error { return m.Extend(t.Context()) })
+		eventually(t, "the renewal is answered", func() bool { _, replies := f.proxy.Held(); return replies > 0 })
+		sent := time.Now() // or earlier
+		time.Sleep(late)
+		f.proxy.ReleaseReplies()
+		require.NoError(t, await(t, extended))
+		require.NoError(t, next.Lock(t.Context()))
+		deadline := next.Deadline()
+		require.NoError(t, next.Unlock(t.Context()))
+		return deadline.Before(sent.Add(ttl))
+	})
+	require.NoError(t, m.Unlock(t.Context()))
 }

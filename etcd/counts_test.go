@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
@@ -133,22 +134,7 @@ func TestCounts_ofShares(t *testing.T) {
 func TestCounts_ofWanted(t *testing.T) {
 	t.Parallel()
 	s := testserver.SharedEtcd(t)
-	cli, requests, _, watches := counting(t, s.Addr())
+	cli, requests, _, _ := counting(t, s.Addr())
 	m := clientOf(t, cli, locker.WithTTL(time.Hour), locker.WithoutRenewal()).Mutex("x")
-	waiter := newClient(t, s.Addr()).Mutex("x")
-	require.NoError(t, m.Lock(t.Context()))
-	requests.Store(0)
-	wanted := m.Wanted()
-	eventually(t, "it has read the queue, and watches", func() bool { return requests.Load() == 1 && watches.Load() == 1 })
-	select {
-	case <-wanted:
-		t.Fatal("nobody waits")
-	case <-time.After(50 * time.Millisecond):
-	}
-	waiting := async(func() error { return waiter.Lock(t.Context()) })
-	require.NoError(t, await(t, async(func() error { <-wanted; return nil })))
-	assert.EqualValues(t, 2, requests.Load())
-	require.NoError(t, m.Unlock(t.Context()))
-	require.NoError(t, await(t, waiting))
-	require.NoError(t, waiter.Unlock(t.Context()))
+	harness.Wanted(t, m, newClient(t, s.Addr()).Mutex("x"), func() int { return int(requests.Load()) })
 }

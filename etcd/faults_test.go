@@ -8,8 +8,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/test/testserver"
@@ -20,9 +18,7 @@ import (
 func TestAuth_tokensExpireAndAreRevokedWhileHeldAndWaitedFor(t *testing.T) {
 	t.Parallel()
 	s := testserver.Etcd(t, testserver.EtcdAuth("alice", "s3cret"), testserver.EtcdArgs("--auth-token-ttl=1"))
-	root, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Addr()}, Username: "root", Password: "s3cret", Logger: zap.NewNop()})
-	require.NoError(t, err)
-	defer func() { _ = root.Close() }()
+	root := login(t, "root", s.Addr())
 	server, err := root.Status(t.Context(), s.Addr())
 	require.NoError(t, err)
 	if strings.HasPrefix(server.Version, "3.4.") {

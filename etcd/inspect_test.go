@@ -33,26 +33,24 @@ func TestInspect(t *testing.T) {
 
 func TestInspect_takesTheRightToReadAlone(t *testing.T) {
 	t.Parallel()
-	s := testserver.Etcd(t, testserver.EtcdAuth("alice", "s3cr3t"))
-	root, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Addr()}, Username: "root", Password: "s3cr3t"})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = root.Close() })
+	s := testserver.Etcd(t, testserver.EtcdAuth("alice", "s3cret"))
+	root := login(t, "root", s.Addr())
 	ctx := t.Context()
 	const x = "locker:x/"
-	_, err = root.RoleAdd(ctx, "seer")
+	_, err := root.RoleAdd(ctx, "seer")
 	require.NoError(t, err)
 	_, err = root.RoleGrantPermission(ctx, "seer", x, clientv3.GetPrefixRangeEnd(x), clientv3.PermissionType(clientv3.PermRead))
 	require.NoError(t, err)
-	_, err = root.UserAdd(ctx, "eve", "s3cr3t-too")
+	_, err = root.UserAdd(ctx, "eve", "s3cret")
 	require.NoError(t, err)
 	_, err = root.UserGrantRole(ctx, "eve", "seer")
 	require.NoError(t, err)
 
-	holder := openURL(t, "etcd://alice:s3cr3t@"+s.Addr(), locker.WithPrefix("locker"), locker.WithMetadata("host 7"))
+	holder := openURL(t, "etcd://alice:s3cret@"+s.Addr(), locker.WithPrefix("locker"), locker.WithMetadata("host 7"))
 	m := holder.Mutex("x")
 	require.NoError(t, m.Lock(ctx))
 	require.NoError(t, holder.Mutex("y").Lock(ctx), "on the same session")
-	eve := openURL(t, "etcd://eve:s3cr3t-too@"+s.Addr(), locker.WithPrefix("locker"))
+	eve := openURL(t, "etcd://eve:s3cret@"+s.Addr(), locker.WithPrefix("locker"))
 	state, err := eve.Inspect(ctx, "x")
 	require.NoError(t, err)
 	assert.Equal(t, "host 7", state.Holder.Metadata)
@@ -60,7 +58,7 @@ func TestInspect_takesTheRightToReadAlone(t *testing.T) {
 	assert.Positive(t, state.Left)
 	_, err = eve.Inspect(ctx, "y")
 	require.ErrorContains(t, err, "permission denied")
-	assert.NotContains(t, err.Error(), "s3cr3t")
+	assert.NotContains(t, err.Error(), "s3cret")
 }
 
 func TestAbandon(t *testing.T) {

@@ -39,7 +39,17 @@ var (
 // connect makes an etcd client of an application's.
 func connect(t testing.TB, addrs ...string) *clientv3.Client {
 	t.Helper()
-	cli, err := clientv3.New(clientv3.Config{Endpoints: addrs, Logger: zap.NewNop()})
+	return login(t, "", addrs...)
+}
+
+// login is connect, for a user whose password is that of all users.
+func login(t testing.TB, user string, addrs ...string) *clientv3.Client {
+	t.Helper()
+	config := clientv3.Config{Endpoints: addrs, Username: user, Logger: zap.NewNop()}
+	if user != "" {
+		config.Password = password
+	}
+	cli, err := clientv3.New(config)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = cli.Close() })
 	return cli
@@ -156,6 +166,10 @@ func sessions(t testing.TB) harness.Sessions {
 		},
 		Remove: func(t testing.TB, key string) {
 			_, err := direct.Delete(t.Context(), key)
+			require.NoError(t, err)
+		},
+		Put: func(t testing.TB, name, entry string) { // without a lease
+			_, err := direct.Put(t.Context(), prefix+":"+name+"/"+entry, "not ours")
 			require.NoError(t, err)
 		},
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/etcd"
@@ -148,13 +147,7 @@ func TestAuth(t *testing.T) {
 func TestAuth_anotherTenantUsesOurLeases(t *testing.T) {
 	t.Parallel()
 	s := testserver.Etcd(t, testserver.EtcdAuth("alice", "s3cret"), testserver.EtcdArgs("--bcrypt-cost=4"))
-	login := func(user string) *clientv3.Client {
-		cli, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Addr()}, Username: user, Password: "s3cret", Logger: zap.NewNop()})
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = cli.Close() })
-		return cli
-	}
-	root := login("root")
+	root := login(t, "root", s.Addr())
 	_, err := root.RoleAdd(t.Context(), "other")
 	require.NoError(t, err)
 	_, err = root.RoleGrantPermission(t.Context(), "other", "other:", "other;", clientv3.PermissionType(clientv3.PermReadWrite))
@@ -163,7 +156,7 @@ func TestAuth_anotherTenantUsesOurLeases(t *testing.T) {
 	require.NoError(t, err)
 	_, err = root.UserGrantRole(t.Context(), "mallory", "other")
 	require.NoError(t, err)
-	mallory := login("mallory")
+	mallory := login(t, "mallory", s.Addr())
 	attach := func() (done int) {
 		for _, id := range leases(t, root) { // older versions list them to everybody
 			if _, err := mallory.Put(t.Context(), "other:x", "", clientv3.WithLease(id)); err == nil {

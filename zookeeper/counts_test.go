@@ -14,20 +14,21 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/zookeeper"
 )
 
-// wire counts the requests that go to a server, by the library's operation codes, and how often
-// something was sent after an answer had come.
+// wire is the connections of a Client. It counts requests, by the library's operation codes, and how
+// often one was sent after a reply had come.
 type wire struct {
-	net.Listener
-	to string
+	says *string // the answer to the question for the server's version; nil: the server answers, "": nobody does
 
 	mu    sync.Mutex
+	asked int // for the version
 	ops   map[int32]int
 	turns int
 	spoke bool // the server, last
-	wg    sync.WaitGroup
 }
 
 const (
@@ -42,79 +43,72 @@ const (
 	opMulti  = 14
 )
 
-func newWire(t testing.TB, to string) *wire {
+func (w *wire) open(t testing.TB, addr string) *locker.Client {
 	t.Helper()
-	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	w.ops = map[int32]int{}
+	d, err := zookeeper.NewDriver([]string{addr}, zookeeper.Tick(serverTick), zookeeper.Dialer(w.dial))
 	require.NoError(t, err)
-	w := &wire{Listener: listener, to: to, ops: map[int32]int{}}
-	w.wg.Go(func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			server, err := net.Dial("tcp4", to)
-			if err != nil {
-				_ = client.Close()
-				continue
-			}
-			w.wg.Go(func() { w.carry(client, server, false) })
-			w.wg.Go(func() { w.carry(server, client, true) })
-		}
-	})
-	t.Cleanup(func() {
-		_ = listener.Close()
-		w.wg.Wait()
-	})
-	return w
+	c, err := locker.New(d, locker.WithPrefix(space(t)), locker.WithTTL(time.Minute), locker.WithoutRenewal())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
 }
 
-// carry takes packets from one side to the other: four bytes of length each, and in a request's the
-// transaction's number and the operation's.
-func (w *wire) carry(from, to net.Conn, reply bool) {
-	defer to.Close()
-	for first := true; ; first = false {
-		packet := make([]byte, 4, 512)
-		if _, err := io.ReadFull(from, packet); err != nil {
-			return
-		}
-		if string(packet) == "srvr" || first && string(packet) == "Zook" { // the question for the version, which is no packet, and its answer
-			_, _ = to.Write(packet)
-			_, _ = io.Copy(to, from)
-			return
-		}
-		packet = append(packet, make([]byte, binary.BigEndian.Uint32(packet))...)
-		if _, err := io.ReadFull(from, packet[4:]); err != nil {
-			return
-		}
-		if !first {
-			w.count(packet, reply)
-		}
-		if _, err := to.Write(packet); err != nil {
-			return
-		}
+func (w *wire) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
 	}
+	return &tapped{Conn: conn, wire: w}, nil
 }
 
-func (w *wire) count(packet []byte, reply bool) {
+type tapped struct {
+	net.Conn
+	wire  *wire
+	begun bool // what begins a session was sent, which is no request
+}
+
+// Write sends a packet: four bytes of length, and in a request the number of it and of the operation.
+func (c *tapped) Write(packet []byte) (int, error) {
+	w := c.wire
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	xid := int32(binary.BigEndian.Uint32(packet[4:]))
 	switch {
-	case xid == -2: // a ping, or its answer
-	case reply:
-		w.spoke = true
-	default:
+	case string(packet) == "srvr":
+		if w.asked++; w.says != nil {
+			_ = c.Conn.Close()
+			client, server := net.Pipe()
+			if c.Conn = client; *w.says != "" {
+				go func() {
+					_, _ = io.WriteString(server, *w.says)
+					_ = server.Close()
+				}()
+			}
+			return len(packet), nil
+		}
+	case c.begun:
 		op := int32(binary.BigEndian.Uint32(packet[8:]))
+		if op == opPing {
+			break
+		}
 		if op == opGet && packet[len(packet)-1] != 0 {
 			op = opWatch
 		}
-		w.ops[op]++
-		if w.spoke {
+		if w.ops[op]++; w.spoke {
 			w.turns++
 		}
 		w.spoke = false
 	}
+	c.begun = true
+	return c.Conn.Write(packet)
+}
+
+func (c *tapped) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.wire.mu.Lock()
+	defer c.wire.mu.Unlock()
+	c.wire.spoke = c.wire.spoke || n > 0
+	return n, err
 }
 
 // take returns what was counted since it was called last. Watches, of which there may be one at any
@@ -128,14 +122,11 @@ func (w *wire) take() (ops map[int32]int, turns int) {
 	return ops, turns
 }
 
-func (w *wire) url() string { return "zookeeper://" + w.Addr().String() }
-
 func TestCounts(t *testing.T) {
 	t.Parallel()
 	s := testserver.SharedZooKeeper(t)
-	w := newWire(t, s.Addr())
-	look := direct(t, s.Addr())
-	c := openURL(t, w.url(), "ttl=1m", locker.WithoutRenewal())
+	w, look := new(wire), direct(t, s.Addr())
+	c := w.open(t, s.Addr())
 	m := c.Mutex("x")
 	pair := func() {
 		require.NoError(t, m.Lock(t.Context()))
@@ -189,8 +180,8 @@ func TestCounts(t *testing.T) {
 
 func TestCounts_ofShares(t *testing.T) {
 	t.Parallel()
-	w := newWire(t, testserver.SharedZooKeeper(t).Addr())
-	c := openURL(t, w.url(), "ttl=1m", locker.WithoutRenewal())
+	s, w := testserver.SharedZooKeeper(t), new(wire)
+	c := w.open(t, s.Addr())
 	first, second := c.RWMutex("x"), c.RWMutex("x")
 	took := func(call func(context.Context) error) map[int32]int {
 		w.take()
@@ -215,7 +206,7 @@ func TestCounts_ofShares(t *testing.T) {
 	assert.Equal(t, map[int32]int{opDelete: 1}, took(first.Unlock))
 
 	const herd = 50
-	look, waiting := direct(t, w.to), make([]<-chan error, herd)
+	look, waiting := direct(t, s.Addr()), make([]<-chan error, herd)
 	require.NoError(t, first.Lock(t.Context()))
 	for i := range waiting {
 		waiting[i] = async(func() error { return c.RWMutex("x").RLock(t.Context()) })
@@ -235,28 +226,10 @@ func TestCounts_ofShares(t *testing.T) {
 // A holder that asks whether somebody waits reads the queue once, and once more when one comes.
 func TestCounts_ofWanted(t *testing.T) {
 	t.Parallel()
-	s := testserver.SharedZooKeeper(t)
-	w := newWire(t, s.Addr())
-	m := openURL(t, w.url(), "ttl=1m", locker.WithoutRenewal()).Mutex("x")
-	waiter := openURL(t, "zookeeper://"+s.Addr(), "ttl=1m", locker.WithoutRenewal()).Mutex("x")
-	require.NoError(t, m.Lock(t.Context()))
-	lists := func() int {
+	s, w := testserver.SharedZooKeeper(t), new(wire)
+	harness.Wanted(t, w.open(t, s.Addr()).Mutex("x"), openURL(t, s.URL(), "ttl=1m").Mutex("x"), func() int {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return w.ops[opList]
-	}
-	before := lists()
-	wanted := m.Wanted()
-	eventually(t, "it has read the queue", func() bool { return lists() == before+1 })
-	select {
-	case <-wanted:
-		t.Fatal("nobody waits")
-	case <-time.After(50 * time.Millisecond):
-	}
-	waiting := async(func() error { return waiter.Lock(t.Context()) })
-	require.NoError(t, await(t, async(func() error { <-wanted; return nil })))
-	assert.Equal(t, before+2, lists())
-	require.NoError(t, m.Unlock(t.Context()))
-	require.NoError(t, await(t, waiting))
-	require.NoError(t, waiter.Unlock(t.Context()))
+	})
 }

@@ -35,12 +35,32 @@ func takenAndForced(t *testing.T, before func(*backend, *claim)) (*backend, stri
 // that for its own doing.
 func TestForceRelease_beforeAReleaseThatIsSentAgain(t *testing.T) {
 	t.Parallel()
-	for name, before := range map[string]func(*backend, *claim){
-		"sent once":  func(*backend, *claim) {},
-		"sent twice": func(_ *backend, l *claim) { l.lease.deletes = 1 },
+	sentTwice := func(l *lease, _ string) { l.deletes = 1 }
+	for name, c := range map[string]struct {
+		before func(*testing.T, *claim)
+		after  func(l *lease, from string)
+	}{
+		"sent once":  {},
+		"sent twice": {after: sentTwice},
+		"and the servers have removed the parent": {after: func(l *lease, _ string) {
+			l.deletes = 1
+			assert.NoError(t, l.session.conn.Delete(l.parent, -1))
+		}},
+		"and the reply to a move was lost": {
+			func(t *testing.T, l *claim) { require.NoError(t, l.Downgrade(t.Context())) },
+			func(l *lease, from string) { l.path, l.deletes = from, 1 },
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d, name, l := takenAndForced(t, before)
+			var from string
+			d, name, l := takenAndForced(t, func(_ *backend, l *claim) {
+				if from = l.lease.state().path; c.before != nil {
+					c.before(t, l)
+				}
+			})
+			if c.after != nil {
+				c.after(l.lease, from)
+			}
 			require.ErrorIs(t, l.Release(t.Context()), driver.ErrLost)
 			require.ErrorIs(t, l.Release(t.Context()), driver.ErrLost)
 			next, err := claims.Take(t.Context(), d, driver.Request{Name: name, TTL: l.lease.session.TTL})
@@ -49,14 +69,6 @@ func TestForceRelease_beforeAReleaseThatIsSentAgain(t *testing.T) {
 			require.NoError(t, next.Release(t.Context()))
 		})
 	}
-}
-
-// The servers have removed the node of the lock, and what it knew.
-func TestForceRelease_beforeAReleaseThatIsSentAgainWhenTheNodeIsGone(t *testing.T) {
-	t.Parallel()
-	_, _, l := takenAndForced(t, func(_ *backend, l *claim) { l.lease.deletes = 1 })
-	require.NoError(t, l.lease.session.conn.Delete(l.lease.parent, -1)) // as the servers do with an empty one
-	require.ErrorIs(t, l.Release(t.Context()), driver.ErrLost)
 }
 
 // The data of the node are not ours: they stay.

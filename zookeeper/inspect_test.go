@@ -66,16 +66,6 @@ func TestInspect_ofALongQueue(t *testing.T) {
 	assert.Zero(t, state.Token, "it may be any of the transactions since the holder came")
 }
 
-func TestInspect_withoutTheRightToRead(t *testing.T) {
-	t.Parallel()
-	s := testserver.SharedZooKeeper(t)
-	holder := openURL(t, "zookeeper://alice:s3cr3t@"+s.Addr(), "ttl=30s")
-	require.NoError(t, holder.Mutex("x").Lock(t.Context()))
-	_, err := openURL(t, s.URL(), "").Inspect(t.Context(), "x")
-	require.ErrorIs(t, err, zk.ErrNoAuth)
-	assert.NotContains(t, err.Error(), "s3cr3t")
-}
-
 func TestAbandon(t *testing.T) {
 	t.Parallel()
 	harness.Abandon(t, "zookeeper://"+testserver.SharedZooKeeper(t).Addr()+"/"+space(t)+"?tick=100ms", 2*time.Second)

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/internal/test/fuzzurl"
 )
 
 var oddNames = []string{
@@ -102,4 +104,12 @@ func TestAhead(t *testing.T) {
 	}
 	assert.Equal(t, queue[:4], names)
 	assert.Len(t, contenders(all), 9, "those without a place are to be removed, too")
+}
+
+func FuzzOpen(f *testing.F) {
+	fuzzurl.Run(f, plainScheme, open, "h1:1,[::1]/apps/shop?dial_timeout=1s&tick=2s&acl=creator", "h/a//b?acl=world", "h?tls_ca=x")
+}
+
+func FuzzOpen_tls(f *testing.F) {
+	fuzzurl.Run(f, plainScheme+"s", open, "h?tls_ca=ca.pem&tls_cert=c.pem&tls_key=k.pem&tls_server_name=n", "h/a?tls_skip_verify=true")
 }

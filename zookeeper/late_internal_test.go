@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -284,4 +285,38 @@ func TestSession_thatIdles(t *testing.T) {
 	first.heartbeats.confirmed = first.heartbeats.confirmed.Add(-ttl)
 	first.mu.Unlock()
 	assert.Same(t, first, use(d), "a quorum still knows it")
+}
+
+// Two at once, as an Unlock whose reply is late and the clean-up: it is the lease's own deletion
+// that either finds.
+func TestRelease_twiceAtOnce(t *testing.T) {
+	t.Parallel()
+	const ttl = 30 * time.Second
+	d := driverOf(t)
+	name := fresh()
+	for range 20 {
+		l, err := claims.Take(t.Context(), d, driver.Request{Name: name, TTL: ttl})
+		require.NoError(t, err)
+		var both sync.WaitGroup
+		for range 2 {
+			both.Go(func() { assert.NoError(t, l.Release(t.Context())) })
+		}
+		both.Wait()
+	}
+}
+
+// The server has ended the session, of which the Client has yet to hear.
+func TestInspect_whenItsSessionHasEnded(t *testing.T) {
+	t.Parallel()
+	s := testserver.SharedZooKeeper(t)
+	d := driverOf(t)
+	for range 3 {
+		_, err := d.Inspect(t.Context(), fresh())
+		require.NoError(t, err)
+		session, ok := d.sessions.Any()
+		require.True(t, ok)
+		s.EndSession(session.id)
+	}
+	_, err := d.Inspect(t.Context(), fresh())
+	require.NoError(t, err)
 }

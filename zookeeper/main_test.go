@@ -123,6 +123,10 @@ func sessions(t testing.TB) harness.Sessions {
 		SessionOf: func(t testing.TB, node string) int64 { return sessionOf(t, look, node) },
 		End:       func(_ testing.TB, session int64) { s.EndSession(session) },
 		Remove:    func(t testing.TB, node string) { require.NoError(t, look.Delete(node, -1)) },
+		Put: func(t testing.TB, name, entry string) {
+			_, err := look.Create("/"+prefix+"/"+name+"/"+entry, nil, 0, zk.WorldACL(zk.PermAll))
+			require.NoError(t, err)
+		},
 	}
 }
 

@@ -98,19 +98,6 @@ func TestNewDriver_options(t *testing.T) {
 	require.NoError(t, c.Close())
 }
 
-// Without a TTL of its own a Client has that which the servers grant.
-func TestNew_hasTheTTLThatTheServersGrant(t *testing.T) {
-	t.Parallel()
-	s := testserver.ZooKeeper(t, testserver.ZooKeeperConfig("maxSessionTimeout=5000"))
-	c, err := zookeeper.New([]string{s.Addr()})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, c.Close()) }()
-	m := c.Mutex("x")
-	require.NoError(t, m.Lock(t.Context()))
-	assert.Less(t, time.Until(m.Deadline()), 5*time.Second)
-	require.NoError(t, m.Unlock(t.Context()))
-}
-
 func TestTTL_thatTheServerDoesNotGrantIsUnsupportedAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	s := testserver.ZooKeeper(t, testserver.ZooKeeperConfig("minSessionTimeout=2000", "maxSessionTimeout=5000"))
@@ -131,7 +118,9 @@ func TestTTL_thatTheServerDoesNotGrantIsUnsupportedAndLeavesNothing(t *testing.T
 		assert.NoError(t, m.Unlock(t.Context()))
 	})
 	t.Run("none is given, and Open asks what the server grants", func(t *testing.T) {
-		c := openURL(t, s.URL(), "")
+		c, err := zookeeper.New([]string{s.Addr()})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, c.Close()) }()
 		m := c.Mutex("x")
 		require.NoError(t, m.Lock(t.Context()))
 		left := time.Until(m.Deadline())
@@ -166,6 +155,8 @@ func TestAuth(t *testing.T) {
 		require.ErrorIs(t, err, zk.ErrNoAuth)
 		require.NotErrorIs(t, err, locker.ErrHeld)
 		assert.NotContains(t, err.Error(), "wrong")
+		_, err = c.Inspect(t.Context(), "x")
+		require.ErrorIs(t, err, zk.ErrNoAuth)
 	}
 	require.ErrorIs(t, at("alice:s3cret@", "").Mutex("x").TryLock(t.Context()), locker.ErrHeld)
 	require.NoError(t, m.Extend(t.Context()))

@@ -141,19 +141,6 @@ func TestWatch_followsAMove(t *testing.T) {
 	assert.Empty(t, l.lease.session.watches.awaited(l.lease))
 }
 
-// The same, and then the hold was ended by force. An Unlock that is sent twice does not take that
-// for its own doing.
-func TestForceRelease_ofANodeWhoseMoveWasNotAnswered(t *testing.T) {
-	t.Parallel()
-	var from string
-	_, _, l := takenAndForced(t, func(_ *backend, l *claim) {
-		from = l.lease.state().path
-		require.NoError(t, l.Downgrade(t.Context()))
-	})
-	l.lease.path, l.lease.deletes = from, 1
-	require.ErrorIs(t, l.Release(t.Context()), driver.ErrLost)
-}
-
 // A share writes to the node of the lock. Where that is not allowed it says so, and a plain lock
 // needs no such right.
 func TestShare_takesTheRightToWriteToTheNode(t *testing.T) {

@@ -14,10 +14,11 @@ import (
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
-// Sessions is a backend on which a lock is a queue of entries, each on a session that all holds of a Client share. Its
-// methods are tests.
+// Sessions is a backend on which a lock is a queue of entries, each on a session that all holds of a
+// Client share. Its exported methods are tests.
 type Sessions struct {
 	Addr string // of a server
 
@@ -28,6 +29,22 @@ type Sessions struct {
 	SessionOf func(t testing.TB, entry string) int64   // which an entry is on
 	End       func(t testing.TB, session int64)        // behind the back of its Client
 	Remove    func(t testing.TB, entry string)         // its session goes on
+	Put       func(t testing.TB, name, entry string)   // what is no contender's, into a queue
+}
+
+// Run tests what becomes of holders and waiters whose sessions end, or whose entries are removed.
+func (b Sessions) Run(t *testing.T) {
+	for name, test := range map[string]func(*testing.T){
+		"a session ends under its holders":           b.endsUnderTheHolder,
+		"an entry is removed under its holder":       b.removedUnderTheHolder,
+		"a session ends under a waiter":              b.endsUnderAWaiter,
+		"a session ends under a waiter in its turn":  b.endsUnderAWaiterWhoseTurnItIs,
+		"a session ends that nobody uses":            b.endsUnused,
+		"the reply to an Unlock is lost":             b.unlockUnanswered,
+		"entries that are no contender's do no harm": b.ignoresForeignEntries,
+	} {
+		t.Run(name, test)
+	}
 }
 
 func (b Sessions) open(t testing.TB, ttl time.Duration, opts ...locker.Option) *locker.Client {
@@ -41,8 +58,8 @@ func (b Sessions) queued(t testing.TB, n int) {
 	patience.Until(t, fmt.Sprint("in the queue there are ", n), func() bool { return len(b.Queue(t, "x")) == n })
 }
 
-// EndsUnderTheHolder has all holds of a session lost at once.
-func (b Sessions) EndsUnderTheHolder(t *testing.T) {
+// endsUnderTheHolder has all holds of a session lost at once.
+func (b Sessions) endsUnderTheHolder(t *testing.T) {
 	c := b.open(t, 10*time.Second, locker.WithoutRenewal())
 	x, y := c.Mutex("x"), c.Mutex("y")
 	require.NoError(t, x.Lock(t.Context()))
@@ -69,9 +86,9 @@ func wantLost(t testing.TB, m *locker.Mutex) {
 	}
 }
 
-// RemovedUnderTheHolder is what a watch tells, and the next Extend or Unlock finds out, though the
+// removedUnderTheHolder is what a watch tells, and the next Extend or Unlock finds out, though the
 // session is in the best of health.
-func (b Sessions) RemovedUnderTheHolder(t *testing.T) {
+func (b Sessions) removedUnderTheHolder(t *testing.T) {
 	c := b.open(t, longTTL, locker.WithoutRenewal())
 	watched := c.Mutex("watched")
 	require.NoError(t, watched.Lock(t.Context()))
@@ -93,9 +110,9 @@ func (b Sessions) RemovedUnderTheHolder(t *testing.T) {
 	}
 }
 
-// EndsUnderAWaiter takes it to the end of the queue. So does an operator who removes its entry, and
+// endsUnderAWaiter takes it to the end of the queue. So does an operator who removes its entry, and
 // nothing else.
-func (b Sessions) EndsUnderAWaiter(t *testing.T) {
+func (b Sessions) endsUnderAWaiter(t *testing.T) {
 	holder, waiter := b.open(t, longTTL).Mutex("x"), b.open(t, longTTL).Mutex("x")
 	for _, end := range []func(entry string){
 		func(entry string) { b.End(t, b.SessionOf(t, entry)) }, func(entry string) { b.Remove(t, entry) },
@@ -116,8 +133,9 @@ func (b Sessions) EndsUnderAWaiter(t *testing.T) {
 	}
 }
 
-// EndsUnderAWaiterWhoseTurnItIs has a session end and its waiter's turn come at once: Lock does not succeed on the dead session.
-func (b Sessions) EndsUnderAWaiterWhoseTurnItIs(t *testing.T) {
+// endsUnderAWaiterWhoseTurnItIs has a session end and its waiter's turn come at once: Lock does not
+// succeed on the dead session.
+func (b Sessions) endsUnderAWaiterWhoseTurnItIs(t *testing.T) {
 	holder, waiter := b.open(t, longTTL).Mutex("x"), b.open(t, longTTL).Mutex("x")
 	for range 5 {
 		require.NoError(t, holder.Lock(t.Context()))
@@ -136,6 +154,95 @@ func (b Sessions) EndsUnderAWaiterWhoseTurnItIs(t *testing.T) {
 		require.NoError(t, waiter.Unlock(t.Context()))
 		require.ErrorIs(t, holder.Unlock(t.Context()), locker.ErrLost)
 	}
+}
+
+// endsUnused does not keep the next Lock, or TryLock, waiting for a renewal that finds it out.
+func (b Sessions) endsUnused(t *testing.T) {
+	const ttl = time.Minute
+	for name, take := range takes {
+		m := b.open(t, ttl).Mutex(name)
+		require.NoError(t, m.Lock(t.Context()))
+		session := b.SessionOf(t, b.Queue(t, name)[0])
+		require.NoError(t, m.Unlock(t.Context()))
+		b.End(t, session)
+		require.NoError(t, take(m, testwait.Context(t, ttl/3)), name)
+		assert.NotEqual(t, session, b.SessionOf(t, b.Queue(t, name)[0]))
+		assert.NoError(t, m.Unlock(t.Context()))
+	}
+}
+
+var takes = map[string]func(*locker.Mutex, context.Context) error{
+	"Lock": (*locker.Mutex).Lock, "TryLock": (*locker.Mutex).TryLock,
+}
+
+// ignoresForeignEntries takes, waits, shows and shares a lock among entries of others.
+func (b Sessions) ignoresForeignEntries(t *testing.T) {
+	c := b.open(t, longTTL)
+	for name, take := range takes {
+		m, next := c.Mutex(name), c.Mutex(name)
+		require.NoError(t, m.Lock(t.Context()), "what the queue stands in is there")
+		foreign := []string{"note", "0123456789abcdef0123456789abcdef", "lock-0000000000", "later", "at last"}
+		put := func(some ...string) {
+			for _, entry := range some {
+				b.Put(t, name, entry)
+			}
+		}
+		put(foreign[:3]...)
+		require.NoError(t, m.Unlock(t.Context()))
+		state, err := c.Inspect(t.Context(), name)
+		require.NoError(t, err)
+		assert.Equal(t, locker.State{}, state)
+		waits := func(n int) <-chan error {
+			waiting := async(func() error { return next.Lock(t.Context()) })
+			patience.Until(t, "it waits", func() bool { return len(b.Queue(t, name)) == n+1 })
+			return waiting
+		}
+		require.NoError(t, take(m, testwait.Context(t, patient)))
+		put(foreign[3])
+		require.ErrorIs(t, next.TryLock(t.Context()), locker.ErrHeld)
+		patience.Until(t, "of the TryLock nothing is left", func() bool { return len(b.Queue(t, name)) == 5 })
+		waiting := waits(5)
+		put(foreign[4])
+		state, err = c.Inspect(t.Context(), name)
+		require.NoError(t, err)
+		assert.Len(t, state.Waiters, 1)
+		require.NoError(t, m.Extend(t.Context()))
+		require.NoError(t, m.Unlock(t.Context()))
+		require.NoError(t, patience.Result(t, waiting))
+		require.NoError(t, next.Unlock(t.Context()))
+
+		x, y := c.RWMutex(name), c.RWMutex(name)
+		require.NoError(t, x.TryRLock(t.Context()))
+		require.NoError(t, y.TryRLock(t.Context()))
+		assert.Equal(t, x.FencingToken(), y.FencingToken())
+		waiting = waits(7)
+		require.ErrorIs(t, c.RWMutex(name).TryRLock(t.Context()), locker.ErrHeld)
+		require.NoError(t, x.Unlock(t.Context()))
+		require.NoError(t, y.Unlock(t.Context()))
+		require.NoError(t, patience.Result(t, waiting))
+		require.NoError(t, next.Unlock(t.Context()))
+		assert.Len(t, b.Queue(t, name), len(foreign), "theirs, untouched")
+	}
+}
+
+// Wanted has the holder m ask whether somebody waits, which costs one read of the queue, and one more
+// when waiter comes. reads counts them.
+func Wanted(t *testing.T, m, waiter *locker.Mutex, reads func() int) {
+	require.NoError(t, m.Lock(t.Context()))
+	before := reads()
+	wanted := m.Wanted()
+	patience.Until(t, "it has read the queue, and watches", func() bool { return reads() == before+1 })
+	select {
+	case <-wanted:
+		t.Fatal("nobody waits")
+	case <-time.After(50 * time.Millisecond):
+	}
+	waiting := async(func() error { return waiter.Lock(t.Context()) })
+	require.NoError(t, patience.Result(t, async(func() error { <-wanted; return nil })))
+	assert.Equal(t, before+2, reads())
+	require.NoError(t, m.Unlock(t.Context()))
+	require.NoError(t, patience.Result(t, waiting))
+	require.NoError(t, waiter.Unlock(t.Context()))
 }
 
 // ExtendsAll that d is given together, also more than one request takes, and says of each what has
@@ -184,8 +291,8 @@ func (b Sessions) faulty(t *testing.T) (proxy *testserver.Proxy, client, other *
 	return proxy, client, other
 }
 
-// UnlockUnanswered is a success.
-func (b Sessions) UnlockUnanswered(t *testing.T) {
+// unlockUnanswered is a success.
+func (b Sessions) unlockUnanswered(t *testing.T) {
 	for name, between := range map[string]func(t *testing.T, other *locker.Mutex){
 		"nobody came":   func(*testing.T, *locker.Mutex) {},
 		"another holds": func(t *testing.T, other *locker.Mutex) { require.NoError(t, other.TryLock(t.Context())) },
