@@ -1,8 +1,12 @@
 package docs_test
 
 import (
+	"encoding/json"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -177,5 +181,88 @@ func TestBackends_haveRows(t *testing.T) {
 			assert.Contains(t, row, "`"+scheme+"://`")
 		}
 		assert.Contains(t, row, "`"+b.Package+"`")
+	}
+}
+
+// What nobody updates has its vulnerabilities for good.
+func TestDependabot_looksAfterEveryModule(t *testing.T) {
+	config, err := os.ReadFile("../.github/dependabot.yml")
+	require.NoError(t, err)
+	modules := find(t, "go.mod")
+	assert.Greater(t, len(modules), 8)
+	for dir := range modules {
+		assert.Contains(t, string(config), "\n      - "+path.Join("/", dir)+"\n", "no entry for the module in %s", dir)
+	}
+}
+
+// A backend that no part of make nightly names is tested in full by nobody.
+func TestNightly_hasEveryBackend(t *testing.T) {
+	makefile, err := os.ReadFile("../Makefile")
+	require.NoError(t, err)
+	workflow, err := os.ReadFile("../.github/workflows/nightly.yml")
+	require.NoError(t, err)
+	for _, b := range backends.All[1:] { // memory's suite is a test of package conformance
+		assert.FileExists(t, "../"+b.Package+"/conformance_test.go")
+		assert.Contains(t, string(makefile), "\nnightly-"+b.Package+": ")
+		assert.Contains(t, string(makefile), " nightly-soak-"+b.Package)
+	}
+	for _, part := range regexp.MustCompile(`nightly-([a-z-]+)[ :]`).FindAllStringSubmatch(string(makefile), -1) {
+		assert.Contains(t, string(workflow), "          - "+strings.TrimSuffix(part[1], "-")+"\n")
+	}
+}
+
+// find returns the folders that have a file of that name.
+func find(t *testing.T, name string) map[string]bool {
+	t.Helper()
+	dirs := map[string]bool{}
+	require.NoError(t, fs.WalkDir(os.DirFS(".."), ".", func(file string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && file != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata"):
+			return fs.SkipDir
+		case d.Name() == name:
+			dirs[path.Dir(file)] = true
+		}
+		return nil
+	}))
+	return dirs
+}
+
+// The Go code of a page of recipes is that of a program that is tested.
+func TestRecipes_areThoseOfTheExample(t *testing.T) {
+	files, err := filepath.Glob("../bench/jobs/*.go")
+	require.NoError(t, err)
+	var all strings.Builder
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		require.NoError(t, err)
+		all.Write(source)
+	}
+	page, err := os.ReadFile("recipes-jobs.md")
+	require.NoError(t, err)
+	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllSubmatch(page, -1)
+	require.NotEmpty(t, blocks)
+	for _, block := range blocks {
+		assert.Contains(t, all.String(), string(block[1]))
+	}
+}
+
+// The page names the servers on which the suite ran last, each in its row.
+func TestCompatibility_namesTheServersOfTheGuarantees(t *testing.T) {
+	file, err := os.Open("guarantees.json")
+	require.NoError(t, err)
+	defer func() { _ = file.Close() }()
+	var first struct {
+		Setting struct{ Server string }
+	}
+	require.NoError(t, json.NewDecoder(file).Decode(&first))
+	page, err := os.ReadFile("compatibility.md")
+	require.NoError(t, err)
+	servers := strings.Split(first.Setting.Server, ", ")
+	assert.Len(t, servers, 9)
+	for _, server := range servers {
+		name, version, _ := strings.Cut(server, " ")
+		assert.Regexp(t, `(?m)^\| `+name+` .*\b`+version+`\b`, string(page), "the row of %s does not name %s", name, version)
 	}
 }

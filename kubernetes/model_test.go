@@ -1,14 +1,232 @@
 package kubernetes
 
 import (
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 )
+
+// Who waits watches, and asks for nothing while the holder renews. A release costs a waiter one
+// request.
+func TestCounts_waiting(t *testing.T) {
+	f := newFake(t)
+	c := take(t, f.driver(t))
+	client, err := locker.New(f.driver(t), locker.WithTTL(request.TTL), locker.WithPrefix("locker"))
+	require.NoError(t, err)
+	defer func() { _ = client.Close() }()
+	locked := make([]<-chan error, 3)
+	mutexes := make([]*locker.Mutex, 3)
+	watching := func() int { f.mu.Lock(); defer f.mu.Unlock(); return f.requests["WATCH"] }
+	asked := f.sent(func() {
+		for i := range locked {
+			mutexes[i] = client.Mutex("orders/42")
+			locked[i] = async(func() error { return mutexes[i].Lock(t.Context()) })
+		}
+		eventually(t, "they watch", func() bool { return watching() > 0 })
+		time.Sleep(100 * time.Millisecond) // the others have entered
+	})
+	assert.Equal(t, 1, asked["WATCH"], "%v", asked)
+	assert.LessOrEqual(t, asked["GET"], 6, "each looks, and once more if the watch begins meanwhile")
+	assert.Equal(t, map[string]int{"PUT": 20}, f.sent(func() {
+		for range 20 {
+			require.NoError(t, c.Extend(t.Context(), request.TTL))
+		}
+		time.Sleep(100 * time.Millisecond) // they have heard of it
+	}), "the holder's own")
+	cost := f.sent(func() {
+		require.NoError(t, c.Release(t.Context()))
+		for range locked {
+			var first int
+			select {
+			case err = <-locked[0]:
+			case err = <-locked[1]:
+				first = 1
+			case err = <-locked[2]:
+				first = 2
+			}
+			require.NoError(t, err)
+			require.NoError(t, mutexes[first].Unlock(t.Context()))
+		}
+	})
+	assert.Equal(t, 7, cost["PUT"], "a release, and three takes and releases: %v", cost)
+	assert.Zero(t, cost["GET"])
+}
+
+// Where many Clients wait, most of them do not ask when the lock is free.
+func TestCounts_manyClientsWait(t *testing.T) {
+	f := newFake(t)
+	f.slow = firstSpread / 5
+	const clients, rounds = 50, 10
+	holds := make(chan *locker.Hold, clients)
+	for range clients {
+		client, err := locker.New(f.driver(t), locker.WithTTL(10*time.Minute))
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = client.Close() })
+		go func() {
+			if hold, err := client.Mutex("x").Acquire(t.Context()); err == nil {
+				holds <- hold
+			}
+		}()
+	}
+	eventually(t, "all wait", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.requests["WATCH"] >= clients-1 })
+	asked := f.sent(func() {
+		for range rounds {
+			require.NoError(t, (<-holds).Unlock(t.Context()))
+		}
+	})
+	assert.Less(t, asked["PUT"], rounds*clients/2, "half of them would ask: %v", asked)
+}
+
+// The spread of who does not know how many contend is right for few and for many.
+func TestDelay_fewContendTogether(t *testing.T) {
+	const rounds, latency = 500, firstSpread / 5
+	v := &view{spread: firstSpread}
+	for _, clients := range []int{2, 10, 100} {
+		outrun := 0
+		for range rounds {
+			times := make([]time.Duration, clients)
+			for i := range times {
+				times[i] = v.delay()
+				assert.LessOrEqual(t, times[i], v.spread)
+			}
+			slices.Sort(times)
+			together, _ := slices.BinarySearch(times, times[0]+latency)
+			outrun += together - 1
+		}
+		assert.Less(t, outrun, 5*rounds, "%d clients", clients)
+	}
+}
+
+// A waiter that another was faster than makes one request, and hears from its watch who has the lock.
+// It looks if the watch has not told.
+func TestCounts_aWaiterThatIsOutrun(t *testing.T) {
+	f := newFake(t)
+	d, holder := f.driver(t), take(t, f.driver(t))
+	waiter, woken := wait(t, d, request)
+	require.NoError(t, holder.Release(t.Context()))
+	require.NoError(t, await(t, woken))
+	free, known := d.views.recall(request.Name, true)
+	require.True(t, known)
+	take(t, f.driver(t))
+	told := func() bool { s, _ := d.views.recall(request.Name, true); return s.owner != "" }
+	eventually(t, "the watch tells", told)
+	d.views.observe(request.Name, free.object, time.Now()) // as if it had not told yet
+	ask := func() {
+		_, err := waiter.Ask(t.Context())
+		require.ErrorIs(t, err, driver.ErrHeld)
+	}
+	assert.Equal(t, map[string]int{"PUT": 1}, f.sent(ask))
+	assert.Equal(t, map[string]int{"GET": 1}, f.sent(ask))
+	assert.Empty(t, f.sent(ask))
+	assert.Empty(t, f.sent(func() { require.NoError(t, waiter.Release(t.Context())) }))
+}
+
+// A watch that ends at once is begun again after longer and longer pauses.
+func TestWatch_endsAtOnce(t *testing.T) {
+	f := newFake(t)
+	take(t, f.driver(t))
+	f.answer = func(_ http.ResponseWriter, r *http.Request) bool { return r.URL.Query().Has("watch") }
+	begun := f.sent(func() {
+		wait(t, f.driver(t), request)
+		time.Sleep(1500 * time.Millisecond)
+	})
+	assert.LessOrEqual(t, begun["GET"], 2*7, "a look and a watch each")
+}
+
+// A watch that has ended begins again, and who waits is woken. While the API server cannot be
+// reached, nobody is told what it said before. A Lease that is deleted is free.
+func TestWatch_ends(t *testing.T) {
+	f := newFake(t)
+	long := request
+	long.TTL = 10 * time.Minute // nobody looks, or sees it expire
+	_, err := claims.Take(t.Context(), f.driver(t), long)
+	require.NoError(t, err)
+	d := f.driver(t)
+	waiter, woken := wait(t, d, long)
+	watches := func() int { f.mu.Lock(); defer f.mu.Unlock(); return f.requests["WATCH"] }
+	refuse := func(status int) { f.mu.Lock(); defer f.mu.Unlock(); f.refuse = status }
+	eventually(t, "it watches", func() bool { return watches() == 1 })
+
+	refuse(http.StatusServiceUnavailable)
+	f.CloseClientConnections()
+	eventually(t, "another asks in vain", func() bool {
+		other := long
+		other.Wake = func() {}
+		_, err := d.Claim(other).Ask(t.Context())
+		return err != nil && !errors.Is(err, driver.ErrHeld)
+	})
+	refuse(0)
+	eventually(t, "it watches again", func() bool { return watches() == 2 })
+	f.mu.Lock()
+	name := objectName(long.Name)
+	f.store("DELETED", f.leases[name].DeepCopy())
+	delete(f.leases, name)
+	f.mu.Unlock()
+	require.NoError(t, await(t, woken))
+	_, err = waiter.Ask(t.Context())
+	require.NoError(t, err)
+}
+
+// wait has a claim wait. woken gets a nil when it is woken.
+func wait(t *testing.T, d *backend, req driver.Request) (c driver.Claim, woken chan error) {
+	t.Helper()
+	woken = make(chan error, 10)
+	req.Wake = func() { woken <- nil }
+	c = d.Claim(req)
+	next, err := c.Ask(t.Context())
+	require.ErrorIs(t, err, driver.ErrHeld)
+	assert.LessOrEqual(t, next, req.TTL/2+firstSpread, "then it looks whether the watch still tells")
+	return c, woken
+}
+
+// A waiter that gives up when it is woken has the next one woken.
+func TestRelease_ofAWaiterThatWasWoken(t *testing.T) {
+	f := newFake(t)
+	c := take(t, f.driver(t))
+	d := f.driver(t)
+	first, woken := wait(t, d, request)
+	_, next := wait(t, d, request)
+	require.NoError(t, c.Release(t.Context()))
+	require.NoError(t, await(t, woken))
+	assert.Empty(t, next)
+	require.NoError(t, first.Release(t.Context()))
+	require.NoError(t, await(t, next))
+}
+
+// An answer that comes late does not hide what was told since. What a server says that was restored
+// from a backup counts, though its versions are lower. Of names that nobody waits for, few are
+// kept.
+func TestViews(t *testing.T) {
+	f := newFake(t)
+	d := f.driver(t)
+	sent := time.Now()
+	c := take(t, d)
+	held := c.(*claim).latest()
+	require.NoError(t, c.Release(t.Context()))
+	d.views.observe(request.Name, held, sent)
+	s, _ := d.views.recall(request.Name, false)
+	assert.Empty(t, s.owner)
+	d.views.observe(request.Name, held, time.Now())
+	s, _ = d.views.recall(request.Name, false)
+	assert.Equal(t, held.owner, s.owner)
+	for i := range 2 * mostViews {
+		d.views.recall(strconv.Itoa(i), false)
+	}
+	assert.Len(t, d.views.of, mostViews)
+}
 
 // story is what befalls a hold. A Lease is stored at second 0 and, if renewed is above 0, once more
 // then. An observer looks at it at first, and again at last. Each time another API server may

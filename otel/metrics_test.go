@@ -1,6 +1,10 @@
 package otel_test
 
 import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -9,10 +13,16 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
+	metricnoop "go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/test/testwait"
+	"github.com/go-locker/locker/memory"
+	"github.com/go-locker/locker/otel"
 )
 
 // point is one of a metric's, without what a histogram has besides.
@@ -126,4 +136,117 @@ func TestMetrics_ofRenewals(t *testing.T) {
 			assert.NotContains(t, path, " > extend it", "a renewal is of nobody's request")
 		}
 	})
+}
+
+// inPrometheus returns the names of a metric's series there.
+func inPrometheus(m metricdata.Metrics) []string {
+	name := strings.ReplaceAll(m.Name, ".", "_")
+	if m.Unit == "s" {
+		name += "_seconds"
+	}
+	switch data := m.Data.(type) {
+	case metricdata.Histogram[float64]:
+		return []string{name + "_bucket", name + "_sum", name + "_count"}
+	case metricdata.Sum[int64]:
+		if data.IsMonotonic {
+			return []string{name + "_total"}
+		}
+	}
+	return []string{name}
+}
+
+// The dashboard, the rules and the page have metrics and labels that there are, and every metric.
+func TestObservability_usesNamesThatExist(t *testing.T) {
+	names, bases := map[string]bool{}, []string{}
+	bubble(t, func(t *testing.T, r *telemetry) {
+		c, err := locker.New(r.driver, locker.WithTTL(ttl), r.observed)
+		require.NoError(t, err)
+		m := c.Mutex("x")
+		require.NoError(t, m.Lock(t.Context()))
+		r.driver.fail(&opError{timeout: true}) // renewals, with a type of error
+		<-m.Lost()
+		r.driver.fail(nil)
+		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
+		require.NoError(t, m.Lock(t.Context()))
+		require.NoError(t, m.Unlock(t.Context()))
+		require.NoError(t, c.Close())
+		var all metricdata.ResourceMetrics
+		require.NoError(t, r.reader.Collect(t.Context(), &all))
+		for _, m := range all.ScopeMetrics[0].Metrics {
+			for _, name := range inPrometheus(m) {
+				names[name] = true
+			}
+			bases = append(bases, strings.TrimSuffix(inPrometheus(m)[0], "_bucket"))
+		}
+	})
+	for _, key := range []attribute.Key{"locker.hold.end_cause", "locker.lock.contended", "locker.lock.label", "locker.operation.name"} {
+		names[strings.ReplaceAll(string(key), ".", "_")] = true
+	}
+
+	const dir = "../examples/observability"
+	texts := map[string]string{}
+	for _, file := range []string{dir + "/rules.yml", dir + "/grafana/dashboards/locker.json", "../docs/prometheus.md"} {
+		text, err := os.ReadFile(filepath.FromSlash(file))
+		require.NoError(t, err)
+		texts[file] = string(text)
+		for _, used := range regexp.MustCompile(`\blocker_\w+`).FindAllString(string(text), -1) {
+			assert.True(t, names[used], "%s: there is no %s", file, used)
+		}
+	}
+	for _, base := range bases {
+		assert.Contains(t, texts[dir+"/grafana/dashboards/locker.json"], base, "the dashboard shows every metric")
+		assert.Contains(t, texts["../docs/prometheus.md"], base)
+	}
+
+	var board struct {
+		UID    string
+		Panels []struct {
+			ID      int
+			Title   string
+			GridPos struct{ X, Y, W, H int }
+			Targets []struct{ Expr, RefID string }
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(texts[dir+"/grafana/dashboards/locker.json"]), &board))
+	assert.Equal(t, "locker", board.UID)
+	ids := map[int]bool{}
+	for _, p := range board.Panels {
+		assert.False(t, ids[p.ID], "two panels have the ID %d", p.ID)
+		ids[p.ID] = true
+		assert.NotEmpty(t, p.Targets, p.Title)
+		assert.LessOrEqual(t, p.GridPos.X+p.GridPos.W, 24, p.Title)
+		for _, target := range p.Targets {
+			assert.Equal(t, strings.Count(target.Expr, "("), strings.Count(target.Expr, ")"), target.Expr)
+		}
+	}
+}
+
+// BenchmarkPair is a Lock and its Unlock in memory, which cost next to nothing themselves.
+func BenchmarkPair(b *testing.B) {
+	metrics := otel.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(metric.NewManualReader())))
+	for _, with := range []struct {
+		name string
+		opts []locker.Option
+	}{
+		{"not observed", nil},
+		{"no SDK", []locker.Option{locker.WithObserver(otel.NewObserver(
+			otel.WithTracerProvider(tracenoop.NewTracerProvider()), otel.WithMeterProvider(metricnoop.NewMeterProvider())))}},
+		{"metrics", []locker.Option{locker.WithObserver(otel.NewObserver(
+			otel.WithTracerProvider(tracenoop.NewTracerProvider()), metrics))}},
+		{"metrics and spans", []locker.Option{locker.WithObserver(otel.NewObserver(
+			otel.WithTracerProvider(sdktrace.NewTracerProvider()), metrics))}},
+	} {
+		b.Run(with.name, func(b *testing.B) {
+			c, err := memory.New(with.opts...)
+			require.NoError(b, err)
+			defer c.Close()
+			m := c.Mutex(b.Name())
+			b.ReportAllocs()
+			for b.Loop() {
+				if m.Lock(b.Context()) != nil || m.Unlock(b.Context()) != nil {
+					b.Fatal("not taken")
+				}
+			}
+		})
+	}
 }

@@ -51,13 +51,17 @@ package otel
 
 import (
 	"context"
+	"errors"
 	"math"
 	"runtime/debug"
+	"sync"
+	"time"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
@@ -244,4 +248,173 @@ func (o *observer) labelled(label string) []attribute.KeyValue {
 		attrs = append(attrs, labelKey.String(label))
 	}
 	return attrs
+}
+
+// types are what errors are called, the first that fits: an error that says more than one thing says the
+// most important one first. That ctx ended while another held the lock is the end of ctx.
+var types = []struct {
+	err  error
+	name string
+}{
+	{locker.ErrLost, "lost"},
+	{locker.ErrNotHeld, "not_held"},
+	{locker.ErrClosed, "closed"},
+	{locker.ErrUnsupported, "unsupported"},
+	{context.Canceled, "canceled"},
+	{context.DeadlineExceeded, "deadline_exceeded"},
+	{locker.ErrHeld, "held"},
+}
+
+// failure reports whether a call has failed, and as what.
+func failure(op string, err error) (bool, attribute.KeyValue) {
+	if err == nil {
+		return false, attribute.KeyValue{}
+	}
+	kind := errorType(err)
+	return !asks(op) || kind.Value.AsString() != "held", kind
+}
+
+// errorType is the attribute error.type of an error, one of few values.
+func errorType(err error) attribute.KeyValue {
+	for _, t := range types {
+		if errors.Is(err, t.err) {
+			return semconv.ErrorTypeKey.String(t.name)
+		}
+	}
+	var slow interface{ Timeout() bool }
+	if errors.As(err, &slow) && slow.Timeout() {
+		return semconv.ErrorTypeKey.String("timeout")
+	}
+	if ours, ok := errors.AsType[*locker.Error](err); ok {
+		err = ours.Err
+	}
+	return semconv.ErrorType(err)
+}
+
+// holds are those of an observer that last, and the labels that it has seen.
+type holds struct {
+	mu     sync.Mutex
+	lasts  map[locker.HoldID]*lasting
+	labels map[string]bool
+}
+
+// lasting is a hold, or several shares, which have the same token. n is below 0 if the end of a
+// hold was told before its beginning.
+type lasting struct {
+	label string
+	since time.Time
+	n     int
+}
+
+// began notes a hold. It reports whether its label is new.
+func (h *holds) began(id locker.HoldID, label string) (first bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.add(id, label, 1)
+	first = !h.labels[label]
+	h.labels[label] = true
+	return first
+}
+
+func (h *holds) ended(id locker.HoldID, label string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.add(id, label, -1)
+}
+
+// add changes how many there are of one. The caller holds h.mu.
+func (h *holds) add(id locker.HoldID, label string, n int) {
+	if h.lasts == nil {
+		h.lasts, h.labels = map[locker.HoldID]*lasting{}, map[string]bool{}
+	}
+	one := h.lasts[id]
+	if one == nil {
+		one = &lasting{label: label, since: time.Now()}
+		h.lasts[id] = one
+	}
+	if one.n += n; one.n == 0 {
+		delete(h.lasts, id)
+	}
+}
+
+// oldest returns the age of the oldest hold of each label, and 0 if there is none.
+func (h *holds) oldest() map[string]time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	ages := map[string]time.Duration{}
+	for label := range h.labels {
+		ages[label] = 0
+	}
+	for _, one := range h.lasts {
+		if one.n > 0 {
+			ages[one.label] = max(ages[one.label], time.Since(one.since))
+		}
+	}
+	return ages
+}
+
+// metrics are the instruments.
+type metrics struct {
+	wait, hold, left, lag metric.Float64Histogram
+	losses                metric.Int64Counter
+	active, waiting       metric.Int64UpDownCounter
+}
+
+// Buckets, in seconds: a wait may take as long as others hold, and what is left of a TTL is at most that.
+var (
+	waitTimes = []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300}
+	holdTimes = []float64{0.001, 0.01, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600, 14400, 86400}
+	lefts     = []float64{0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 20, 30, 60, 120}
+	lags      = []float64{0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40}
+)
+
+func newMetrics(m metric.Meter) (all metrics) {
+	histogram := func(name, description string, buckets []float64) metric.Float64Histogram {
+		h, err := m.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(description),
+			metric.WithExplicitBucketBoundaries(buckets...))
+		return usable(h, err, metric.Float64Histogram(noop.Float64Histogram{}))
+	}
+	all.wait = histogram("locker.wait.duration", "How long it took to take a lock, or to fail to.", waitTimes)
+	all.hold = histogram("locker.hold.duration", "How long locks were held.", holdTimes)
+	all.left = histogram("locker.hold.validity_left", "How much time holds had left when they were unlocked.", lefts)
+	all.lag = histogram("locker.renewal.lag", "How late renewals were sent.", lags)
+
+	losses, err := m.Int64Counter("locker.hold.losses", metric.WithUnit("{loss}"),
+		metric.WithDescription("Holds that ended before they were unlocked."))
+	all.losses = usable(losses, err, metric.Int64Counter(noop.Int64Counter{}))
+
+	upDown := func(name, unit, description string) metric.Int64UpDownCounter {
+		c, err := m.Int64UpDownCounter(name, metric.WithUnit(unit), metric.WithDescription(description))
+		return usable(c, err, metric.Int64UpDownCounter(noop.Int64UpDownCounter{}))
+	}
+	all.active = upDown("locker.hold.active", "{lock}", "Locks that are held.")
+	all.waiting = upDown("locker.wait.active", "{call}", "Calls that wait for a lock.")
+	return all
+}
+
+// observeOldest has m ask o for the age of its oldest hold.
+func observeOldest(m metric.Meter, o *observer) {
+	_, err := m.Float64ObservableGauge("locker.hold.oldest_age", metric.WithUnit("s"),
+		metric.WithDescription("How long the oldest hold has lasted."),
+		metric.WithFloat64Callback(func(_ context.Context, to metric.Float64Observer) error {
+			for label, age := range o.holds.oldest() {
+				to.Observe(age.Seconds(), metric.WithAttributes(o.labelled(label)...))
+			}
+			return nil
+		}))
+	if err != nil {
+		otel.Handle(err)
+	}
+}
+
+// usable reports err as OpenTelemetry has such errors reported: to lock goes on without a metric.
+func usable[T comparable](instrument T, err error, idle T) T {
+	if err != nil {
+		otel.Handle(err)
+	}
+	var none T
+	if instrument == none {
+		return idle
+	}
+	return instrument
 }

@@ -1,25 +1,107 @@
 package s3_test
 
 import (
+	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
+	"os"
 	"testing"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/config"
 	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/knownbreaks"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/shares"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 	"github.com/go-locker/locker/s3"
 )
+
+func TestOpen(t *testing.T) {
+	onEach(t, func(t *testing.T, r *relay) {
+		url := "s3://bucket/" + rand.Text() + "?endpoint=" + r.URL + "&ttl=10s"
+		c, err := locker.Open(t.Context(), url)
+		require.NoError(t, err)
+		m := c.Mutex("name")
+		require.NoError(t, m.Lock(t.Context()))
+		require.NoError(t, m.Extend(t.Context()))
+		other, err := locker.Open(t.Context(), url+"&region=us-east-1")
+		require.NoError(t, err)
+		require.ErrorIs(t, other.Mutex("name").TryLock(t.Context()), locker.ErrHeld)
+		require.NoError(t, m.Unlock(t.Context()))
+		require.NoError(t, other.Mutex("name").TryLock(t.Context()))
+		require.NoError(t, other.Close())
+		require.NoError(t, c.Close())
+	})
+}
+
+func TestOpen_refuses(t *testing.T) {
+	for url, why := range map[string]string{
+		"s3://":                                        "takes a bucket",
+		"s3://a,b?region=x":                            "takes a bucket",
+		"s3://bucket":                                  "needs a region",
+		"s3://bucket?region=":                          "region is empty",
+		"s3://bucket?endpoint=":                        "endpoint is not http",
+		"s3://bucket?endpoint=localhost:9000":          "endpoint is not http",
+		"s3://bucket?endpoint=http://h:1/?x=y":         "endpoint is not http",
+		"s3://bucket?region=x&color=red":               "known are backoff, endpoint, metadata, prefix, region",
+		"s3://bucket?region=x&ttl=1s":                  "whole seconds, take one from 3s to 12h",
+		"s3://key@bucket?region=x":                     "AWS_SECRET_ACCESS_KEY",
+		"s3://key:hidden@bucket?region=x":              "AWS_SECRET_ACCESS_KEY",
+		"s3://bucket?endpoint=http://key:hidden@h:1":   "",
+		"s3://bucket?endpoint=http://key:hidden%40h:1": "endpoint is not http",
+	} {
+		_, err := locker.Open(t.Context(), url)
+		require.Error(t, err, url)
+		require.ErrorContains(t, err, why, url)
+		assert.NotContains(t, err.Error(), "hidden")
+	}
+}
+
+// No error shows a secret: neither one of the network, nor what a store answers.
+func TestErrors_showNoSecret(t *testing.T) {
+	check := func(url string) {
+		t.Helper()
+		c, err := locker.Open(t.Context(), url)
+		require.NoError(t, err)
+		defer func() { _ = c.Close() }()
+		err = c.Mutex("name", locker.WithTTL(3*time.Second)).TryLock(t.Context())
+		require.Error(t, err)
+		for _, format := range []string{"%v", "%+v", "%#v"} {
+			assert.NotContains(t, fmt.Sprintf(format, err), "hidden")
+		}
+	}
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "hidden")
+	t.Setenv("AWS_SESSION_TOKEN", "hidden")
+	check("s3://bucket?endpoint=http://127.0.0.1:1")
+	check("s3://bucket?endpoint=" + relayTo(t, versitygw(t)).URL)
+}
+
+// A bucket that is not there is the client's error, and no lock.
+func TestErrors_ofABucketThatIsNotThere(t *testing.T) {
+	onEach(t, func(t *testing.T, r *relay) {
+		c, err := locker.Open(t.Context(), "s3://no-such-bucket?endpoint="+r.URL)
+		require.NoError(t, err)
+		defer func() { _ = c.Close() }()
+		require.ErrorContains(t, c.Mutex("name").TryLock(t.Context()), "NoSuchBucket")
+		_, err = c.Inspect(t.Context(), "name")
+		require.ErrorContains(t, err, "NoSuchBucket")
+	})
+}
 
 // The suite on real stores, each Locker on a client of its own.
 func TestConformance(t *testing.T) {
@@ -99,3 +181,168 @@ func revoke(t conformance.TB, s *testserver.S3Server, name string) {
 
 // noKeepAlive keeps no connection that a test which looks for leaks would find.
 var noKeepAlive = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
+// The processes that Harnesses start have these credentials, too. Nothing of this machine counts.
+func TestMain(m *testing.M) {
+	for name, value := range map[string]string{
+		"AWS_ACCESS_KEY_ID": testserver.S3AccessKey, "AWS_SECRET_ACCESS_KEY": testserver.S3SecretKey, "AWS_SESSION_TOKEN": "",
+		"AWS_REGION": "", "AWS_DEFAULT_REGION": "", "AWS_PROFILE": "", "AWS_ENDPOINT_URL": "", "AWS_ENDPOINT_URL_S3": "",
+		"AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull, "AWS_EC2_METADATA_DISABLED": "true",
+	} {
+		if err := os.Setenv(name, value); err != nil {
+			panic(err)
+		}
+	}
+	harness.Serve()
+	goleak.VerifyTestMain(testserver.Tests(m))
+}
+
+const patience = testwait.Patience(20 * time.Second)
+
+const ttl = 10 * time.Second
+
+func request(name string) driver.Request {
+	return driver.Request{Name: name, Metadata: "test", TTL: ttl}
+}
+
+// take returns a claim that was granted.
+func take(t testing.TB, d driver.Driver, name string) driver.Claim {
+	t.Helper()
+	c := d.Claim(request(name))
+	_, err := c.Ask(t.Context())
+	require.NoError(t, err)
+	return c
+}
+
+// held asks for a lock that is another's.
+func held(t testing.TB, d driver.Driver, name string) {
+	t.Helper()
+	_, err := claims.Take(t.Context(), d, request(name))
+	require.ErrorIs(t, err, locker.ErrHeld)
+}
+
+// lockFile is the protocol of OpenTofu 1.12 (internal/backend/remote-state/s3/client.go), by hand:
+// its package cannot be imported. Terraform's is the same.
+type lockFile struct {
+	client *awss3.Client
+	id     string
+}
+
+var lockFileKey = aws.String("state.tflock")
+
+func (l lockFile) lock(t *testing.T) error {
+	t.Helper()
+	_, err := l.client.PutObject(t.Context(), &awss3.PutObjectInput{
+		Bucket: aws.String("bucket"), Key: lockFileKey, Body: bytes.NewReader([]byte(l.id)), IfNoneMatch: aws.String("*"),
+	})
+	return err
+}
+
+func (l lockFile) holder(t *testing.T) string {
+	t.Helper()
+	out, err := l.client.GetObject(t.Context(), &awss3.GetObjectInput{Bucket: aws.String("bucket"), Key: lockFileKey})
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = out.Body.Close() }()
+	id, err := io.ReadAll(out.Body)
+	require.NoError(t, err)
+	return string(id)
+}
+
+func (l lockFile) unlock(t *testing.T) error {
+	t.Helper()
+	if l.holder(t) != l.id {
+		return errors.New("the lock is another's")
+	}
+	_, err := l.client.DeleteObject(t.Context(), &awss3.DeleteObjectInput{Bucket: aws.String("bucket"), Key: lockFileKey})
+	return err
+}
+
+// opentofu/opentofu#4405: the reply is lost, the SDK sends the request again, and the answer is
+// taken for another's lock.
+func TestPeers_aLockFileIsLockedByItself(t *testing.T) {
+	r := relayTo(t, newFake())
+	l := lockFile{r.client(t), "a"}
+	lose(r, 1, http.MethodPut)
+	require.ErrorContains(t, l.lock(t), "412")
+	assert.Equal(t, "a", l.holder(t), "it was told that it has no lock, has it, and never gives it back")
+}
+
+// A release reads, and then deletes whatever is there: a holder that has stopped in between takes
+// another's lock away.
+func TestPeers_aLockFileIsDeletedThoughItIsAnothers(t *testing.T) {
+	r := relayTo(t, newFake())
+	a, b, c := lockFile{r.client(t), "a"}, lockFile{r.client(t), "b"}, lockFile{r.client(t), "c"}
+	require.NoError(t, a.lock(t))
+	r.answer(func(w http.ResponseWriter, request *http.Request) {
+		if request.Method == http.MethodDelete {
+			r.answer(nil)
+			assert.NoError(t, errors.Join(a.unlock(t), b.lock(t))) // an operator's force-unlock, and another
+		}
+		r.store.ServeHTTP(w, request)
+	})
+	require.NoError(t, a.unlock(t))
+	assert.NoError(t, c.lock(t), "b still holds the lock")
+}
+
+// A sweep deletes the objects of locks that nobody has used for a day, and no others.
+func TestSweep(t *testing.T) {
+	r := relayTo(t, versitygw(t))
+	s := testserver.SharedS3(t)
+	folder := "sweep"
+	d := s3.NewDriver(r.client(t), "bucket", folder).(*s3.Driver)
+	defer func() { _ = d.Close() }()
+	file := func(name string) string { return s.File(folder + "/" + name + ".lock") }
+	yesterday := time.Now().Add(-25 * time.Hour)
+	for _, name := range []string{"old", "new", "crashed"} {
+		require.NoError(t, take(t, d, name).Release(t.Context()))
+	}
+	take(t, d, "crashed")
+	require.NoError(t, os.WriteFile(file("foreign"), []byte("a report"), 0o600))
+	for _, name := range []string{"old", "crashed", "foreign"} {
+		require.NoError(t, os.Chtimes(file(name), yesterday, yesterday))
+	}
+	require.NoError(t, d.Sweep(t.Context()))
+	for name, stays := range map[string]bool{"old": false, "crashed": false, "new": true, "foreign": true} {
+		_, err := os.Stat(file(name))
+		assert.Equal(t, stays, err == nil, name)
+	}
+	take(t, d, "crashed")
+}
+
+// An object that is taken while it is swept is not deleted.
+func TestSweep_ofAnObjectThatIsTakenMeanwhile(t *testing.T) {
+	f := newFake()
+	r := relayTo(t, f)
+	d := r.driver(t)
+	require.NoError(t, take(t, d, "name").Release(t.Context()))
+	f.forward(25 * time.Hour)
+	r.answer(func(w http.ResponseWriter, request *http.Request) {
+		if request.Method == http.MethodDelete {
+			r.answer(nil)
+			take(t, d, "name")
+		}
+		r.store.ServeHTTP(w, request)
+	})
+	require.NoError(t, d.Sweep(t.Context()))
+	held(t, d, "name")
+}
+
+// A store that ignores the condition of a DELETE is not swept.
+func TestSweep_ofAStoreThatDeletesWhateverItIsTold(t *testing.T) {
+	f := newFake()
+	r := relayTo(t, f)
+	r.answer(func(w http.ResponseWriter, request *http.Request) {
+		if request.Method == http.MethodDelete {
+			request.Header.Del("If-Match")
+		}
+		r.store.ServeHTTP(w, request)
+	})
+	d := r.driver(t)
+	require.NoError(t, take(t, d, "name").Release(t.Context()))
+	assert.Len(t, f.keys(), 1, "the object of the self-test is gone")
+	f.forward(25 * time.Hour)
+	require.NoError(t, d.Sweep(t.Context()))
+	assert.Len(t, f.keys(), 1)
+}

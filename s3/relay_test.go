@@ -3,19 +3,31 @@ package s3_test
 import (
 	"bytes"
 	"context"
+	"crypto/md5"
 	"crypto/rand"
+	"encoding/hex"
+	"encoding/xml"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
+	smithyendpoints "github.com/aws/smithy-go/endpoints"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
+	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 	"github.com/go-locker/locker/s3"
@@ -187,4 +199,261 @@ func (h *headers) Write(text []byte) (int, error) {
 func (h *headers) WriteHeader(status int) {
 	h.change()
 	h.ResponseWriter.WriteHeader(status)
+}
+
+// without has the store never see a header, as if it did not know it. Requests are signed anew.
+func without(t *testing.T, r *relay, header string) {
+	t.Helper()
+	r.answer(func(w http.ResponseWriter, request *http.Request) {
+		if request.Method == http.MethodPut {
+			request.Header.Del(header)
+			request.Header.Del("Authorization")
+			request.Header.Del("Accept-Encoding") // which the proxy sets, unsigned
+			request.URL.Host, request.URL.Scheme = request.Host, "http"
+			err := v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true }).SignHTTP(request.Context(),
+				aws.Credentials{AccessKeyID: testserver.S3AccessKey, SecretAccessKey: testserver.S3SecretKey}, request,
+				request.Header.Get("X-Amz-Content-Sha256"), "s3", "us-east-1", time.Now())
+			assert.NoError(t, err)
+		}
+		r.store.ServeHTTP(w, request)
+	})
+}
+
+// There are stores that accept a condition and ignore it: two would hold a lock.
+func TestSelfTest_ofAStoreThatIgnoresConditions(t *testing.T) {
+	onEach(t, func(t *testing.T, r *relay) {
+		for _, header := range []string{"If-None-Match", "If-Match"} {
+			without(t, r, header)
+			c, err := s3.New(r.client(t), "bucket", t.Name())
+			require.NoError(t, err)
+			err = c.Mutex("name").Lock(t.Context())
+			require.ErrorIs(t, err, locker.ErrUnsupported)
+			require.ErrorContains(t, err, "ignores "+header)
+			require.ErrorContains(t, err, "use a store with conditional writes")
+			require.NoError(t, c.Close())
+		}
+		r.answer(nil)
+		take(t, r.driver(t), "name")
+	})
+}
+
+// A failure tells nothing of the store: the next request tries again.
+func TestSelfTest_thatIsNotAnswered(t *testing.T) {
+	r := relayTo(t, newFake())
+	d := r.driver(t)
+	r.answer(func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusServiceUnavailable, "SlowDown") })
+	_, err := d.Claim(request("name")).Ask(t.Context())
+	require.ErrorContains(t, err, "self-test")
+	require.NotErrorIs(t, err, locker.ErrUnsupported)
+	r.answer(nil)
+	take(t, d, "name")
+}
+
+func TestSelfTest_leavesNothing(t *testing.T) {
+	f := newFake()
+	r := relayTo(t, f)
+	take(t, r.driver(t), "name")
+	assert.Len(t, f.keys(), 1)
+	stubborn := newFake()
+	r = relayTo(t, stubborn)
+	without(t, r, "If-None-Match")
+	_, err := r.driver(t).Claim(request("name")).Ask(t.Context())
+	require.ErrorIs(t, err, locker.ErrUnsupported)
+	patience.Until(t, "the self-test leaves nothing", func() bool { return len(stubborn.keys()) == 0 })
+}
+
+// A store that falls silent within the self-test keeps neither Lock nor Close.
+func TestSelfTest_ofAStoreThatFallsSilent(t *testing.T) {
+	for heard := range 7 {
+		r := relayTo(t, newFake())
+		silent, over := make(chan struct{}), make(chan struct{})
+		t.Cleanup(func() { close(over) })
+		var requests atomic.Int32
+		r.answer(func(w http.ResponseWriter, request *http.Request) {
+			if n := int(requests.Add(1)); n > heard {
+				if n == heard+1 {
+					close(silent)
+				}
+				<-over
+				return
+			}
+			r.store.ServeHTTP(w, request)
+		})
+		d := s3.NewDriver(r.client(t), "bucket", t.Name())
+		ctx, cancel := context.WithCancel(t.Context())
+		result := testwait.Go(func() error {
+			_, err := d.Claim(request("name")).Ask(ctx)
+			return errors.Join(err, d.Close())
+		})
+		<-silent
+		cancel()
+		require.ErrorIs(t, patience.Result(t, result), context.Canceled, "after %d requests", heard)
+	}
+}
+
+// Clients that may reach different stores do not share a self-test.
+func TestSelfTest_ofClientsWithEndpointResolvers(t *testing.T) {
+	good, bad := relayTo(t, newFake()), relayTo(t, newFake())
+	without(t, bad, "If-Match")
+	to := func(r *relay) *s3.Driver {
+		d := s3.NewDriver(r.client(t, func(o *awss3.Options) {
+			o.BaseEndpoint = nil
+			o.EndpointResolverV2 = resolver(r.URL)
+		}), "bucket", t.Name())
+		t.Cleanup(func() { _ = d.Close() })
+		return d.(*s3.Driver)
+	}
+	take(t, to(good), "name")
+	require.ErrorContains(t, asked(t, to(bad), "name"), "ignores If-Match")
+}
+
+type resolver string
+
+func (r resolver) ResolveEndpoint(context.Context, awss3.EndpointParameters) (smithyendpoints.Endpoint, error) {
+	u, err := url.Parse(string(r) + "/bucket")
+	return smithyendpoints.Endpoint{URI: *u}, err
+}
+
+// A store is tested anew each hour, and one that is busy then is trusted for longer.
+func TestSelfTest_isRepeated(t *testing.T) {
+	r := relayTo(t, newFake())
+	d := r.driver(t)
+	take(t, d, "a")
+	s3.Age(d)
+	assert.Equal(t, 5, r.count(func() { take(t, d, "b") })["PUT"])
+	assert.Equal(t, 1, r.count(func() { take(t, d, "c") })["PUT"])
+	s3.Age(d)
+	r.answer(func(w http.ResponseWriter, request *http.Request) {
+		if strings.Contains(request.URL.Path, "self-test") {
+			answer(w, http.StatusServiceUnavailable, "SlowDown")
+			return
+		}
+		r.store.ServeHTTP(w, request)
+	})
+	take(t, d, "d")
+	without(t, r, "If-Match")
+	require.ErrorIs(t, asked(t, d, "e"), locker.ErrUnsupported)
+}
+
+// fake is object storage in this process: one bucket, with conditional writes. It is for tests that
+// need its clock, or an answer of their own; it proves nothing of a real store.
+type fake struct {
+	mu      sync.Mutex
+	objects map[string]stored
+	ahead   time.Duration   // of its clock
+	still   time.Time       // if it is set, the time
+	random  bool            // ETags are no MD5
+	markers map[string]bool // if it is set, of deletions, and what has one is never new again
+}
+
+type stored struct {
+	text    []byte
+	etag    string
+	written time.Time
+}
+
+func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	text, _ := io.ReadAll(r.Body)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now().Add(f.ahead)
+	if !f.still.IsZero() {
+		now = f.still
+	}
+	w.Header().Set("Date", now.UTC().Format(http.TimeFormat))
+	key := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, "/bucket"), "/")
+	o, exists := f.objects[key]
+	over, fresh := r.Header.Get("If-Match"), r.Header.Get("If-None-Match") == "*"
+	switch {
+	case !strings.HasPrefix(r.URL.Path, "/bucket"):
+		answer(w, http.StatusNotFound, "NoSuchBucket")
+	case r.Method == http.MethodGet && key == "":
+		f.list(w, r)
+	case !exists && (over != "" || r.Method == http.MethodGet):
+		answer(w, http.StatusNotFound, "NoSuchKey")
+	case (exists || f.markers[key]) && fresh, over != "" && over != o.etag:
+		answer(w, http.StatusPreconditionFailed, "PreconditionFailed")
+	case r.Method == http.MethodGet:
+		w.Header().Set("Last-Modified", o.written.UTC().Format(http.TimeFormat))
+		w.Header().Set("ETag", o.etag)
+		_, _ = w.Write(o.text)
+	case r.Method == http.MethodPut:
+		sum := md5.Sum(text)
+		o = stored{text, `"` + hex.EncodeToString(sum[:]) + `"`, now}
+		if f.random {
+			o.etag = `"` + rand.Text() + `"`
+		}
+		f.objects[key] = o
+		w.Header().Set("ETag", o.etag)
+		w.WriteHeader(http.StatusOK)
+	case r.Method == http.MethodDelete:
+		delete(f.objects, key)
+		if f.markers != nil {
+			f.markers[key] = true
+			w.Header().Set("X-Amz-Delete-Marker", "true")
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}
+}
+
+func (f *fake) list(w http.ResponseWriter, r *http.Request) {
+	type content struct {
+		Key, LastModified string
+	}
+	var result struct {
+		XMLName  xml.Name `xml:"ListBucketResult"`
+		Contents []content
+	}
+	for key, o := range f.objects {
+		if strings.HasPrefix(key, r.URL.Query().Get("prefix")) {
+			result.Contents = append(result.Contents, content{key, o.written.UTC().Format(time.RFC3339)})
+		}
+	}
+	_ = xml.NewEncoder(w).Encode(result)
+}
+
+func answer(w http.ResponseWriter, status int, code string) {
+	w.Header().Set("Content-Type", "application/xml")
+	w.WriteHeader(status)
+	_, _ = fmt.Fprintf(w, "<Error><Code>%s</Code><Message>%s</Message></Error>", code, code)
+}
+
+// forward moves the clock.
+func (f *fake) forward(d time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ahead += d
+}
+
+// encrypt has ETags be no MD5 of the text from now on, as in a bucket with dsse.
+func (f *fake) encrypt() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.random = true
+}
+
+// keys returns the keys of all objects.
+func (f *fake) keys() (keys []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for key := range f.objects {
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+func (f *fake) remove(key string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.objects, key)
+	if f.markers != nil {
+		f.markers[key] = true
+	}
+}
+
+// set has the clock show now, and stand still.
+func (f *fake) set(now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.still = now
 }

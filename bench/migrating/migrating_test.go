@@ -5,10 +5,14 @@ package migrating
 import (
 	"context"
 	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -16,6 +20,7 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/test/testserver"
 	_ "github.com/go-locker/locker/memory"
+	"github.com/go-locker/locker/zookeeper"
 )
 
 // way does its work under a lock called orders/42.
@@ -187,4 +192,159 @@ func page(t *testing.T) string {
 		all = append(all, text...)
 	}
 	return string(all)
+}
+
+// Go that the page shows, in blocks and in the columns of calls, is Go of this package, which compiles and runs.
+func TestPage_showsWhatIsCompiled(t *testing.T) {
+	source, text := sources(t), page(t)
+	blocks, calls := blocks(text), calls(text)
+	assert.GreaterOrEqual(t, len(blocks), 10)
+	assert.GreaterOrEqual(t, len(calls), 50)
+	for _, block := range blocks {
+		assert.True(t, shows(source, block), "no test has\n%s", block)
+	}
+	for _, call := range calls {
+		if !strings.Contains(source, call) { // which assert.Contains would print
+			t.Errorf("no test has %s", call)
+		}
+	}
+}
+
+var block = regexp.MustCompile("(?s)\n```go\n(.*?\n)```\n")
+
+func blocks(page string) (found []string) {
+	for _, b := range block.FindAllStringSubmatch(page, -1) {
+		found = append(found, b[1])
+	}
+	return found
+}
+
+var span = regexp.MustCompile("`([^`]+)`")
+
+// calls are the code spans in the first two columns of tables that begin with theirs and ours.
+func calls(page string) (found []string) {
+	within := false
+	for line := range strings.Lines(page) {
+		cells := strings.Split(line, "|")
+		switch {
+		case !strings.HasPrefix(line, "|"):
+			within = false
+		case strings.HasPrefix(line, "| theirs | ours |"):
+			within = true
+		case within && len(cells) > 3:
+			for _, s := range span.FindAllStringSubmatch(cells[1]+cells[2], -1) {
+				found = append(found, s[1])
+			}
+		}
+	}
+	return found
+}
+
+// shows reports whether the lines of each paragraph of block follow one another in source, both without their
+// indentation and remarks to linters.
+func shows(source, block string) bool {
+	for paragraph := range strings.SplitSeq(block, "\n\n") {
+		if !strings.Contains(plain(source), plain(paragraph)) {
+			return false
+		}
+	}
+	return true
+}
+
+func plain(code string) string {
+	var b strings.Builder
+	b.WriteByte('\n')
+	for line := range strings.Lines(code) {
+		line, _, _ = strings.Cut(line, " //nolint")
+		b.WriteString(strings.TrimSpace(line) + "\n")
+	}
+	return b.String()
+}
+
+// sources are the tests but this file, which has what is no example.
+func sources(t *testing.T) string {
+	t.Helper()
+	files, err := filepath.Glob("*_test.go")
+	require.NoError(t, err)
+	var all strings.Builder
+	for _, file := range files {
+		if file == "page_test.go" {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		all.Write(text)
+	}
+	return all.String()
+}
+
+func TestShows(t *testing.T) {
+	const source = "func f() {\n\ta()\n\tdefer b() //nolint:errcheck // so\n\tif c() {\n\t\td()\n\t}\n}\n"
+	for code, want := range map[string]bool{
+		"a()\ndefer b()\n":     true,
+		"if c() {\n\td()\n}\n": true,
+		"a()\nif c() {\n":      false,
+		"d()\n\na()\n":         true,
+		"d()\n\nb()\n":         false,
+		"b()\n":                false,
+		"e()\n":                false,
+	} {
+		assert.Equal(t, want, shows(source, code), code)
+	}
+	assert.Equal(t, []string{"a()\n"}, blocks("text\n```go\na()\n```\n```\nb()\n```\n"))
+	assert.Equal(t, []string{"a()", "b()", "c"}, calls("| theirs | ours | why |\n|---|---|---|\n| `a()` | `b()`, `c` | `d` |\n\n| x | y |\n| `e` | `f` |\n"))
+}
+
+func zkWay(conn *zk.Conn) way {
+	return func(ctx context.Context, work func(context.Context) error) error {
+		l := zk.NewLock(conn, "/locks/orders-42", zk.WorldACL(zk.PermAll))
+		if err := l.Lock(); err != nil {
+			return err
+		}
+		defer l.Unlock() //nolint:errcheck // as it is often written
+		return work(ctx)
+	}
+}
+
+const timeout = 2 * time.Second
+
+func connect(t *testing.T) (conn *zk.Conn, servers []string) {
+	t.Helper()
+	servers = []string{testserver.ZooKeeper(t).Addr()}
+	conn, _, err := zk.Connect(servers, timeout)
+	require.NoError(t, err)
+	t.Cleanup(conn.Close)
+	return conn, servers
+}
+
+func TestZooKeeper_changeOver(t *testing.T) {
+	conn, servers := connect(t)
+
+	client, err := zookeeper.New(servers, locker.WithTTL(timeout))
+	changeOver(t, zkWay(conn), made(t)(client, err))
+}
+
+func TestZooKeeper_whatALockSays(t *testing.T) {
+	conn, _ := connect(t)
+	l := zk.NewLock(conn, "/locks/orders-42", zk.WorldACL(zk.PermAll))
+	require.ErrorIs(t, l.Unlock(), zk.ErrNotLocked)
+	require.NoError(t, l.LockWithData([]byte("web-3")))
+	require.ErrorIs(t, l.Lock(), zk.ErrDeadlock)
+	children, _, err := conn.Children("/locks/orders-42")
+	require.NoError(t, err)
+	require.Len(t, children, 1)
+	require.NoError(t, conn.Delete("/locks/orders-42/"+children[0], -1))
+	require.ErrorIs(t, l.Unlock(), zk.ErrNoNode)
+}
+
+func TestZooKeeper_theTTLIsThatOfTheSession(t *testing.T) {
+	_, servers := connect(t)
+	acl := zk.WorldACL(zk.PermAll)
+	d, err := zookeeper.NewDriver(servers, zookeeper.ACL(acl))
+	require.NoError(t, err)
+	client := made(t)(locker.New(d, locker.WithTTL(timeout), locker.WithMetadata("web-3")))
+	m := client.Mutex("orders/42")
+	require.NoError(t, m.Lock(t.Context()))
+	assert.LessOrEqual(t, time.Until(m.Deadline()), timeout)
+	require.NoError(t, m.Unlock(t.Context()))
 }

@@ -1,14 +1,30 @@
 package thirdparty
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/bsm/redislock"
+	"github.com/go-redsync/redsync/v4"
+	redsyncpool "github.com/go-redsync/redsync/v4/redis"
+	redsyncredis "github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/go-zookeeper/zk"
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis/rueidislock"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+	"go.uber.org/zap"
 
+	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
@@ -109,3 +125,263 @@ func TestProgram_flock(t *testing.T) {
 	lock := command(t, []string{"LOCKER_FLOCK_DIR=" + t.TempDir()}, "bash", "flock/lock.sh")
 	judge[*testserver.RedisServer](t, 500*time.Millisecond, "", lock)
 }
+
+// libraryHere is the one that the test is for.
+func libraryHere(t *testing.T) Library {
+	t.Helper()
+	for _, l := range All() {
+		if l.Test == t.Name() {
+			if l.Module != "" {
+				t.Logf("%s %s", l.Module, required(t, l.Module))
+			}
+			t.Log(l.Settings)
+			return l
+		}
+	}
+	t.Fatal("no library names this test")
+	return Library{}
+}
+
+func TestLibraries_findingsHaveTheirTests(t *testing.T) {
+	tests := testsHere(t)
+	scenarios := make(map[string]conformance.Scenario)
+	for _, s := range conformance.Scenarios() {
+		scenarios[s.Name] = s
+	}
+	shown := make(map[string]bool)
+	page, err := os.ReadFile("../../docs/known-breaks.md")
+	require.NoError(t, err)
+	for _, l := range All() {
+		assert.Contains(t, tests, l.Test)
+		assert.True(t, l.Language != "" || required(t, l.Module) != "", "%s: %s is no requirement of this module", l.Name, l.Module)
+		causes := make(map[string]int)
+		for _, f := range l.Findings {
+			assert.Contains(t, tests, f.Repro, "%s: %s", l.Name, f.Cause)
+			if !f.Lacks {
+				assert.Contains(t, string(page), "`"+strings.TrimPrefix(f.Repro, "TestRepro_")+"`", "the page has the break")
+			}
+			for _, name := range f.Scenarios {
+				require.Contains(t, scenarios, name, l.Name)
+				causes[name]++
+				if scenarios[name].Deterministic {
+					assert.Equal(t, 1, causes[name], "%s: causes of %q", l.Name, name)
+				}
+			}
+			for _, name := range f.Sometimes {
+				require.Contains(t, scenarios, name, l.Name)
+				assert.True(t, scenarios[name].Deterministic, "%s: %q needs luck of every lock", l.Name, name)
+				assert.Zero(t, causes[name], "%s: %q fails sometimes, and always", l.Name, name)
+			}
+			shown[f.Repro] = true
+		}
+	}
+	for name := range tests {
+		if strings.HasPrefix(name, "TestRepro_") {
+			assert.True(t, shown[name], "no finding names %s", name)
+		}
+	}
+}
+
+// required is the version of a module in go.mod: binaries of tests know none.
+func required(t *testing.T, module string) string {
+	t.Helper()
+	mod, err := os.ReadFile("../go.mod")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(mod)) {
+		if fields := strings.Fields(line); len(fields) == 2 && fields[0] == module {
+			return fields[1]
+		}
+	}
+	return ""
+}
+
+// testsHere are the functions in the test files of this package.
+func testsHere(t *testing.T) map[string]bool {
+	t.Helper()
+	files, err := filepath.Glob("*_test.go")
+	require.NoError(t, err)
+	names := make(map[string]bool)
+	for _, file := range files {
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		for _, d := range parsed.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok {
+				names[f.Name.Name] = true
+			}
+		}
+	}
+	return names
+}
+
+func TestConcurrencyMutex(t *testing.T) {
+	server := testserver.Etcd(t)
+	run(t, conformance.Harness{
+		TTL: time.Second,
+		Client: func(t conformance.TB, ttl time.Duration, _ bool) func(string) locker.Locker {
+			s := openSession(t, dialEtcd(t, server.Addr()), ttl)
+			return func(name string) locker.Locker { return newEtcdMutex(s, name) }
+		},
+	}, func(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
+		return newEtcdSessions(dialEtcd(t, via(server.Addr())), name, ttl)
+	}, server)
+}
+
+func TestZkLock(t *testing.T) {
+	server := testserver.ZooKeeper(t)
+	run(t, conformance.Harness{
+		TTL: 900 * time.Millisecond,
+		Client: func(t conformance.TB, ttl time.Duration, renew bool) func(string) locker.Locker {
+			conn := dialZooKeeper(t, server.Addr(), ttl)
+			return func(name string) locker.Locker { return newZkLock(conn, name, ttl, renew) }
+		},
+	}, func(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
+		return newZkLock(dialZooKeeper(t, via(server.Addr()), ttl), name, ttl, false)
+	}, server)
+}
+
+// user is a test or a trial of the suite.
+type user interface {
+	Fatalf(format string, args ...any)
+	Cleanup(f func())
+}
+
+func dialEtcd(t user, addr string) *clientv3.Client {
+	cli, err := clientv3.New(clientv3.Config{Endpoints: []string{addr}, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatalf("dial: %v", err)
+	}
+	t.Cleanup(func() { _ = cli.Close() })
+	return cli
+}
+
+func openSession(t user, cli *clientv3.Client, ttl time.Duration) *concurrency.Session {
+	s, err := concurrency.NewSession(cli, concurrency.WithTTL(int(ttl.Seconds())))
+	if err != nil {
+		t.Fatalf("session: %v", err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+type silent struct{}
+
+func (silent) Printf(string, ...any) {}
+
+func dialZooKeeper(t user, addr string, session time.Duration) *zk.Conn {
+	conn, _, err := zk.Connect([]string{addr}, session, zk.WithLogger(silent{}))
+	if err != nil {
+		t.Fatalf("connect: %v", err)
+	}
+	t.Cleanup(conn.Close)
+	return conn
+}
+
+func TestRedsync(t *testing.T) { conformRedsync(t, 1) }
+
+func TestRedsync_threeNodes(t *testing.T) { conformRedsync(t, 3) }
+
+func conformRedsync(t *testing.T, nodes int) {
+	t.Helper()
+	servers := make([]*testserver.RedisServer, nodes)
+	for i := range servers {
+		servers[i] = testserver.Redis(t, testserver.RedisPersistent())
+	}
+	open := func(t conformance.TB, via func(string) string) *redsync.Redsync {
+		pools := make([]redsyncpool.Pool, nodes)
+		for i, s := range servers {
+			pools[i] = redsyncredis.NewPool(dialRedis(t, via(s.Addr())))
+		}
+		return redsync.New(pools...)
+	}
+	run(t, conformance.Harness{
+		TTL: 400 * time.Millisecond,
+		Client: func(t conformance.TB, ttl time.Duration, _ bool) func(string) locker.Locker {
+			rs := open(t, straight)
+			return func(name string) locker.Locker { return newRedsync(rs, name, ttl) }
+		},
+	}, func(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
+		return newRedsync(open(t, via), name, ttl)
+	}, servers...)
+}
+
+func TestRedislock(t *testing.T) {
+	server := testserver.Redis(t, testserver.RedisPersistent())
+	open := func(t conformance.TB, via func(string) string) *redislock.Client {
+		return redislock.New(dialRedis(t, via(server.Addr())))
+	}
+	run(t, conformance.Harness{
+		TTL: 300 * time.Millisecond,
+		Client: func(t conformance.TB, ttl time.Duration, _ bool) func(string) locker.Locker {
+			c := open(t, straight)
+			return func(name string) locker.Locker { return newRedislock(c, name, ttl) }
+		},
+	}, func(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
+		return newRedislock(open(t, via), name, ttl)
+	}, server)
+}
+
+func TestRueidislock(t *testing.T) {
+	server := testserver.Redis(t, testserver.RedisPersistent())
+	open := func(t conformance.TB, addr string, ttl time.Duration, renew bool) rueidislock.Locker {
+		l, err := dialRueidislock(addr, ttl, renew)
+		if err != nil {
+			t.Fatalf("dial: %v", err)
+		}
+		t.Cleanup(l.Close)
+		return l
+	}
+	run(t, conformance.Harness{
+		TTL: 300 * time.Millisecond,
+		Client: func(t conformance.TB, ttl time.Duration, renew bool) func(string) locker.Locker {
+			l := open(t, server.Addr(), ttl, renew)
+			return func(name string) locker.Locker { return newRueidislock(l, name) }
+		},
+	}, func(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
+		return newRueidislock(open(t, via(server.Addr()), ttl, false), name)
+	}, server)
+}
+
+// dialRedis makes a client that heeds ctx, which is off by default.
+func dialRedis(t interface{ Cleanup(func()) }, addr string) *goredis.Client {
+	rdb := goredis.NewClient(&goredis.Options{Addr: addr, ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+// run puts a library through the suite. newLocker makes Lockers that connect to what via returns for each server.
+//
+// The faults are those that say something of the library. A lock that is a key of one Redis is gone with the server's
+// data, and expires by the server's clock, in every library.
+func run[S interface {
+	Stop()
+	Continue()
+	Kill()
+	Wipe()
+	Restart()
+}](t *testing.T, h conformance.Harness,
+	newLocker func(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker, servers ...S,
+) {
+	t.Helper()
+	h.New = func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
+		return newLocker(t, name, ttl, straight)
+	}
+	harness.Servers(&h.Faults, servers, func() {
+		for _, s := range servers {
+			s.Restart()
+		}
+	})
+	h.Faults.WipeServer = nil
+	h.Faults.Through = newLocker
+	l := libraryHere(t)
+	h.Deviations = l.deviations(func(f Finding) []string { return f.Scenarios })
+	h.Sometimes = l.deviations(func(f Finding) []string { return f.Sometimes })
+	if raceDetector && l.Races != "" {
+		t.Logf("no faults under the race detector: %s", l.Races)
+		h.Faults = conformance.Faults{}
+	}
+	t.Parallel()
+	conformance.Run(t, h)
+}
+
+// straight is the way to a server with nothing in between.
+func straight(addr string) string { return addr }

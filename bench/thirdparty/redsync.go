@@ -9,7 +9,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/bsm/redislock"
 	"github.com/go-redsync/redsync/v4"
+	"github.com/redis/rueidis"
+	"github.com/redis/rueidis/rueidislock"
 
 	"github.com/go-locker/locker"
 )
@@ -92,4 +95,97 @@ func (l redsyncLocker) Deadline() time.Time {
 		return h.until()
 	}
 	return time.Time{}
+}
+
+// forever is how long a Lock waits whose ctx has no deadline, where Obtain would put the TTL.
+const forever = 365 * 24 * time.Hour
+
+func newRedislock(c *redislock.Client, name string, ttl time.Duration) locker.Locker {
+	obtain := func(ctx context.Context, retry redislock.RetryStrategy) (*hold, error) {
+		l, err := c.Obtain(ctx, name, ttl, &redislock.Options{RetryStrategy: retry})
+		if errors.Is(err, redislock.ErrNotObtained) {
+			return nil, fmt.Errorf("%w: %w", locker.ErrHeld, err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return redislockHold(l, ttl), nil
+	}
+	return trier{&adapter{
+		lock: func(ctx context.Context) (*hold, error) {
+			ctx, cancel := context.WithTimeout(ctx, forever)
+			defer cancel()
+			return obtain(ctx, redislock.LinearBackoff(20*time.Millisecond))
+		},
+		try: func(ctx context.Context) (*hold, error) { return obtain(ctx, redislock.NoRetry()) },
+	}}
+}
+
+func redislockHold(l *redislock.Lock, ttl time.Duration) *hold {
+	lost := func(err error) error {
+		if errors.Is(err, redislock.ErrLockNotHeld) || errors.Is(err, redislock.ErrNotObtained) {
+			return fmt.Errorf("%w: %w", locker.ErrLost, err)
+		}
+		return err
+	}
+	return &hold{
+		extend:  func(ctx context.Context) error { return lost(l.Refresh(ctx, ttl, nil)) },
+		release: func(ctx context.Context) error { return lost(l.Release(ctx)) },
+	}
+}
+
+// dialRueidislock has one server, and the settings that the package's own documentation gives for one. Without
+// renewal the next one is due long after the end.
+func dialRueidislock(addr string, ttl time.Duration, renew bool) (rueidislock.Locker, error) {
+	o := rueidislock.LockerOption{
+		ClientOption:   rueidis.ClientOption{InitAddress: []string{addr}},
+		KeyValidity:    ttl,
+		KeyMajority:    1,
+		NoLoopTracking: true,
+		TryNextAfter:   ttl, // an attempt that overruns it leaves its waiter asleep: see the findings
+	}
+	if !renew {
+		o.ExtendInterval = time.Hour
+	}
+	return rueidislock.NewLocker(o)
+}
+
+func newRueidislock(l rueidislock.Locker, name string) locker.Locker {
+	type take = func(context.Context, string) (context.Context, context.CancelFunc, error)
+	// The hold ends with the ctx that it was taken with, which is why that is not the caller's.
+	with := func(ctx context.Context, take take) (*hold, error) {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		life, end := context.WithCancel(context.WithoutCancel(ctx))
+		stop := context.AfterFunc(ctx, end)
+		held, release, err := take(life, name)
+		if err != nil {
+			stop()
+			end()
+			if errors.Is(err, rueidislock.ErrNotLocked) {
+				err = fmt.Errorf("%w: %w", locker.ErrHeld, err)
+			}
+			return nil, err
+		}
+		if !stop() {
+			release()
+			return nil, ctx.Err()
+		}
+		return rueidislockHold(held, func() { release(); end() }), nil
+	}
+	return trier{&adapter{
+		lock: func(ctx context.Context) (*hold, error) { return with(ctx, l.WithContext) },
+		try:  func(ctx context.Context) (*hold, error) { return with(ctx, l.TryWithContext) },
+	}}
+}
+
+// rueidislockHold is one that renews itself: nothing is left for Extend but to say whether it lasts. Nor is there
+// an answer to a release.
+func rueidislockHold(held context.Context, release func()) *hold {
+	return &hold{
+		extend:  func(context.Context) error { return nil },
+		release: func(context.Context) error { release(); return nil },
+		lost:    func() bool { return held.Err() != nil },
+	}
 }

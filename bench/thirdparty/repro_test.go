@@ -1,18 +1,23 @@
 package thirdparty
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/go-locker/locker/internal/test/testserver"
 )
@@ -110,4 +115,301 @@ func (n redisNode) calls(t *testing.T, prefix string) (total int) {
 func (n redisNode) forget(t *testing.T) {
 	t.Helper()
 	require.NoError(t, n.direct.ConfigResetStat(t.Context()).Err())
+}
+
+// sessionAt has a client of its own, and lasts a minute.
+func sessionAt(t *testing.T, addr string) *concurrency.Session {
+	t.Helper()
+	return openSession(t, dialEtcd(t, addr), time.Minute)
+}
+
+func TestRepro_concurrencyMutex_twoOfOneSessionBothHold(t *testing.T) {
+	s := sessionAt(t, testserver.SharedEtcd(t).Addr())
+	require.NoError(t, concurrency.NewMutex(s, t.Name()).Lock(t.Context()))
+	assert.NoError(t, concurrency.NewMutex(s, t.Name()).Lock(t.Context()))
+}
+
+func TestRepro_concurrencyMutex_interruptedLockDoesNotSayHeld(t *testing.T) {
+	server := testserver.SharedEtcd(t)
+	require.NoError(t, concurrency.NewMutex(sessionAt(t, server.Addr()), t.Name()).Lock(t.Context()))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	err := concurrency.NewMutex(sessionAt(t, server.Addr()), t.Name()).Lock(ctx)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.NotErrorIs(t, err, concurrency.ErrLocked)
+}
+
+func TestRepro_concurrencyMutex_unlockAfterTheLeaseIsGone(t *testing.T) {
+	server := testserver.SharedEtcd(t)
+	s := sessionAt(t, server.Addr())
+	m := concurrency.NewMutex(s, t.Name())
+	require.NoError(t, m.Lock(t.Context()))
+	_, err := s.Client().Revoke(t.Context(), s.Lease())
+	require.NoError(t, err)
+	other := concurrency.NewMutex(sessionAt(t, server.Addr()), t.Name())
+	require.NoError(t, other.Lock(t.Context()))
+	assert.Less(t, m.Header().Revision, other.Header().Revision)
+	assert.NoError(t, m.Unlock(t.Context()), "though it had lost the lock")
+}
+
+// How late depends on when in its second the last answer came.
+func TestRepro_concurrencyMutex_doneComesLate(t *testing.T) {
+	const ttl = time.Second
+	server := testserver.Etcd(t)
+	late := time.Duration(0)
+	for try := 0; try < 10 && late < soon; try++ {
+		s := openSession(t, dialEtcd(t, server.Addr()), ttl)
+		last := time.Now()
+		answers, err := s.Client().KeepAlive(t.Context(), s.Lease()) // the same that the Session hears
+		require.NoError(t, err)
+		require.NoError(t, concurrency.NewMutex(s, strconv.Itoa(try)).Lock(t.Context()))
+		server.Stop()
+		for range answers {
+			last = time.Now()
+		}
+		<-s.Done()
+		late = time.Since(last) - ttl
+		server.Continue()
+	}
+	assert.GreaterOrEqual(t, late, soon)
+}
+
+func TestRepro_concurrencyMutex_takesAnyName(t *testing.T) {
+	s := sessionAt(t, testserver.SharedEtcd(t).Addr())
+	for _, name := range []string{"", "\xff"} {
+		assert.NoError(t, concurrency.NewMutex(s, name).TryLock(t.Context()), "%q", name)
+	}
+}
+
+func TestRepro_concurrencyMutex_callsOutlastTheLease(t *testing.T) {
+	server := testserver.Etcd(t)
+	s := openSession(t, dialEtcd(t, server.Addr()), time.Second)
+	m := concurrency.NewMutex(s, "a")
+	require.NoError(t, m.Lock(t.Context()))
+	server.Stop()
+	unlocked := start(func() error { return m.Unlock(t.Context()) })
+	tried := start(func() error { return concurrency.NewMutex(s, "b").TryLock(t.Context()) })
+	kept := start(func() error { _, err := s.Client().KeepAliveOnce(t.Context(), s.Lease()); return err })
+	pending(t, "Unlock", unlocked, 3*time.Second)
+	pending(t, "TryLock", tried, 0)
+	pending(t, "KeepAliveOnce", kept, 0)
+	server.Continue()
+	for call, done := range map[string]<-chan error{"Unlock": unlocked, "TryLock": tried, "KeepAliveOnce": kept} {
+		_ = result(t, call, done)
+	}
+}
+
+func TestRepro_concurrencyMutex_namesNest(t *testing.T) {
+	server := testserver.SharedEtcd(t)
+	require.NoError(t, concurrency.NewMutex(sessionAt(t, server.Addr()), "orders/42").Lock(t.Context()))
+	err := concurrency.NewMutex(sessionAt(t, server.Addr()), "orders").TryLock(t.Context())
+	assert.ErrorIs(t, err, concurrency.ErrLocked)
+}
+
+// keys counts those below a name.
+func keys(t *testing.T, cli *clientv3.Client, name string) int {
+	t.Helper()
+	resp, err := cli.Get(t.Context(), name+"/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+	require.NoError(t, err)
+	return int(resp.Count)
+}
+
+func TestRepro_concurrencyMutex_lostReplyLeavesTheKey(t *testing.T) {
+	server := testserver.SharedEtcd(t)
+	proxy := testserver.NewProxy(t, server.Addr())
+	other := sessionAt(t, server.Addr())
+	m := concurrency.NewMutex(sessionAt(t, proxy.Addr()), t.Name())
+	proxy.HoldReplies(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	locked := start(func() error { return m.Lock(ctx) })
+	await(t, "the Txn is applied", func() bool { return keys(t, other.Client(), t.Name()) == 1 })
+	cancel()
+	require.Error(t, result(t, "Lock", locked))
+	proxy.ReleaseReplies()
+	time.Sleep(soon) // for a clean-up
+	err := concurrency.NewMutex(other, t.Name()).TryLock(t.Context())
+	assert.ErrorIs(t, err, concurrency.ErrLocked, "nobody holds the lock")
+}
+
+func TestRepro_concurrencyMutex_unlockAgainDeletesANewerHold(t *testing.T) {
+	server := testserver.SharedEtcd(t)
+	proxy := testserver.NewProxy(t, server.Addr())
+	s, other := sessionAt(t, proxy.Addr()), sessionAt(t, server.Addr())
+	older, newer := concurrency.NewMutex(s, t.Name()), concurrency.NewMutex(s, t.Name())
+	require.NoError(t, older.Lock(t.Context()))
+	proxy.HoldReplies(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	unlocked := start(func() error { return older.Unlock(ctx) })
+	await(t, "the release is applied", func() bool { return keys(t, other.Client(), t.Name()) == 0 })
+	cancel()
+	require.Error(t, result(t, "Unlock", unlocked))
+	proxy.ReleaseReplies()
+
+	require.NoError(t, newer.Lock(t.Context()))
+	require.NoError(t, older.Unlock(t.Context()), "once more")
+	assert.NoError(t, concurrency.NewMutex(other, t.Name()).TryLock(t.Context()), "while the newer one holds")
+}
+
+func TestRepro_concurrencyMutex_cancelledWaitOutlastsItsContext(t *testing.T) {
+	server := testserver.Etcd(t)
+	require.NoError(t, concurrency.NewMutex(sessionAt(t, server.Addr()), "a").Lock(t.Context()))
+	waiter := sessionAt(t, server.Addr())
+	ctx, cancel := context.WithCancel(t.Context())
+	locked := start(func() error { return concurrency.NewMutex(waiter, "a").Lock(ctx) })
+	await(t, "two are in the queue", func() bool { return keys(t, waiter.Client(), "a") == 2 })
+	pending(t, "Lock", locked, soon)
+	server.Stop()
+	cancel()
+	pending(t, "Lock", locked, 2*time.Second)
+	server.Continue()
+	require.ErrorIs(t, result(t, "Lock", locked), context.Canceled)
+}
+
+var anybody = zk.WorldACL(zk.PermAll)
+
+// connAt has a session that lasts a minute.
+func connAt(t *testing.T, addr string) *zk.Conn {
+	t.Helper()
+	return dialZooKeeper(t, addr, time.Minute)
+}
+
+// at is the path of the test's own lock.
+func at(t *testing.T) string {
+	t.Helper()
+	return "/" + t.Name()
+}
+
+// queue are the nodes of the test's lock.
+func queue(t *testing.T, conn *zk.Conn) []string {
+	t.Helper()
+	children, _, err := conn.Children(at(t))
+	require.NoError(t, err)
+	return children
+}
+
+// foreignChild has there be the lock's node, and a child in it that is not of Lock's making.
+func foreignChild(t *testing.T, conn *zk.Conn) (remove func()) {
+	t.Helper()
+	l := zk.NewLock(conn, at(t), anybody)
+	require.NoError(t, l.Lock())
+	require.NoError(t, l.Unlock())
+	path, err := conn.Create(at(t)+"/config", nil, 0, anybody)
+	require.NoError(t, err)
+	return func() { require.NoError(t, conn.Delete(path, -1)) }
+}
+
+func TestRepro_zkLock_noFencingToken(t *testing.T) {
+	assert.Equal(t, []string{"Lock", "LockWithData", "Unlock"}, methods(reflect.TypeFor[*zk.Lock]()))
+	var l interface { // and none of them says anything but how it went
+		Lock() error
+		LockWithData(data []byte) error
+		Unlock() error
+	} = zk.NewLock(connAt(t, testserver.SharedZooKeeper(t).Addr()), at(t), anybody)
+	require.NoError(t, l.Lock())
+}
+
+func TestRepro_zkLock_cannotBeCancelled(t *testing.T) {
+	server := testserver.SharedZooKeeper(t)
+	holder, waiter := connAt(t, server.Addr()), connAt(t, server.Addr())
+	require.NoError(t, zk.NewLock(holder, at(t), anybody).Lock())
+	l := zk.NewLock(waiter, at(t), anybody)
+	locked := start(l.Lock)
+	await(t, "two are in the queue", func() bool { return len(queue(t, holder)) == 2 })
+	require.ErrorIs(t, l.Unlock(), zk.ErrNotLocked) // which is no way to leave the queue
+	pending(t, "Lock", locked, soon)
+	waiter.Close() // the only one that there is
+	require.Error(t, result(t, "Lock", locked))
+}
+
+func TestRepro_zkLock_foreignChildFailsEverybody(t *testing.T) {
+	server := testserver.SharedZooKeeper(t)
+	foreignChild(t, connAt(t, server.Addr()))
+	for range 2 {
+		assert.Error(t, zk.NewLock(connAt(t, server.Addr()), at(t), anybody).Lock())
+	}
+}
+
+func TestRepro_zkLock_errorLeavesTheNode(t *testing.T) {
+	server := testserver.SharedZooKeeper(t)
+	failed, other := connAt(t, server.Addr()), connAt(t, server.Addr())
+	remove := foreignChild(t, other)
+	require.Error(t, zk.NewLock(failed, at(t), anybody).Lock())
+	remove()
+	require.Len(t, queue(t, other), 1, "nobody holds the lock")
+	locked := start(zk.NewLock(other, at(t), anybody).Lock)
+	pending(t, "Lock", locked, 4*soon)
+	failed.Close()
+	require.NoError(t, result(t, "Lock", locked))
+}
+
+func TestRepro_zkLock_vanishedNodeIsForEver(t *testing.T) {
+	server := testserver.SharedZooKeeper(t)
+	conn := connAt(t, server.Addr())
+	l := zk.NewLock(conn, at(t), anybody)
+	require.NoError(t, l.Lock())
+	require.NoError(t, conn.Delete(at(t)+"/"+queue(t, conn)[0], -1))
+	for range 2 {
+		require.ErrorIs(t, l.Unlock(), zk.ErrNoNode)
+		require.ErrorIs(t, l.Lock(), zk.ErrDeadlock)
+	}
+}
+
+func TestRepro_zkLock_hasNoExtend(t *testing.T) {
+	server := testserver.SharedZooKeeper(t)
+	conn := connAt(t, server.Addr())
+	assert.Equal(t, []string{"Lock", "LockWithData", "Unlock"}, methods(reflect.TypeFor[*zk.Lock]()))
+	l := zk.NewLock(conn, at(t), anybody)
+	require.NoError(t, l.Lock())
+	server.EndSession(conn.SessionID())
+	other := zk.NewLock(connAt(t, server.Addr()), at(t), anybody)
+	require.NoError(t, other.Lock())
+	assert.ErrorIs(t, l.Lock(), zk.ErrDeadlock, "to the Lock it is locked, while another holds")
+}
+
+func TestRepro_zkLock_outlastsItsTimeOut(t *testing.T) {
+	const session = 3 * time.Second // a client tries to connect each second
+	server := testserver.ZooKeeper(t)
+	conn := dialZooKeeper(t, server.Addr(), session)
+	require.NoError(t, zk.NewLock(conn, at(t), anybody).Lock())
+	id := conn.SessionID()
+	server.Kill()
+	time.Sleep(session + soon)
+	server.Restart()
+	await(t, "the holder is connected", func() bool { return conn.State() == zk.StateHasSession })
+	assert.Equal(t, id, conn.SessionID())
+	locked := start(zk.NewLock(connAt(t, server.Addr()), at(t), anybody).Lock)
+	pending(t, "another's Lock", locked, session)
+	conn.Close()
+	require.NoError(t, result(t, "Lock", locked))
+}
+
+func TestRepro_zkLock_unlockOutlastsTheSession(t *testing.T) {
+	const session = 400 * time.Millisecond
+	server := testserver.ZooKeeper(t)
+	longest := time.Duration(0)
+	for i := 0; i < 5 && longest < 2*session; i++ { // it needs a little luck: an attempt to connect must just have failed
+		l := zk.NewLock(dialZooKeeper(t, server.Addr(), session), at(t), anybody)
+		require.NoError(t, l.Lock())
+		server.Kill()
+		begin := time.Now()
+		require.Error(t, l.Unlock())
+		longest = max(longest, time.Since(begin))
+		server.Restart()
+	}
+	assert.Greater(t, longest, 2*session)
+}
+
+func TestRepro_zkLock_connectingAgainKeepsTheNode(t *testing.T) {
+	const session = 3 * time.Second
+	server := testserver.SharedZooKeeper(t)
+	proxy := testserver.NewProxy(t, server.Addr())
+	other, cut := connAt(t, server.Addr()), dialZooKeeper(t, proxy.Addr(), session)
+	l := zk.NewLock(cut, at(t), anybody)
+	require.NoError(t, l.Lock())
+	require.NoError(t, l.Unlock())
+	proxy.DropReplies(true)
+	start(l.Lock)
+	await(t, "the node is there", func() bool { return len(queue(t, other)) == 1 })
+	time.Sleep(session + session/2) // nothing has come back all that time
+	assert.Len(t, queue(t, other), 1)
 }

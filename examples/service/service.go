@@ -1,30 +1,53 @@
+// Service is a program whose operator chooses the backend of its locks, in a YAML file. Its processes do each thing once: one migrates the
+// database, one runs the job of each tick, and one obtains the certificate of the domain.
+//
+//	go run -C examples/service .                 # in memory, with a new database, for three seconds
+//	go run -C examples/service . service.yaml    # until Ctrl-C; in several terminals
+//
+// What to copy is service.go: the adapters to goose, gocron and certmagic, over one Client.
 package main
 
 import (
 	"cmp"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"database/sql"
 	"embed"
+	"encoding/pem"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log"
+	"math/big"
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"os/signal"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/caddyserver/certmagic"
 	cron "github.com/go-co-op/gocron/v2"
 	"github.com/pressly/goose/v3"
 	"go.uber.org/zap"
+	"go.yaml.in/yaml/v4"
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
 	"github.com/go-locker/locker"
+	_ "github.com/go-locker/locker/all" // so that the URL may name any backend
 	"github.com/go-locker/locker/fence/sqlfence"
 	lockercertmagic "github.com/go-locker/locker/integrations/certmagic"
 	lockergocron "github.com/go-locker/locker/integrations/gocron"
 	lockergoose "github.com/go-locker/locker/integrations/goose"
+	_ "github.com/go-locker/locker/kubernetes" // a module of its own: 6 MB of client-go
+	_ "github.com/go-locker/locker/s3"         // the same: 10 MB of Amazon's SDK
 )
 
 //go:embed migrations/*.sql
@@ -194,4 +217,130 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	fmt.Fprintln(w, "reports:", reports)
+}
+
+// config is what the operator writes: service.yaml says more.
+type config struct {
+	Lock         string `yaml:"lock"`         // URL of the backend
+	Database     string `yaml:"database"`     // file
+	Certificates string `yaml:"certificates"` // folder
+	Domain       string `yaml:"domain"`
+	Listen       string `yaml:"listen"`
+	Report       job    `yaml:"report"`
+}
+
+type job struct {
+	Every   time.Duration `yaml:"every"`
+	Minimum time.Duration `yaml:"minimum"` // hold of its lock
+}
+
+// load reads a file. A setting that nobody knows is a mistake. So is one that is missing: a process with locks or a database of its own does all again.
+func load(file string) (c config, err error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return c, err
+	}
+	err = yaml.Load(text, &c, yaml.WithKnownFields())
+	if err != nil && strings.Contains(err.Error(), "://") { // as a name, which the error has in full
+		err = errors.New("a URL, which may hold a password, stands where the name of a setting should")
+	}
+	if err == nil {
+		err = c.check()
+	}
+	if err != nil {
+		return c, fmt.Errorf("%s: %w", file, err)
+	}
+	return c, nil
+}
+
+// check returns all that is wrong at once. The URL, and the minimum, which the backend has to honour, are for others to judge.
+func (c config) check() error {
+	var errs []error
+	for _, s := range []struct{ key, value string }{
+		{"lock", c.Lock}, {"database", c.Database}, {"certificates", c.Certificates}, {"domain", c.Domain}, {"listen", c.Listen},
+	} {
+		if s.value == "" {
+			errs = append(errs, fmt.Errorf("%s: is missing", s.key))
+		}
+	}
+	if c.Domain != "" && !certmagic.SubjectQualifiesForCert(c.Domain) {
+		errs = append(errs, fmt.Errorf("domain: %q: there is no certificate for such a name", c.Domain))
+	}
+	if c.Report.Minimum <= 0 || c.Report.Minimum >= c.Report.Every {
+		errs = append(errs, fmt.Errorf("report: minimum: %v: has to be above 0, and below every, which is %v", c.Report.Minimum, c.Report.Every))
+	}
+	return errors.Join(errs...)
+}
+
+// testIssuer signs certificates itself, which no browser trusts, and asks nobody. A program that others trust has a
+// certmagic.ACMEIssuer in its place.
+type testIssuer struct{ log *log.Logger }
+
+// IssuerKey implements certmagic.Issuer.
+func (testIssuer) IssuerKey() string { return "test" }
+
+// Issue implements certmagic.Issuer.
+func (i testIssuer) Issue(_ context.Context, csr *x509.CertificateRequest) (*certmagic.IssuedCertificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	const lasts, bits = 90 * 24 * time.Hour, 64
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), bits))
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	certificate := &x509.Certificate{SerialNumber: serial, DNSNames: csr.DNSNames, NotBefore: now, NotAfter: now.Add(lasts)}
+	authority := &x509.Certificate{Subject: pkix.Name{CommonName: "a test: trust nothing of it"}}
+	der, err := x509.CreateCertificate(rand.Reader, certificate, authority, csr.PublicKey, key)
+	if err != nil {
+		return nil, err
+	}
+	i.log.Printf("issued a certificate for %s", csr.DNSNames)
+	return &certmagic.IssuedCertificate{Certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}, nil
+}
+
+func main() {
+	// The first Ctrl-C, or a supervisor's SIGTERM, ends ctx: what is under way is rolled back, and locks are released. A second one
+	// ends the process.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	var err error
+	switch files := os.Args[1:]; len(files) {
+	case 0:
+		err = demo(ctx)
+	case 1:
+		var c config
+		if c, err = load(files[0]); err == nil {
+			err = newService(c).run(ctx)
+		}
+	default:
+		err = fmt.Errorf("usage: service [file.yaml]   (default: in memory, for %v)", demonstration)
+	}
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+const demonstration = 3 * time.Second
+
+func demo(ctx context.Context) error {
+	dir, err := os.MkdirTemp("", "service")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	s := newService(config{
+		Lock: "mem://service", Database: filepath.Join(dir, "service.sqlite"), Certificates: filepath.Join(dir, "certificates"),
+		Domain: "shop.example", Listen: "localhost:0", Report: job{Every: time.Second, Minimum: 500 * time.Millisecond},
+	})
+	s.lasts = demonstration
+	return s.run(ctx)
+}
+
+func newService(c config) *service {
+	return &service{config: c, log: log.New(os.Stdout, fmt.Sprintf("%d  ", os.Getpid()), 0)}
 }

@@ -1,18 +1,35 @@
 package tusd_test
 
 import (
+	"context"
+	"fmt"
+	"io"
 	"maps"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"github.com/tus/tusd/v2/pkg/filestore"
 	"github.com/tus/tusd/v2/pkg/handler"
+	"golang.org/x/exp/slog"
 
 	"github.com/go-locker/locker"
+	_ "github.com/go-locker/locker/etcd"
 	"github.com/go-locker/locker/integrations/tusd"
+	"github.com/go-locker/locker/internal/test/child"
+	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
+	_ "github.com/go-locker/locker/memory"
+	_ "github.com/go-locker/locker/postgres"
+	_ "github.com/go-locker/locker/redis"
 )
 
 // A client's connection to one server is dead, and the server does not know. The client resumes at
@@ -75,4 +92,120 @@ func TestLock_asksItsHolderToLetGo(t *testing.T) {
 	require.NoError(t, client.Close())
 	<-asked // it is lost
 	require.ErrorIs(t, locks[1].Unlock(), locker.ErrLost)
+}
+
+func TestMain(m *testing.M) {
+	child.Serve()
+	os.Exit(testserver.Tests(m).Run())
+}
+
+const patience = testwait.Patience(time.Minute)
+
+var spaces atomic.Int64
+
+func space() string { return fmt.Sprintf("tusd%d", spaces.Add(1)) }
+
+// servers are those whose locks processes can share.
+var servers = map[string]func(t testing.TB) string{
+	"Redis":      func(t testing.TB) string { t.Helper(); return testserver.SharedRedis(t).URL() + "?" },
+	"etcd":       func(t testing.TB) string { t.Helper(); return testserver.SharedEtcd(t).URL() + "?" },
+	"PostgreSQL": func(t testing.TB) string { t.Helper(); return testserver.SharedPostgres(t).URL() + "&" },
+}
+
+// serve starts a tusd server over HTTP, as a process of its own has it, and returns the URL of its
+// uploads.
+func serve(t testing.TB, lock, dir string, patience time.Duration) string {
+	t.Helper()
+	client, err := locker.Open(t.Context(), lock)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	composer := handler.NewStoreComposer()
+	filestore.New(dir).UseIn(composer)
+	tusd.New(client).UseIn(composer)
+	h, err := handler.NewHandler(handler.Config{
+		BasePath: "/files/", StoreComposer: composer, AcquireLockTimeout: patience,
+		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	require.NoError(t, err)
+	server := httptest.NewServer(http.StripPrefix("/files/", h))
+	t.Cleanup(server.Close)
+	return server.URL + "/files/"
+}
+
+const content = "the first half, and the second"
+
+var half = len(content) / 2
+
+// create creates an upload, and returns its ID.
+func create(t *testing.T, url string) (id string) {
+	t.Helper()
+	response := do(t, http.MethodPost, url, nil, map[string]string{"Upload-Length": strconv.Itoa(len(content))})
+	require.Equal(t, http.StatusCreated, response.StatusCode)
+	location := response.Header.Get("Location")
+	return location[strings.LastIndex(location, "/")+1:]
+}
+
+// begin sends the first half of an upload, and keeps the request open. It returns when that half is
+// in the store. The status of the response comes later: 0 if there is none.
+func begin(t *testing.T, url, dir, id string) (status <-chan int) {
+	t.Helper()
+	r, w := io.Pipe()
+	t.Cleanup(func() { _ = w.Close() })
+	responded := make(chan int, 1)
+	go func() {
+		request := newRequest(context.WithoutCancel(t.Context()), http.MethodPatch, url+id, r, map[string]string{"Upload-Offset": "0", "Content-Type": "application/offset+octet-stream"})
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			responded <- 0
+			return
+		}
+		_ = response.Body.Close()
+		responded <- response.StatusCode
+	}()
+	_, err := io.WriteString(w, content[:half])
+	require.NoError(t, err)
+	patience.Until(t, "the first half is in the store", func() bool {
+		stored, err := os.ReadFile(filepath.Join(dir, id))
+		return err == nil && len(stored) == half
+	})
+	return responded
+}
+
+// resume asks how much of an upload is there, and sends the rest.
+func resume(t *testing.T, url, dir, id string) {
+	t.Helper()
+	response := do(t, http.MethodHead, url+id, nil, nil)
+	require.Equal(t, http.StatusOK, response.StatusCode)
+	require.Equal(t, strconv.Itoa(half), response.Header.Get("Upload-Offset"))
+	response = do(t, http.MethodPatch, url+id, strings.NewReader(content[half:]),
+		map[string]string{"Upload-Offset": strconv.Itoa(half), "Content-Type": "application/offset+octet-stream"})
+	require.Equal(t, http.StatusNoContent, response.StatusCode)
+	assertStored(t, dir, id)
+}
+
+func assertStored(t *testing.T, dir, id string) {
+	t.Helper()
+	stored, err := os.ReadFile(filepath.Join(dir, id))
+	require.NoError(t, err)
+	assert.Equal(t, content, string(stored))
+}
+
+func do(t *testing.T, method, url string, body io.Reader, header map[string]string) *http.Response {
+	t.Helper()
+	response, err := http.DefaultClient.Do(newRequest(t.Context(), method, url, body, header))
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	return response
+}
+
+func newRequest(ctx context.Context, method, url string, body io.Reader, header map[string]string) *http.Request {
+	request, err := http.NewRequestWithContext(ctx, method, url, body)
+	if err != nil {
+		panic(err)
+	}
+	request.Header.Set("Tus-Resumable", "1.0.0")
+	for name, value := range header {
+		request.Header.Set(name, value)
+	}
+	return request
 }

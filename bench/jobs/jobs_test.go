@@ -7,12 +7,15 @@ import (
 	"log/slog"
 	"math"
 	"net/url"
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/hibiken/asynq"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
@@ -20,9 +23,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/bench/jobs"
 	"github.com/go-locker/locker/fence"
+	"github.com/go-locker/locker/fence/redisfence"
+	"github.com/go-locker/locker/internal/test/child"
 	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/internal/test/testwait"
+	_ "github.com/go-locker/locker/redis"
 )
 
 var databases atomic.Int64
@@ -168,4 +176,129 @@ func TestInsertOpts(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, result.UniqueSkippedAsDuplicate, "the one before is done")
 	assert.Equal(t, rivertype.JobStateAvailable, result.Job.State)
+}
+
+// Two servers have two tasks of one account, and one of another. A task whose lock is another's
+// comes back, and uses up no retry.
+func TestSync_noTwoTasksOfAnAccountRunAtOnce(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t)
+	at := asynq.RedisClientOpt{Addr: s.Addr()}
+	var running, most, done, tries atomic.Int64
+	first := make(chan struct{})
+	fetch := func(_ context.Context, account string) (string, error) {
+		if account == "7" {
+			<-first
+			return "7", nil
+		}
+		if running.Add(1) > most.Load() {
+			most.Store(running.Load())
+		}
+		patience.Until(t, "the other was tried, too", func() bool { return tries.Load() > 1 })
+		running.Add(-1)
+		done.Add(1)
+		return "done", nil
+	}
+	for range 2 {
+		h := &jobs.Sync{Locks: open(t, s.URL()+"?prefix=sync"), Redis: connect(t, s.Addr()), Fetch: fetch}
+		serve(t, at, jobs.SyncConfig(), asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+			if string(task.Payload()) == "42" {
+				tries.Add(1)
+			}
+			return h.ProcessTask(ctx, task)
+		}))
+	}
+	var last *asynq.TaskInfo
+	for _, account := range []string{"7", "42", "42"} {
+		var err error
+		last, err = enqueue(t, at, asynq.NewTask("sync", []byte(account)), asynq.MaxRetry(1), asynq.Retention(time.Hour))
+		require.NoError(t, err)
+	}
+	patience.Until(t, "both of one account are done, while that of the other runs", func() bool { return done.Load() == 2 })
+	assert.EqualValues(t, 1, most.Load())
+	close(first)
+	inspector := asynq.NewInspector(at)
+	t.Cleanup(func() { _ = inspector.Close() })
+	patience.Until(t, "the last is done", func() bool {
+		info, err := inspector.GetTaskInfo("default", last.ID)
+		require.NoError(t, err)
+		assert.Zero(t, info.Retried)
+		return info.State == asynq.TaskStateCompleted
+	})
+	assert.Equal(t, "done", connect(t, s.Addr()).Get(t.Context(), "balance/42").Val())
+}
+
+// A task writes after another has, that had the lock later.
+func TestSync_aLateWriteIsRefused(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t)
+	rdb := connect(t, s.Addr())
+	h := &jobs.Sync{
+		Locks: open(t, s.URL()+"?prefix=latesync"), Redis: rdb,
+		Fetch: func(ctx context.Context, _ string) (string, error) {
+			return "late", redisfence.Set(ctx, rdb, "balance/42", math.MaxInt64, "newer", 0)
+		},
+	}
+	require.ErrorIs(t, h.ProcessTask(t.Context(), asynq.NewTask("sync", []byte("42"))), fence.ErrStale)
+	assert.Equal(t, "newer", rdb.Get(t.Context(), "balance/42").Val())
+}
+
+// Another process that led may enqueue a tick that this one has, or has had.
+func TestTicks_eachIsEnqueuedOnce(t *testing.T) {
+	t.Parallel()
+	at := asynq.RedisClientOpt{Addr: testserver.Redis(t).Addr()}
+	for i, want := range []error{nil, asynq.ErrTaskIDConflict} {
+		_, err := enqueue(t, at, asynq.NewTask("report", nil), asynq.TaskID("report/1"), asynq.Retention(time.Hour))
+		require.ErrorIs(t, err, want)
+		if i == 0 {
+			var done atomic.Int64
+			serve(t, at, asynq.Config{}, asynq.HandlerFunc(func(context.Context, *asynq.Task) error { done.Add(1); return nil }))
+			patience.Until(t, "it is done", func() bool { return done.Load() == 1 })
+		}
+	}
+}
+
+func TestMain(m *testing.M) {
+	child.Serve()
+	os.Exit(testserver.Tests(m).Run())
+}
+
+const patience = testwait.Patience(time.Minute)
+
+// What a child process is told.
+const (
+	envLocks = "LOCKER_JOBS_LOCKS"
+	envQueue = "LOCKER_JOBS_QUEUE" // where the queue is
+)
+
+func open(t testing.TB, url string) *locker.Client {
+	t.Helper()
+	c, err := locker.Open(t.Context(), url)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func connect(t testing.TB, address string) *redis.Client {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: address})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+// serve processes tasks until t ends.
+func serve(t testing.TB, at asynq.RedisClientOpt, cfg asynq.Config, h asynq.Handler) {
+	t.Helper()
+	cfg.Concurrency, cfg.LogLevel, cfg.ShutdownTimeout = 4, asynq.FatalLevel, time.Second
+	cfg.DelayedTaskCheckInterval = 100 * time.Millisecond
+	server := asynq.NewServer(at, cfg)
+	require.NoError(t, server.Start(h))
+	t.Cleanup(server.Shutdown)
+}
+
+func enqueue(t testing.TB, at asynq.RedisClientOpt, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
+	t.Helper()
+	c := asynq.NewClient(at)
+	defer c.Close()
+	return c.EnqueueContext(t.Context(), task, opts...)
 }
