@@ -216,7 +216,7 @@ func TestCluster_renewalsWhoseSlotsMove(t *testing.T) {
 			moves[1].MoveKeys()
 			moves[2].Finish()
 			extended("one begun, one half done, one done")
-			flushScripts(t, connect(t, c.PrimaryOf(keyOf("x")).Addr()))
+			require.NoError(t, connect(t, c.PrimaryOf(keyOf("x")).Addr()).ScriptFlush(ctx).Err())
 			extended("without the scripts")
 			moves[0].Finish()
 			moves[1].Finish()

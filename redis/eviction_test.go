@@ -69,44 +69,37 @@ func TestEviction_losesHeldLocksAndIsSaidOnce(t *testing.T) {
 	assert.Equal(t, 1, l.warnings())
 }
 
-func TestEviction_isNotWarnedOf(t *testing.T) {
+func TestWarnings(t *testing.T) {
 	t.Parallel()
-	const user = "user app on >pw ~* &* +@all -info"
-	for name, c := range map[string]struct {
-		limit, policy, username, password string
-	}{
-		"without a limit":    {"0", "allkeys-lru", "", ""},
-		"where writes fail":  {"3mb", "noeviction", "", ""},
-		"to who may not ask": {"3mb", "volatile-ttl", "app", "pw"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := testserver.Redis(t, testserver.RedisPersistent(), testserver.RedisArgs("--maxmemory", c.limit, "--maxmemory-policy", c.policy), testserver.RedisConfig(user))
-			rdb := connect(t, s.Addr(), func(o *goredis.Options) { o.Username, o.Password = c.username, c.password })
-			client := clientOf(t, rdb)
-			warnings, err := client.Warnings(t.Context())
-			require.NoError(t, err)
-			assert.Empty(t, warnings)
-			require.NoError(t, client.Mutex("x").Lock(t.Context()))
-		})
-	}
-}
-
-func TestEviction_isWarnedOfWhateverThePolicy(t *testing.T) {
-	t.Parallel()
-	s := testserver.Redis(t, testserver.RedisPersistent(), testserver.RedisArgs("--maxmemory", "3mb"))
+	s := testserver.Redis(t, testserver.RedisPersistent(), testserver.RedisConfig("user app on >pw ~* &* +@all -info"))
 	rdb := connect(t, s.Addr())
-	for _, policy := range []string{"allkeys-lru", "allkeys-random", "volatile-lru", "volatile-ttl", "volatile-random"} {
-		require.NoError(t, rdb.ConfigSet(t.Context(), "maxmemory-policy", policy).Err())
+	hidden := clientOf(t, connect(t, s.Addr(), func(o *goredis.Options) { o.Username, o.Password = "app", "pw" }))
+	for _, c := range []struct {
+		limit, policy, appendonly string
+		want                      []string
+	}{
+		{"0", "allkeys-lru", "yes", nil},
+		{"3mb", "noeviction", "yes", nil},
+		{"3mb", "allkeys-random", "yes", []string{"maxmemory-policy is allkeys-random"}},
+		{"3mb", "volatile-ttl", "no", []string{"maxmemory-policy is volatile-ttl", "appendonly is no"}},
+	} {
+		for name, value := range map[string]string{"maxmemory": c.limit, "maxmemory-policy": c.policy, "appendonly": c.appendonly} {
+			require.NoError(t, rdb.ConfigSet(t.Context(), name, value).Err())
+		}
 		warnings, err := clientOf(t, rdb).Warnings(t.Context())
 		require.NoError(t, err)
-		require.Len(t, warnings, 1)
-		assert.Contains(t, warnings[0], policy)
-		assert.Contains(t, warnings[0], "noeviction")
+		require.Len(t, warnings, len(c.want), "%+v", c)
+		for i, want := range c.want {
+			assert.Contains(t, warnings[i], want)
+		}
+		warnings, err = hidden.Warnings(t.Context())
+		require.NoError(t, err)
+		assert.Empty(t, warnings, "the server hides its settings")
 	}
 }
 
 // The sentinels wait for longer than holds of the default TTL last.
-func TestSentinel_isWarnedOf(t *testing.T) {
+func TestWarnings_ofSentinels(t *testing.T) {
 	t.Parallel()
 	for ms, want := range map[string]int{"12000": 0, "12001": 1} {
 		s := testserver.Sentinel(t, testserver.RedisPersistent(), testserver.SentinelConfig("sentinel down-after-milliseconds testmaster "+ms))

@@ -3,6 +3,7 @@ package redis_test
 import (
 	"context"
 	"errors"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -178,34 +179,14 @@ func scriptsRun(t testing.TB, rdb goredis.UniversalClient) int {
 // commandCalls is INFO commandstats: calls of each command, those in scripts included.
 func commandCalls(t testing.TB, rdb goredis.UniversalClient) map[string]int {
 	t.Helper()
-	calls := map[string]int{}
-	for name, fields := range commandStats(t, rdb) {
-		n, err := strconv.Atoi(fields["calls"])
-		require.NoError(t, err)
-		calls[name] = n
-	}
-	return calls
-}
-
-func commandStats(t testing.TB, rdb goredis.UniversalClient) map[string]map[string]string {
-	t.Helper()
 	info, err := rdb.Info(context.Background(), "commandstats").Result()
 	require.NoError(t, err)
-	stats := map[string]map[string]string{}
-	for line := range strings.Lines(info) {
-		name, rest, ok := strings.Cut(strings.TrimSpace(line), ":")
-		name, isStat := strings.CutPrefix(name, "cmdstat_")
-		if !ok || !isStat {
-			continue
-		}
-		fields := map[string]string{}
-		for pair := range strings.SplitSeq(rest, ",") {
-			k, v, _ := strings.Cut(pair, "=")
-			fields[k] = v
-		}
-		stats[name] = fields
+	calls := map[string]int{}
+	for _, stat := range regexp.MustCompile(`cmdstat_([^:]+):calls=(\d+)`).FindAllStringSubmatch(info, -1) {
+		calls[stat[1]], err = strconv.Atoi(stat[2])
+		require.NoError(t, err)
 	}
-	return stats
+	return calls
 }
 
 func resetStats(t testing.TB, rdb *goredis.Client) {
@@ -213,7 +194,6 @@ func resetStats(t testing.TB, rdb *goredis.Client) {
 	require.NoError(t, rdb.ConfigResetStat(t.Context()).Err())
 }
 
-// behindProxy is a server, a proxy in front of it, and a client of the server itself.
 // before7 reports whether the server is a Redis 6, which lacks some commands that tests look at it with.
 func before7(t testing.TB, rdb *goredis.Client) bool {
 	t.Helper()
@@ -222,6 +202,7 @@ func before7(t testing.TB, rdb *goredis.Client) bool {
 	return strings.Contains(info, "\nredis_version:6.")
 }
 
+// behindProxy is a server, a proxy in front of it, and a client of the server itself.
 func behindProxy(t testing.TB) (s *testserver.RedisServer, p *testserver.Proxy, direct *goredis.Client) {
 	t.Helper()
 	s = testserver.Redis(t)

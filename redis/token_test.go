@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -13,7 +12,6 @@ import (
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
-	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 func TestToken_staysBelow2To53(t *testing.T) {
@@ -60,63 +58,4 @@ func TestToken_isStoredInAllItsDigits(t *testing.T) {
 		require.NoError(t, lease.Release(t.Context()))
 		require.NoError(t, lease.Release(t.Context()), "again")
 	}
-}
-
-// markKey is that of names without a prefix.
-const markKey = "{%mark}"
-
-func TestStorage_isBoundedAfterManyNames(t *testing.T) {
-	t.Parallel()
-	names := 1000
-	if testwait.Thorough() {
-		names = 10_000
-	}
-	const (
-		workers = 16
-		ttl     = 10 * time.Second
-	)
-	s := testserver.Redis(t, testserver.RedisClock())
-	ctx := t.Context()
-	rdb := connect(t, s.Addr(), func(o *goredis.Options) { o.PoolSize = workers })
-	d := driverOf(t, rdb)
-	var done []<-chan error
-	for w := range workers {
-		done = append(done, async(func() error {
-			for i := w; i < names; i += workers {
-				l, err := claims.Take(ctx, d, driver.Request{Name: fmt.Sprintf("orders/%d", i), TTL: ttl})
-				if err != nil {
-					return err
-				}
-				if err := l.Release(ctx); err != nil {
-					return err
-				}
-			}
-			return nil
-		}))
-	}
-	for _, d := range done {
-		require.NoError(t, <-d)
-	}
-	assert.EqualValues(t, names+1, rdb.DBSize(ctx).Val(), "one key a name, and the mark")
-	keys, ttls, fields := rdb.Keys(ctx, "*").Val(), []*goredis.DurationCmd{}, []*goredis.IntCmd{}
-	_, err := rdb.Pipelined(ctx, func(p goredis.Pipeliner) error {
-		for _, k := range keys {
-			ttls = append(ttls, p.PTTL(ctx, k))
-			fields = append(fields, p.HLen(ctx, k))
-		}
-		return nil
-	})
-	require.NoError(t, err)
-	for i, k := range keys {
-		if k == markKey {
-			assert.Greater(t, ttls[i].Val(), 89*24*time.Hour, "the mark is kept for long")
-			continue
-		}
-		require.Greater(t, ttls[i].Val(), keep, k)
-		require.LessOrEqual(t, ttls[i].Val(), keep+ttl, k)
-		require.EqualValues(t, 3, fields[i].Val(), "%s: token, before and lapsed alone", k)
-	}
-	s.ShiftClock(keep + ttl)
-	require.Eventually(t, func() bool { return rdb.DBSize(ctx).Val() == 1 }, 20*time.Second, 20*time.Millisecond, "a minute later the mark is all that is left")
-	assert.Equal(t, []string{markKey}, rdb.Keys(ctx, "*").Val())
 }
