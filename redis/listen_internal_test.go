@@ -1,11 +1,14 @@
 package redis
 
 import (
+	"context"
+	"net"
 	"strings"
 	"testing"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -68,6 +71,41 @@ func TestSubscription_isNotConnectedAnewByGoRedis(t *testing.T) {
 			_, err = sub.Receive(soon)
 			require.Error(t, err, "it stays so")
 		})
+	}
+}
+
+// go-redis panics on some of it, in the goroutine that receives.
+func TestSubscription_ofWhatIsNoMessage(t *testing.T) {
+	t.Parallel()
+	for _, garbage := range []string{
+		"*3\r\n:1\r\n:2\r\n+three\r\n", "-ERR what\r\n", "HTTP/1.1 400\r\n\r\n", "*0\r\n", "*1\r\n$9\r\nsubscribe\r\n",
+		"*3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n$1\r\nx\r\n", "*3\r\n$7\r\nmessage\r\n:1\r\n:2\r\n",
+		"*2\r\n$4\r\npong\r\n:1\r\n", ":1\r\n", "$-1\r\n", "*-1\r\n",
+	} {
+		client, server := net.Pipe()
+		rdb := goredis.NewClient(&goredis.Options{
+			Protocol: 2, DisableIdentity: true,
+			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+			Dialer:                   func(context.Context, string, string) (net.Conn, error) { return client, nil },
+		})
+		station, err := newRunner(rdb).Locate(t.Context(), "{x}")
+		require.NoError(t, err)
+		sub := dial(t, station)
+		go func() {
+			for _, answer := range []string{"-ERR unknown command 'HELLO'\r\n", garbage} {
+				_, _ = server.Read(make([]byte, 4096))
+				_, _ = server.Write([]byte(answer))
+			}
+			_ = server.Close()
+		}()
+		require.NoError(t, sub.Subscribe(t.Context(), "{x}:p"))
+		event, err := sub.Receive(soon)
+		if err == nil { // a pong of a kind
+			assert.Equal(t, redisscript.Event{}, event, "%q", garbage)
+			_, err = sub.Receive(soon)
+		}
+		require.Error(t, err, "%q", garbage)
+		require.NoError(t, rdb.Close())
 	}
 }
 

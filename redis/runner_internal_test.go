@@ -126,30 +126,9 @@ func TestRun_whatIsRefusedHasNotRun(t *testing.T) {
 	assert.Zero(t, count.n, "taken back")
 }
 
-// refusing is a hook that answers each command with an error, and notes its arguments.
-type refusing struct {
-	error
-	sent [][]any
-}
-
-func (r *refusing) DialHook(next goredis.DialHook) goredis.DialHook { return next }
-
-func (r *refusing) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
-	return next
-}
-
-func (r *refusing) ProcessHook(goredis.ProcessHook) goredis.ProcessHook {
-	return func(_ context.Context, cmd goredis.Cmder) error {
-		r.sent = append(r.sent, cmd.Args())
-		cmd.SetErr(r.error)
-		return r.error
-	}
-}
-
 // busy is a hook that answers each request of a pipeline but the first with an error, once for each of its errors. It notes how
 // many requests each pipeline had, and how many keys those had that it let through.
 type busy struct {
-	refusing
 	errors []error
 	sizes  []int
 	keys   []any
@@ -183,6 +162,8 @@ func (b *busy) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.Pro
 		return nil
 	}
 }
+
+func (b *busy) DialHook(next goredis.DialHook) goredis.DialHook { return next }
 
 func (b *busy) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook { return next }
 
