@@ -59,8 +59,9 @@ func result(answer any) (any, error) {
 	return answer, nil
 }
 
-// pipeline is some calls, and a WAIT behind them if somebody waits for replicas.
+// pipeline is some calls, and a WAIT behind them if somebody waits for replicas; or one SCAN.
 type pipeline struct {
+	scan     redis.Args
 	calls    []redisscript.Call
 	replicas redisscript.Replicas // N is 0 if nobody waits for any
 	waits    redisscript.Replicas // what was asked of them last
@@ -69,6 +70,9 @@ type pipeline struct {
 
 // send writes the commands for c to send.
 func (p *pipeline) send(ctx context.Context, c redis.Conn) error {
+	if p.scan != nil {
+		return c.Send("SCAN", p.scan...)
+	}
 	for _, call := range p.calls {
 		name, args := "EVALSHA", append(p.args[:0], call.Script.SHA, len(call.Keys))
 		if call.Load {
