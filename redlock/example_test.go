@@ -81,3 +81,27 @@ func ExampleNodeTimeout() {
 	// Output:
 	// locker: new: not supported by the backend: TTL 3s with a node time-out of 1s: an attempt may take 2 × 1s, and drift 32ms, which leaves 968ms to the holder, and must leave more than half; a renewal leaves a node 428.571428ms: use a TTL of at least 7.001s, or a node time-out below 428.571ms
 }
+
+// An Error says what each node answered: here nobody listens at any of the addresses.
+func ExampleError() {
+	ctx := context.Background()
+	client, err := locker.Open(ctx, "redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3?ttl=1s")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.Close()
+
+	err = client.Mutex("orders/42").TryLock(ctx)
+	if e, ok := errors.AsType[*redlock.Error](err); ok {
+		for _, vote := range e.Votes {
+			fmt.Println(vote.Node, "agreed:", vote.Err == nil)
+		}
+	}
+	fmt.Println("another holds it:", errors.Is(err, locker.ErrHeld))
+	// Output:
+	// 127.0.0.1:1 agreed: false
+	// 127.0.0.1:2 agreed: false
+	// 127.0.0.1:3 agreed: false
+	// another holds it: false
+}

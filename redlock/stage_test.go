@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -11,7 +12,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/quorum"
 )
 
 // path is what happens to one request.
@@ -191,4 +194,261 @@ func (s *stage) arrive(p path, name string, script func(r *register, now int64))
 	}
 	script(s.lock(name), clock)
 	return clock, nil
+}
+
+// verb is what a node is asked to do.
+type verb int
+
+const (
+	propose verb = iota
+	raiseIt
+	extendIt
+	releaseIt
+	identifyIt
+	verbs
+)
+
+// stageClient is a client library's connection to a stage.
+type stageClient struct {
+	*stage
+	id       uint64
+	draws    func(what, attempt, number uint64) path // nil: as the stage says
+	attempts atomic.Uint64
+	oneOwner bool // for all attempts: that is wrong
+	noRaise  bool // it says that it has raised a token, and has not: that is wrong
+	closed   atomic.Bool
+
+	mu       sync.Mutex
+	clock    int64 // of the server, in an answer
+	clockAt  time.Time
+	identity atomic.Uint64
+}
+
+func newClient(s *stage) *stageClient { return &stageClient{stage: s, id: s.clients.Add(1)} }
+
+func (c *stageClient) Claim(driver.Request) driver.Claim { panic("not used") }
+func (c *stageClient) Guarantees() locker.Guarantees     { return nil }
+func (c *stageClient) Address() string                   { return c.addr }
+
+func (c *stageClient) Close() error {
+	c.closed.Store(true)
+	return nil
+}
+
+func (c *stageClient) Identify(ctx context.Context) (string, error) {
+	if c.draws == nil {
+		return "", nil
+	}
+	_, err := c.run(ctx, c.draws(uint64(identifyIt), c.identity.Add(1), 0), "", func(bool, *register, int64) {})
+	return c.addr, err
+}
+
+func (c *stageClient) ServerTime() (now time.Time, known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Unix(0, c.clock).Add(time.Since(c.clockAt)), !c.clockAt.IsZero()
+}
+
+func (c *stageClient) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.Duration) []error {
+	c.stage.mu.Lock()
+	c.batches++
+	c.stage.mu.Unlock()
+	errs := make([]error, len(leases))
+	for i, l := range leases {
+		errs[i] = l.Extend(ctx, ttl)
+	}
+	return errs
+}
+
+// run takes a script to the server and its answer back. ran is true if it may have run in spite of
+// err. The script is run again, not as the first, where the request is doubled.
+func (c *stageClient) run(ctx context.Context, p path, name string, script func(first bool, r *register, now int64)) (ran bool, err error) {
+	if p.double > 0 {
+		c.network.Go(func() {
+			time.Sleep(p.double)
+			_, _ = c.arrive(p, name, func(r *register, now int64) { script(false, r, now) })
+		})
+	}
+	answered, sent := make(chan error, 1), time.Now()
+	c.network.Go(func() {
+		if p.lost {
+			return
+		}
+		time.Sleep(p.there)
+		clock, err := c.arrive(p, name, func(r *register, now int64) { script(true, r, now) })
+		time.Sleep(p.back)
+		if p.mute {
+			return
+		}
+		if err == nil {
+			c.mu.Lock()
+			c.clock, c.clockAt = clock, sent
+			c.mu.Unlock()
+		}
+		answered <- err
+	})
+	ended := ctx.Done()
+	if p.heedless {
+		ended = nil
+	}
+	var over <-chan time.Time
+	if p.patience > 0 && (p.lost || p.mute) {
+		over = time.After(p.patience)
+	}
+	select {
+	case err = <-answered:
+		return err == nil || p.double > 0, err
+	case <-ended:
+		time.Sleep(p.late)
+		return true, ctx.Err()
+	case <-over:
+		return true, context.DeadlineExceeded
+	}
+}
+
+func (c *stageClient) Candidate(req driver.Request, place uint64, woken func(bool)) quorum.Candidate {
+	l := &stageCandidate{client: c, req: req, attempt: c.attempts.Add(1), woken: woken}
+	l.owner = c.id<<32 + l.attempt
+	if c.oneOwner {
+		l.owner = c.id << 32
+	}
+	l.entry = inQueue{owner: l.owner, place: place, process: c.id, tell: func() {
+		p := path{there: time.Millisecond}
+		if c.draws != nil {
+			p = c.draws(ofMessage, l.attempt, l.told.Add(1))
+		}
+		if !p.lost {
+			l.wakeAfter(p.there, true)
+		}
+	}}
+	return l
+}
+
+// stageCandidate is the client's side of an owner.
+type stageCandidate struct {
+	client         *stageClient
+	req            driver.Request
+	owner, attempt uint64
+	entry          inQueue
+	woken          func(kept bool) // nil: it does not wait
+	requests, told atomic.Uint64
+	token          atomic.Uint64
+	until          atomic.Pointer[time.Time]
+	releases       atomic.Int64
+	known, over    atomic.Bool
+}
+
+// run has a script run for l, and reports whether that may have happened.
+func (l *stageCandidate) run(ctx context.Context, v verb, script func(first bool, r *register, now int64)) (ran bool, err error) {
+	c, s, p := l.client, l.client.stage, path{}
+	s.mu.Lock()
+	s.count[v]++
+	s.traced = ctx.Value(ctxKey{})
+	switch {
+	case c.draws != nil:
+		p = c.draws(uint64(v), l.attempt, l.requests.Add(1))
+	case s.path != nil:
+		p = s.path(v, l.req.Name)
+	}
+	s.mu.Unlock()
+	return c.run(ctx, p, l.req.Name, script)
+}
+
+// succeeds is run for a script that reports whether the lock was there.
+func (l *stageCandidate) succeeds(ctx context.Context, v verb, script func(r *register, now int64) bool) error {
+	var ok atomic.Bool
+	_, err := l.run(ctx, v, func(first bool, r *register, now int64) {
+		if done := script(r, now); first {
+			ok.Store(done)
+		}
+	})
+	if err == nil && !ok.Load() {
+		return driver.ErrLost
+	}
+	return err
+}
+
+func (l *stageCandidate) wakeAfter(d time.Duration, kept bool) {
+	time.AfterFunc(d, func() {
+		if !l.over.Load() {
+			l.woken(kept)
+		}
+	})
+}
+
+func (l *stageCandidate) Propose(ctx context.Context, token uint64) (earlier bool, err error) {
+	var answer atomic.Pointer[turnAnswer]
+	sent := time.Now()
+	ran, err := l.run(ctx, propose, func(first bool, r *register, now int64) {
+		var a turnAnswer
+		if l.woken != nil {
+			a = r.wait(now, l.entry, int64(l.req.TTL), token)
+		} else {
+			a.granted, a.accepted = r.take(now, l.owner, int64(l.req.TTL), token)
+		}
+		if first {
+			answer.Store(&a)
+		}
+	})
+	a := answer.Load()
+	switch {
+	case err != nil:
+		if ran {
+			l.known.Store(true)
+		}
+		return false, err
+	case a.granted:
+		l.known.Store(true)
+		l.token.Store(a.accepted)
+		until := sent.Add(l.req.TTL - l.client.short)
+		l.until.Store(&until)
+		return false, nil
+	case l.woken == nil:
+		return false, driver.ErrHeld
+	}
+	l.known.Store(true)
+	look := time.Second
+	if a.left > 0 && a.left < look {
+		look = a.left + time.Millisecond
+	}
+	l.wakeAfter(look, false)
+	return a.earlier, driver.ErrHeld
+}
+
+func (l *stageCandidate) Known() bool   { return l.known.Load() }
+func (l *stageCandidate) Token() uint64 { return l.token.Load() }
+
+func (l *stageCandidate) Validity() time.Duration {
+	if until := l.until.Load(); until != nil {
+		return time.Until(*until)
+	}
+	return 0
+}
+
+func (l *stageCandidate) Extend(ctx context.Context, ttl time.Duration) error {
+	return l.succeeds(ctx, extendIt, func(r *register, now int64) bool { return r.extend(now, l.owner, int64(ttl)) })
+}
+
+func (l *stageCandidate) Raise(ctx context.Context, token uint64) error {
+	if l.client.noRaise {
+		return nil
+	}
+	var far atomic.Bool
+	err := l.succeeds(ctx, raiseIt, func(r *register, now int64) bool {
+		far.Store(r.tooFar(token))
+		return r.raise(now, l.owner, token)
+	})
+	switch {
+	case err == nil:
+		l.token.Store(token)
+	case far.Load():
+		return driver.ErrUnsupported
+	}
+	return err
+}
+
+func (l *stageCandidate) Release(ctx context.Context) error {
+	l.over.Store(true)
+	again := l.releases.Add(1) > 1
+	return l.succeeds(ctx, releaseIt, func(r *register, now int64) bool { return r.release(now, l.owner, l.Token(), again) })
 }

@@ -157,43 +157,6 @@ func TestWait_idleWaitersOfAClientCostANodeOneRequestASecond(t *testing.T) {
 	q.eventuallyFree(t, contested, 0, 1, 2, 3, 4)
 }
 
-func TestWait_twoOfFiveHangOrDieAndComeBack(t *testing.T) {
-	for name, c := range map[string]struct {
-		fail, restore func(*testserver.RedisServer)
-		opts          []testserver.RedisOption
-	}{
-		"stopped":                 {fail: (*testserver.RedisServer).Stop, restore: (*testserver.RedisServer).Continue},
-		"killed":                  {fail: (*testserver.RedisServer).Kill, restore: (*testserver.RedisServer).Restart},
-		"killed, with their data": {(*testserver.RedisServer).Kill, (*testserver.RedisServer).Restart, []testserver.RedisOption{testserver.RedisPersistent()}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			q := newQuorum(t, 5, c.opts...)
-			a, b := client(t, q.addrs()), client(t, q.addrs())
-			h := q.held(t, a)
-			w := &crowd{t: t}
-			w.come(t.Context(), a, 10)
-			w.come(t.Context(), b, 10)
-			q.eventuallyQueueing(t, 20, 0, 1, 2, 3, 4)
-			c.fail(q.servers[0])
-			c.fail(q.servers[1])
-			w.come(t.Context(), a, 5)
-			w.come(t.Context(), b, 5)
-			q.eventuallyQueueing(t, 30, 2, 3, 4)
-			start := time.Now()
-			require.NoError(t, h.Unlock(t.Context()))
-			eventually(t, "half have been served", func() bool { return w.served.Load() >= 15 })
-			t.Log("15 took", time.Since(start))
-			c.restore(q.servers[0])
-			c.restore(q.servers[1])
-			w.waitServed()
-			t.Log("30 took", time.Since(start))
-			q.eventuallyQueueing(t, 0, 0, 1, 2, 3, 4)
-			q.eventuallyFree(t, contested, 0, 1, 2, 3, 4)
-		})
-	}
-}
-
 // A user without the right to channels: waiters poll. One that comes before its client knows that
 // has its turn, too, while others come and go.
 func TestWait_withoutSubscriptionsWaitersPoll(t *testing.T) {
