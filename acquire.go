@@ -3,6 +3,7 @@ package locker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -104,11 +105,32 @@ func (c *contender) acquire() (*Hold, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := c.cover(h); err != nil {
+		return nil, err
+	}
 	if n, ok := h.lease.(driver.LossNotifier); ok {
 		n.NotifyLost(func() { h.lose(CauseRevoked) })
 	}
 	client.observers.held(c.ctx, h)
 	return h, nil
+}
+
+// cover extends a hold that began with less time than it is to be kept.
+func (c *contender) cover(h *Hold) error {
+	if h.covered() {
+		return nil
+	}
+	err := h.extend(c.ctx)
+	if err == nil {
+		if h.covered() {
+			return nil
+		}
+		err = fmt.Errorf("%w: it does not keep the lock for %v", ErrUnsupported, h.atLeast)
+	}
+	if _, over := h.conclude(); over == nil {
+		c.mutex.client.calls.Done()
+	}
+	return c.abandon(h, err)
 }
 
 // A first request that fails soon is made again, though it does not look like an outage: some
@@ -219,7 +241,8 @@ func (c *contender) newClaim() (*Hold, driver.Claim) {
 		req.Wake = c.wake
 	}
 	claim := m.client.driver.Claim(req)
-	return &Hold{lockID: m.lockID, lease: claim, ttl: m.settings.ttl, renewed: m.settings.renew, shared: req.Shared, place: -1}, claim
+	return &Hold{lockID: m.lockID, lease: claim, ttl: m.settings.ttl, renewed: m.settings.renew,
+		atLeast: m.settings.atLeast, shared: req.Shared, place: -1}, claim
 }
 
 // abandon gives back what there may be of a claim, in the background, and returns err.

@@ -84,6 +84,9 @@ func (c *Client) Mutex(name string, opts ...MutexOption) *Mutex {
 	if m.invalid = checkUTF8("name", name); m.invalid == nil {
 		m.invalid = m.settings.apply(opts)
 	}
+	if least := m.settings.atLeast; least > 0 {
+		m.settings.ttl = max(m.settings.ttl, covering(least))
+	}
 	if m.invalid == nil && m.settings.ttl != c.config.ttl {
 		m.invalid = c.checkTTL(m.settings.ttl)
 	}
@@ -135,8 +138,8 @@ const (
 // Close ends the Client. Waiters get ErrClosed. Lost fires on every hold, and the hold's contexts
 // end. Then the holds are released, 128 at a time, for at most 5 s. A hold that could not be
 // released expires within one TTL. As soon as Close begins, Lock returns ErrClosed. Unlock of a
-// hold that Close ended returns ErrLost. With [WithoutRelease] the holds are left to expire. A
-// second Close does nothing.
+// hold that Close ended returns ErrLost. With [WithoutRelease] and [AtLeast] holds are left to expire.
+// A second Close does nothing.
 //
 // Close releases no lock while the program works under it. It waits until the function of
 // [Mutex.Do] has returned, and until the cancel function of each [Hold.Context] has been called. It

@@ -146,6 +146,21 @@ func ExampleMutex_Do() {
 	// true
 }
 
+// Several machines start the same short job at 3:00, and their clocks differ by a second or two.
+func ExampleAtLeast() {
+	ctx := context.Background()
+	report := func(context.Context) error { fmt.Println("the report is made"); return nil }
+	for range 3 { // machines
+		client := open("example-at-least")
+		m := client.Mutex("report", locker.AtLeast(time.Minute))
+		if ran, err := m.TryDo(ctx, report); err != nil {
+			fmt.Println(ran, err) // the report has failed, or has not begun: ran tells
+		}
+		client.Close() // the process ends; the lock stays taken
+	}
+	// Output: the report is made
+}
+
 // The error of Do tells whether the function ran.
 func ExampleMutex_Do_errors() {
 	ctx := context.Background()
@@ -173,7 +188,7 @@ func ExampleMutex_Do_errors() {
 		return fmt.Errorf("page 7: %w", context.Cause(ctx))
 	}))
 	tell(m.Do(ctx, func(ctx context.Context) error {
-		tell(client.Mutex("invoices").TryDo(ctx, func(context.Context) error { return nil }))
+		tell(client.Mutex("invoices").TryLock(ctx))
 		return nil
 	}))
 	// Output:

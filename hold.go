@@ -21,6 +21,7 @@ type Hold struct {
 	ttl     time.Duration
 	token   uint64
 	renewed bool // automatically
+	atLeast time.Duration
 	began   time.Time
 
 	mu       sync.Mutex

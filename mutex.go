@@ -276,25 +276,36 @@ func (m *Mutex) current() *Hold {
 //
 // Do returns f's error joined with that of Unlock, so that nil never hides a loss. If f returned
 // ErrLost, too, the text of the error names the loss only once. The Op of the Error tells whether f
-// ran. It is lock (for TryDo, trylock) if the lock was not taken, and f was not called. It is
-// unlock if f ran and the Unlock failed. If f takes other locks and returns their errors, look at
-// Name, too, to tell them apart.
+// ran. It is lock if the lock was not taken, and f was not called. It is unlock if f ran and the
+// Unlock failed. If f takes other locks and returns their errors, look at Name, too, to tell them
+// apart.
 func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) error {
-	return m.do(ctx, opLock, f)
+	_, err := m.do(ctx, opLock, f)
+	return err
 }
 
-// TryDo is Do for a caller that does not wait: it makes one attempt, like TryLock. If another owner
-// holds the lock, it returns ErrHeld and does not call f.
-func (m *Mutex) TryDo(ctx context.Context, f func(context.Context) error) error {
-	return m.do(ctx, opTryLock, f)
+// TryDo is Do for a caller that does not wait: it makes one attempt, like TryLock. ran tells
+// whether f was called, and err is then that of Do. If another owner holds the lock, TryDo returns
+// false and nil: nothing ran, and nothing has failed. If the attempt failed, it returns false and
+// the error of TryLock. For a job that several machines start, see [AtLeast].
+func (m *Mutex) TryDo(ctx context.Context, f func(context.Context) error) (ran bool, err error) {
+	return unlessHeld(m.do(ctx, opTryLock, f))
 }
 
-func (m *Mutex) do(ctx context.Context, op string, f func(context.Context) error) error {
+// unlessHeld returns no error if nothing ran because another owner holds the lock.
+func unlessHeld(ran bool, err error) (bool, error) {
+	if !ran && errors.Is(err, ErrHeld) {
+		return false, nil
+	}
+	return ran, err
+}
+
+func (m *Mutex) do(ctx context.Context, op string, f func(context.Context) error) (ran bool, err error) {
 	h, err := m.contend(ctx, op, (*contender).acquireOwn)
 	if err != nil {
-		return err
+		return false, err
 	}
-	return h.during(ctx, f, func() error {
+	return true, h.during(ctx, f, func() error {
 		m.detach(h) // unless f has unlocked, and another goroutine locked
 		return h.Unlock(context.WithoutCancel(ctx))
 	})

@@ -38,6 +38,7 @@ type settings struct {
 	backoffMin time.Duration
 	backoffMax time.Duration
 	metadata   string
+	atLeast    time.Duration // 0: nothing is kept
 }
 
 // defaultTTL is the TTL where neither the user nor the Driver has one.
@@ -108,6 +109,50 @@ func WithoutRenewal() MutexOption {
 		s.renew = false
 		return nil
 	})
+}
+
+// AtLeast keeps the lock for d from its grant on, even if it is unlocked earlier. Use it for a job
+// that must not run twice, such as one that several machines start at 3:00:
+//
+//	report := client.Mutex("report", locker.AtLeast(time.Minute))
+//	ran, err := report.TryDo(ctx, makeReport)
+//
+// Without AtLeast a machine whose clock is late finds the lock free again, and runs the job a
+// second time. So d has to be longer than the clocks differ, and clearly shorter than the time
+// between two runs.
+//
+// It holds for each Unlock, also for that of Do, TryDo and [Hold.Do]; if the job took longer than
+// d, the Unlock is an ordinary one. A job that has failed keeps the lock, too: else the next
+// machine would run it at once. An Unlock before d has passed makes one request, an Extend, to find
+// out whether the hold has lasted. It then ends the hold, and leaves the lock taken: this Client
+// releases it when d has passed. Waiters wait until then. Neither the end of the process nor
+// [Client.Close] releases it earlier. If the Client is closed, or the process ends, before d has
+// passed, the lock expires by itself: when d has passed, and at the latest one TTL after the Unlock.
+//
+// For that the TTL of these locks is d and a little more, in whole seconds, if [WithTTL] says less.
+// If the backend does not honour such a TTL, the Mutex's methods return an error that matches
+// ErrUnsupported, before anything runs. An example is ZooKeeper, whose servers allow 40 s by
+// default. On etcd and ZooKeeper a hold may begin with less than its TTL, because it shares a
+// session: then it is extended once before Lock returns. If that fails, Lock returns the error, and
+// the lock is given back. A d of 0 or less is an error.
+func AtLeast(d time.Duration) MutexOption {
+	return mutexOption(func(s *settings) error {
+		if d <= 0 {
+			return fmt.Errorf("AtLeast(%v): must be more than 0", d)
+		}
+		s.atLeast = d
+		return nil
+	})
+}
+
+// covering returns a TTL of which no less than d is left when the allowance for drift is taken off.
+func covering(d time.Duration) time.Duration {
+	grain := time.Second // which every backend can express
+	if d < time.Second {
+		grain = time.Millisecond
+	}
+	const allowed, of = 99, 100
+	return ((d+2*time.Millisecond)/allowed*of + grain).Truncate(grain)
 }
 
 // WithoutRelease makes [Client.Close] leave its holds to expire at the backend by themselves, as

@@ -150,15 +150,16 @@ func (c *Client) releaseAll(ctx context.Context, holds []*Hold) (errs []error) {
 	for _, h := range holds {
 		r := &releaser{hold: h, ctx: ctx, deadline: began.Add(closeTimeout)}
 		all = append(all, r)
-		if !h.works() {
+		switch works := h.works(); {
+		case works:
+			working.Go(func() {
+				if r.err = h.awaitWork(ctx); r.err == nil && !h.leaveKept() {
+					r.untilAnswered(ctx)
+				}
+			})
+		case !h.leaveKept():
 			left = append(left, r)
-			continue
 		}
-		working.Go(func() {
-			if r.err = h.awaitWork(ctx); r.err == nil {
-				r.untilAnswered(ctx)
-			}
-		})
 	}
 	for pause := 10 * time.Millisecond; len(left) > 0; pause = min(2*pause, time.Second) {
 		half := (closeTimeout - hurry - clock.Since(began)) / 2 // others are to be tried again in the rest

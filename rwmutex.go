@@ -81,21 +81,22 @@ func (m *RWMutex) TryRAcquire(ctx context.Context) (*Hold, error) {
 // context, would take the lock of this name, that call returns ErrUpgrade. A call that asks for a
 // second share of this name returns ErrReentrant.
 func (m *RWMutex) RDo(ctx context.Context, f func(ctx context.Context, h *Hold) error) error {
-	return m.rdo(ctx, opRLock, f)
+	_, err := m.rdo(ctx, opRLock, f)
+	return err
 }
 
-// TryRDo is RDo for a caller that does not wait: if the lock is held by a writer, or one waits for
-// it, it returns ErrHeld and does not call f.
-func (m *RWMutex) TryRDo(ctx context.Context, f func(ctx context.Context, h *Hold) error) error {
-	return m.rdo(ctx, opTryRLock, f)
+// TryRDo is RDo for a caller that does not wait. If the lock is held by a writer, or one waits for
+// it, it returns false and nil, and does not call f. See [Mutex.TryDo].
+func (m *RWMutex) TryRDo(ctx context.Context, f func(ctx context.Context, h *Hold) error) (ran bool, err error) {
+	return unlessHeld(m.rdo(ctx, opTryRLock, f))
 }
 
-func (m *RWMutex) rdo(ctx context.Context, op string, f func(context.Context, *Hold) error) error {
+func (m *RWMutex) rdo(ctx context.Context, op string, f func(context.Context, *Hold) error) (ran bool, err error) {
 	h, err := m.contend(ctx, op, (*contender).acquire)
 	if err != nil {
-		return err
+		return false, err
 	}
-	return h.Do(ctx, func(ctx context.Context) error { return f(ctx, h) })
+	return true, h.Do(ctx, func(ctx context.Context) error { return f(ctx, h) })
 }
 
 // Downgrade makes the current hold a share, as [Hold.Downgrade] does. It returns ErrNotHeld without

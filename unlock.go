@@ -32,6 +32,14 @@ func (h *Hold) Do(ctx context.Context, f func(context.Context) error) error {
 func (h *Hold) unlock(ctx context.Context) error {
 	defer h.tellEndings(ErrNotHeld)
 	c := h.client
+	if h.keptFor() > 0 {
+		inDoubt := h.extend(ctx) // a loss is what abandon returns
+		if err := h.abandon(); err != nil {
+			return err
+		}
+		h.releaseAfter(h.keptFor())
+		return inDoubt
+	}
 	deadline, err := h.conclude()
 	if err != nil {
 		return err
@@ -78,10 +86,8 @@ const foregroundTries = 3
 
 // Abandon ends this hold, and leaves the lock taken until it expires. Nobody else gets it before
 // Deadline, even if this process crashes or closes the Client. It is free at the backend within one
-// TTL. Abandon makes no request and does not wait. Use it to keep a lock for a minimum time: if
-// several machines start the same short job at 3:00, one whose clock is late would otherwise find
-// the lock free again, and run the job a second time. To keep the lock for a whole TTL from now,
-// call Extend before Abandon.
+// TTL. Abandon makes no request and does not wait. To keep the lock for a whole TTL from now, call
+// Extend before Abandon. To keep a lock for a minimum time, use [AtLeast].
 //
 // It returns ErrLost if the hold had ended before, and ErrNotHeld after Unlock or another Abandon.
 // Afterwards Unlock returns ErrNotHeld.
@@ -100,6 +106,45 @@ func (h *Hold) abandon() error {
 	h.client.observers.ended(h, h.howEnded(CauseAbandoned, deadline))
 	h.cleanUpAfter(deadline)
 	return nil
+}
+
+// releaseAfter releases what Abandon has left, unless the Client is closed by then.
+func (h *Hold) releaseAfter(d time.Duration) {
+	time.AfterFunc(d, func() {
+		if h.client.begin() == nil {
+			defer h.client.calls.Done()
+			h.cleanUp()
+		}
+	})
+}
+
+// keptFor returns how long from now the lock stays taken by AtLeast, even if the hold is unlocked.
+func (h *Hold) keptFor() time.Duration {
+	if h.atLeast == 0 {
+		return 0
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.atLeast - clock.Since(h.began)
+}
+
+// leaveKept reports whether AtLeast keeps the lock taken, and has Close leave it then.
+func (h *Hold) leaveKept() bool {
+	kept := h.keptFor() > 0
+	if kept {
+		h.leave()
+	}
+	return kept
+}
+
+// covered reports whether the hold lasts for as long as AtLeast keeps it, without another request.
+func (h *Hold) covered() bool {
+	if h.atLeast == 0 {
+		return true
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !h.deadline.Before(h.began.Add(h.atLeast))
 }
 
 // leave keeps the end of the Driver from ending the lease.

@@ -35,7 +35,7 @@ type Sync struct {
 func (s *Sync) ProcessTask(ctx context.Context, task *asynq.Task) error {
 	account := string(task.Payload())
 	m := s.Locks.Mutex("sync/" + account)
-	return m.TryDo(ctx, func(ctx context.Context) error {
+	ran, err := m.TryDo(ctx, func(ctx context.Context) error {
 		token := m.FencingToken()
 		balance, err := s.Fetch(ctx, account) // ctx ends when the lock is lost
 		if err != nil {
@@ -43,13 +43,19 @@ func (s *Sync) ProcessTask(ctx context.Context, task *asynq.Task) error {
 		}
 		return redisfence.Set(ctx, s.Redis, "balance/"+account, token, balance, 0)
 	})
+	if !ran && err == nil {
+		return errAnotherRuns
+	}
+	return err
 }
+
+var errAnotherRuns = errors.New("another task of the account runs")
 
 // SyncConfig has tasks whose lock is another's come back soon. It does not count as a failure, nor
 // does a lock that was lost. A task needs a MaxRetry of 1 or more, which it is not to use up.
 func SyncConfig() asynq.Config {
 	return asynq.Config{
-		IsFailure: func(err error) bool { return !notItsTurn(err) }, // ErrHeld and ErrLost are no failures
+		IsFailure: func(err error) bool { return !notItsTurn(err) },
 		RetryDelayFunc: func(n int, err error, task *asynq.Task) time.Duration {
 			if notItsTurn(err) {
 				return time.Second
@@ -61,7 +67,7 @@ func SyncConfig() asynq.Config {
 }
 
 func notItsTurn(err error) bool {
-	return errors.Is(err, locker.ErrHeld) || errors.Is(err, locker.ErrLost)
+	return errors.Is(err, errAnotherRuns) || errors.Is(err, locker.ErrLost)
 }
 
 // Ticks enqueues a task each time that interval has passed, until ctx ends, while this process
@@ -108,7 +114,7 @@ type Bill struct {
 // Work implements river.Worker.
 func (w *Bill) Work(ctx context.Context, job *river.Job[BillArgs]) error {
 	m := w.Locks.Mutex("bill/" + job.Args.Account)
-	err := m.TryDo(ctx, func(ctx context.Context) error {
+	ran, err := m.TryDo(ctx, func(ctx context.Context) error {
 		token := m.FencingToken()
 		cents, err := w.Price(ctx, job.Args.Account) // ctx ends when the lock is lost
 		if err != nil {
@@ -116,7 +122,7 @@ func (w *Bill) Work(ctx context.Context, job *river.Job[BillArgs]) error {
 		}
 		return pgx.BeginFunc(ctx, w.DB, func(tx pgx.Tx) error { return w.write(ctx, tx, job, token, cents) })
 	})
-	if errors.Is(err, locker.ErrHeld) || errors.Is(err, locker.ErrLost) {
+	if !ran && err == nil || errors.Is(err, locker.ErrLost) {
 		return river.JobSnooze(time.Second) // does not count as an attempt
 	}
 	return err

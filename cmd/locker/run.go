@@ -35,6 +35,12 @@ have to give the same N. With --shared all runs that give --shared run at once,
 and runs without it wait, as with flock -s. Redis, etcd and ZooKeeper have
 shared locks; most other backends do not.
 
+With --at-least 1m the lock stays taken for a minute from its grant on, also
+if COMMAND ends sooner, succeeds or fails, and although run ends with it: a
+machine whose clock is late finds the lock held, and does not run COMMAND
+again. After that it is free one TTL after the end of COMMAND at the latest. So
+give clearly less than the time between two runs.
+
 The lock is renewed while COMMAND runs. If it cannot be renewed, COMMAND and
 its descendants get SIGTERM when a quarter of the TTL is left, and SIGKILL
 before the TTL is over. So they have ended before another can hold the lock. If
@@ -66,6 +72,7 @@ type runOptions struct {
 	verbose  bool
 	slots    int  // 0: not a semaphore
 	shared   bool // a share of a read-write lock
+	atLeast  time.Duration
 }
 
 func newRun() *cobra.Command {
@@ -92,6 +99,9 @@ func newRun() *cobra.Command {
 			if o.slots > 0 && o.shared {
 				return usagef("-n and --shared exclude each other")
 			}
+			if c.Flags().Changed("at-least") && o.atLeast <= 0 {
+				return usagef("--at-least %v: must be more than 0", o.atLeast)
+			}
 			if o.heldCode < 0 || o.heldCode > 255 {
 				return usagef("--held-exit-code %d: must be from 0 to 255", o.heldCode)
 			}
@@ -101,6 +111,7 @@ func newRun() *cobra.Command {
 	f := c.Flags()
 	f.DurationVar(&o.wait, "wait", 0, "how long to wait, as in 10s (default: until a signal)")
 	f.BoolVar(&o.noWait, "no-wait", false, "do not wait if another holds the lock")
+	f.DurationVar(&o.atLeast, "at-least", 0, "keep the lock at least so long, also if COMMAND ends sooner, as in 1m")
 	f.IntVar(&o.heldCode, "held-exit-code", exitHeld, "exit code if another holds the lock")
 	f.StringVar(&o.metadata, "metadata", "", "what inspect shows as the holder; no secrets (default user@host pid N)")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "print nothing if another holds the lock")
@@ -230,8 +241,12 @@ func (o *runOptions) attempt(ctx context.Context, url, name string) (t tenure, e
 
 // take takes the lock, a share of it, or a slot.
 func (o *runOptions) take(ctx context.Context, c *locker.Client, name string) (_ *locker.Hold, slot int, err error) {
+	var opts []locker.MutexOption
+	if o.atLeast > 0 {
+		opts = append(opts, locker.AtLeast(o.atLeast))
+	}
 	if o.slots > 0 {
-		s := semaphore.New(c, name, o.slots)
+		s := semaphore.New(c, name, o.slots, opts...)
 		acquire := s.Acquire
 		if o.noWait {
 			acquire = s.TryAcquire
@@ -242,7 +257,7 @@ func (o *runOptions) take(ctx context.Context, c *locker.Client, name string) (_
 		}
 		return p.Hold, p.Slot(), nil
 	}
-	m := c.RWMutex(name)
+	m := c.RWMutex(name, opts...)
 	acquire := map[bool]map[bool]func(context.Context) (*locker.Hold, error){
 		false: {false: m.Acquire, true: m.RAcquire},
 		true:  {false: m.TryAcquire, true: m.TryRAcquire},

@@ -44,6 +44,18 @@ func awaitFile(t *testing.T, name string) string {
 	return strings.TrimSpace(string(content))
 }
 
+// Five machines start a short job, one after the other as their clocks are late.
+func TestRun_atLeastTheJobRunsOnce(t *testing.T) {
+	t.Parallel()
+	url := testserver.SharedRedis(t).URL() + "?ttl=1s&prefix=atleast"
+	codes := map[int]int{}
+	for range 5 {
+		codes[begin(t, "run", "--no-wait", "-q", "--at-least", "10s", url, "name", "--", "sh", "-c", "sleep 0.02; exit 7").wait()]++
+		time.Sleep(100 * time.Millisecond)
+	}
+	assert.Equal(t, map[int]int{7: 1, exitHeld: 4}, codes)
+}
+
 func TestRun_exitCodeIsThatOfTheCommand(t *testing.T) {
 	t.Parallel()
 	notExecutable := filepath.Join(t.TempDir(), "data")

@@ -90,7 +90,6 @@ func TestProgram_refusesAFileThatIsWrong(t *testing.T) {
 		{"an unknown scheme", "reddis://:s3cret@h", "", `lock: locker: open: unknown scheme "reddis"`},
 		{"an unknown parameter", "redis://:s3cret@h?tll=3s", "", `lock: locker: open: redis:// does not know the parameter "tll"`},
 		{"a backend whose tokens may fall", "redlock://:s3cret@h1,h2,h3", "", "lock: locker: open: not supported by the backend"},
-		{"a minimum that the backend cannot honour", "etcd://h:1", "report: {every: 3s, minimum: 1500ms}", "report: minimum: gocron: a minimum hold of 1.5s"},
 		{"nowhere to listen", "mem://x", "listen: shop:no", "listen: listen tcp"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

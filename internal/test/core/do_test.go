@@ -174,19 +174,161 @@ func TestDo_whoseFunctionUnlocks(t *testing.T) {
 func TestTryDo_runsUnderTheLockOrNotAtAll(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		m, other := b.client(t).Mutex("x"), b.client(t).Mutex("x")
-		err := m.TryDo(t.Context(), func(ctx context.Context) error {
+		ran, err := m.TryDo(t.Context(), func(ctx context.Context) error {
 			assert.Equal(t, m.FencingToken(), b.holder("x"))
 			assert.Zero(t, took(func() {
-				err := other.TryDo(ctx, func(context.Context) error { panic("f ran") })
-				require.ErrorIs(t, err, locker.ErrHeld)
-				assert.ErrorContains(t, err, `trylock "x"`)
+				ran, err := other.TryDo(ctx, func(context.Context) error { panic("f ran") })
+				require.NoError(t, err, "nothing has failed")
+				assert.False(t, ran)
 			}))
 			time.Sleep(3 * ttl)
 			return errors.Join(ctx.Err(), errWork)
 		})
+		assert.True(t, ran)
 		require.ErrorIs(t, err, errWork)
 		require.NotErrorIs(t, err, context.Canceled)
 		assert.Zero(t, b.holder("x"))
-		require.NoError(t, other.TryDo(t.Context(), func(context.Context) error { return nil }))
+
+		ran, err = other.TryDo(t.Context(), func(ctx context.Context) error {
+			return other.TryLock(ctx)
+		})
+		assert.True(t, ran)
+		require.ErrorIs(t, err, locker.ErrHeld, "the job's own failure")
+
+		b.down(unreachable)
+		ran, err = other.TryDo(t.Context(), func(context.Context) error { panic("f ran") })
+		assert.False(t, ran)
+		require.ErrorIs(t, err, errRefused)
 	})
+}
+
+// Five machines start a short job, one after the other as their clocks are late.
+func TestAtLeast_theJobRunsOnce(t *testing.T) {
+	each := func(ends, fails bool) {
+		bubble(t, func(t *testing.T, b *backend) {
+			started := 0
+			for range 5 {
+				c, err := locker.New(&fakeDriver{b: b}, locker.AtLeast(time.Minute))
+				require.NoError(t, err)
+				defer c.Close()
+				ran, err := c.Mutex("x").TryDo(t.Context(), func(context.Context) error {
+					started++
+					time.Sleep(20 * time.Millisecond)
+					if fails {
+						return errWork
+					}
+					return nil
+				})
+				assert.Equal(t, started == 1 && fails && ran, err != nil, err)
+				if ends {
+					require.NoError(t, c.Close())
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+			assert.Equal(t, 1, started)
+			assert.Len(t, b.calls(extend), 1, "it is confirmed that the hold lasted")
+			time.Sleep(time.Minute - time.Since(b.start) - time.Millisecond)
+			assert.NotZero(t, b.holder("x"))
+			assert.Empty(t, b.calls(release))
+			time.Sleep(2 * time.Millisecond)
+			if !ends {
+				assert.Zero(t, b.holder("x"), "released on time, though the lease goes on")
+			}
+			time.Sleep(time.Second + 20*time.Millisecond)
+			assert.Zero(t, b.holder("x"), "one TTL, which is in whole seconds, after the Unlock")
+		})
+	}
+	for _, ends := range []bool{false, true} {
+		each(ends, false)
+		each(ends, true)
+	}
+}
+
+func TestAtLeast_aLongJobReleasesAtItsEnd(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		m := b.client(t).Mutex("x", locker.AtLeast(time.Second))
+		require.NoError(t, m.Do(t.Context(), func(context.Context) error { time.Sleep(time.Second); return nil }))
+		assert.Zero(t, b.holder("x"))
+		assert.Empty(t, b.calls(extend))
+	})
+}
+
+func TestAtLeast_closeLeavesAHoldUnderWork(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		c := b.client(t)
+		_, err := c.Mutex("x", locker.AtLeast(time.Minute)).Acquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, c.Close())
+		assert.NotZero(t, b.holder("x"))
+		assert.Empty(t, b.calls(release))
+	})
+}
+
+// What the Unlock cannot confirm it tells, and the lock stays taken all the same.
+func TestAtLeast_tellsOfALoss(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		m := b.client(t).Mutex("x", locker.AtLeast(time.Minute))
+		ran, err := m.TryDo(t.Context(), func(context.Context) error { b.next(extend, unreachable); return nil })
+		assert.True(t, ran)
+		require.ErrorIs(t, err, errRefused)
+		assert.NotZero(t, b.holder("x"))
+		b.free("x")
+		ran, err = m.TryDo(t.Context(), func(context.Context) error { b.steal("x"); return nil })
+		assert.True(t, ran)
+		require.ErrorIs(t, err, locker.ErrLost)
+	})
+}
+
+// A hold that shares a session begins with what is left of that.
+func TestAtLeast_aHoldThatBeginsShortIsExtendedFirst(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		m := b.client(t).Mutex("x", locker.AtLeast(9*time.Second))
+		b.next(acquire, fault{age: 4 * time.Second})
+		ran, err := m.TryDo(t.Context(), func(context.Context) error {
+			assert.Len(t, b.calls(extend), 1)
+			return nil
+		})
+		require.NoError(t, err)
+		assert.True(t, ran)
+		time.Sleep(9 * time.Second)
+
+		for refused, f := range map[error]fault{errRefused: unreachable, locker.ErrUnsupported: {age: 4 * time.Second}} {
+			b.next(acquire, fault{age: 4 * time.Second})
+			b.next(extend, f)
+			ran, err = m.TryDo(t.Context(), func(context.Context) error { panic("f ran") })
+			require.ErrorIs(t, err, refused)
+			assert.False(t, ran)
+			synctest.Wait()
+			assert.Zero(t, b.holder("x"), "given back")
+		}
+	})
+}
+
+func TestAtLeast_thatTheBackendCannotKeep(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		for d, want := range map[time.Duration]error{
+			0: errors.New("more than 0"), 900 * time.Millisecond: nil, 59 * time.Second: locker.ErrUnsupported,
+		} {
+			m := clientOf(t, &atMost{&fakeDriver{b: b}}, locker.WithTTL(time.Second)).Mutex("x", locker.AtLeast(d))
+			err := m.TryLock(t.Context())
+			if want == nil {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, want.Error())
+			}
+		}
+		assert.Len(t, b.sent, 1)
+	})
+}
+
+// atMost is a driver that honours no TTL above a minute.
+type atMost struct{ *fakeDriver }
+
+func (*atMost) DefaultTTL() time.Duration { return 0 }
+
+func (*atMost) CheckTTL(ttl time.Duration) error {
+	if ttl >= time.Minute {
+		return locker.ErrUnsupported
+	}
+	return nil
 }

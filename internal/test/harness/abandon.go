@@ -26,6 +26,14 @@ func Abandon(t *testing.T, url string, ttl time.Duration) {
 			require.NoError(t, h.Abandon())
 			require.NoError(t, c.Close())
 		}},
+		"AtLeast, Unlock and Close": {
+			opts: []locker.Option{locker.AtLeast(ttl * 9 / 10)},
+			end: func(t *testing.T, c *locker.Client, h *locker.Hold) {
+				t.Helper()
+				require.NoError(t, h.Unlock(t.Context()))
+				require.NoError(t, c.Close())
+			},
+		},
 		"WithoutRelease and Close": {
 			opts: []locker.Option{locker.WithoutRelease()},
 			end: func(t *testing.T, c *locker.Client, _ *locker.Hold) {

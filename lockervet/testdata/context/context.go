@@ -24,12 +24,13 @@ func outer(ctx context.Context, m *locker.Mutex) error {
 }
 
 func outerBesideOwn(ctx context.Context, m *locker.RWMutex) error {
-	return m.TryDo(ctx, func(held context.Context) error {
+	_, err := m.TryDo(ctx, func(held context.Context) error {
 		if err := work(held); err != nil {
 			return err
 		}
 		return func() error { return work(ctx) }() // want `ctx, which TryDo was given`
 	})
+	return err
 }
 
 func ofARequest(r request, m *locker.RWMutex) error {
