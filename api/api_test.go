@@ -7,10 +7,15 @@ package api_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
+	"go/ast"
 	"go/importer"
+	"go/parser"
+	"go/printer"
 	"go/token"
 	"go/types"
 	"io"
@@ -42,16 +47,22 @@ func TestAPI_isWhatWasAccepted(t *testing.T) {
 	if !*accept {
 		testwait.OnlyNightly(t, "it compiles another module, and looks at text")
 	}
-	accepted := files(t)
+	now := map[string][]string{}
+	accepted, err := filepath.Glob("*.txt")
+	require.NoError(t, err)
+	for _, name := range accepted {
+		now[name] = nil
+	}
 	for _, dir := range modules {
 		for _, p := range packages(t, dir) {
-			name := fileOf(p.Path())
-			delete(accepted, name)
-			t.Run(name, func(t *testing.T) { check(t, name, listing(p)) })
+			name, prefix := fileOf(p.Path())
+			for _, line := range listing(p) {
+				now[name] = append(now[name], prefix+line)
+			}
 		}
 	}
-	for name := range accepted {
-		t.Run(name, func(t *testing.T) { check(t, name, nil) })
+	for name, listed := range now {
+		t.Run(name, func(t *testing.T) { check(t, name, lines(strings.Join(listed, "\n"))) })
 	}
 }
 
@@ -80,7 +91,6 @@ func check(t *testing.T, name string, now []string) {
 		require.NoError(t, os.Remove(name))
 		return
 	}
-	require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o755))
 	require.NoError(t, os.WriteFile(name, []byte(strings.Join(now, "\n")+"\n"), 0o644))
 }
 
@@ -104,25 +114,14 @@ func lines(text string) []string {
 	return slices.Sorted(strings.FieldsFuncSeq(text, func(r rune) bool { return r == '\n' || r == '\r' }))
 }
 
-// fileOf is where a package's API is kept: locker.txt for the root, fence/sqlfence.txt for that.
-func fileOf(path string) string {
-	if path == module {
-		return "locker.txt"
+// fileOf is where a package's API is kept, and what its lines begin with: locker.txt for the root;
+// fence.txt, with sqlfence in front, for fence/sqlfence.
+func fileOf(path string) (name, prefix string) {
+	first, rest, nested := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(path, module), "/"), "/")
+	if nested {
+		prefix = rest + ": "
 	}
-	return strings.TrimPrefix(path, module+"/") + ".txt"
-}
-
-// files that are there.
-func files(t *testing.T) map[string]bool {
-	t.Helper()
-	found := map[string]bool{}
-	require.NoError(t, fs.WalkDir(os.DirFS("."), ".", func(name string, _ fs.DirEntry, err error) error {
-		if strings.HasSuffix(name, ".txt") {
-			found[name] = true
-		}
-		return err
-	}))
-	return found
+	return cmp.Or(first, "locker") + ".txt", prefix
 }
 
 // packages that a program may import of the module in dir, as the compiler has left them.
@@ -161,4 +160,257 @@ func packages(t *testing.T, dir string) []*types.Package {
 	}
 	assert.NotEmpty(t, found, "packages in %s", dir)
 	return found
+}
+
+// listing is what a package exports, a line each, in order: two listings differ where a program that compiles with the one
+// may not with the other. Names of parameters are left out, for they bind nobody.
+func listing(p *types.Package) []string {
+	l := &lister{pkg: p, uses: map[string]bool{}}
+	for _, name := range p.Scope().Names() {
+		if object := p.Scope().Lookup(name); object.Exported() {
+			l.object(object)
+		}
+	}
+	// Of a type that another module has the other lines show no more than its package's name, which v9 and v10 share.
+	for path := range l.uses {
+		l.add("uses %s", path)
+	}
+	slices.Sort(l.lines)
+	return slices.Compact(l.lines)
+}
+
+type lister struct {
+	pkg   *types.Package
+	uses  map[string]bool
+	lines []string
+}
+
+func (l *lister) add(format string, args ...any) {
+	l.lines = append(l.lines, fmt.Sprintf(format, args...))
+}
+
+func (l *lister) object(object types.Object) {
+	switch object := object.(type) {
+	case *types.Const:
+		l.add("const %s %s = %s", object.Name(), l.text(object.Type()), object.Val().ExactString())
+	case *types.Var:
+		l.add("var %s %s", object.Name(), l.text(object.Type()))
+	case *types.Func:
+		l.add("func %s%s", object.Name(), l.signature(object))
+	case *types.TypeName:
+		l.typeName(object)
+	}
+}
+
+func (l *lister) typeName(object *types.TypeName) {
+	name := object.Name()
+	if object.IsAlias() {
+		l.add("type %s = %s", name, l.text(types.Unalias(object.Type())))
+		return
+	}
+	named := object.Type().(*types.Named)
+	head := "type " + name + l.parameters(named)
+	switch u := named.Underlying().(type) {
+	case *types.Struct:
+		l.fields(head, u)
+	case *types.Interface:
+		l.abstract(head, u)
+		return
+	default:
+		l.add("%s %s", head, l.text(u))
+	}
+	l.methods(name, named)
+}
+
+func (l *lister) parameters(named *types.Named) string {
+	var list []string
+	for p := range named.TypeParams().TypeParams() {
+		list = append(list, p.Obj().Name()+" "+l.text(p.Constraint()))
+	}
+	if list == nil {
+		return ""
+	}
+	return "[" + strings.Join(list, ", ") + "]"
+}
+
+func (l *lister) fields(head string, s *types.Struct) {
+	l.add("%s struct", head)
+	for f := range s.Fields() {
+		if !f.Exported() {
+			continue
+		}
+		if f.Embedded() {
+			l.add("%s struct, embeds %s", head, l.text(f.Type()))
+		} else {
+			l.add("%s struct, %s %s", head, f.Name(), l.text(f.Type()))
+		}
+		// What people fill in they may compare, too, or have as a key of a map. A new field can take that away.
+		if types.Comparable(s) {
+			l.add("%s struct, comparable", head)
+		}
+	}
+}
+
+// abstract has all methods of an interface in one line, so that a new one changes it: a type that implements the interface has
+// to add it. One that has unexported methods nobody else can implement, and it may grow.
+func (l *lister) abstract(head string, i *types.Interface) {
+	if !i.IsMethodSet() {
+		l.add("%s %s", head, l.text(i))
+		return
+	}
+	var names []string
+	closed := false
+	for m := range i.Methods() {
+		if !m.Exported() {
+			closed = true
+			continue
+		}
+		names = append(names, m.Name())
+		l.add("%s interface, %s%s", head, m.Name(), l.signature(m))
+	}
+	if closed {
+		names = []string{"unexported methods"}
+	}
+	l.add("%s interface { %s }", head, strings.Join(names, ", "))
+}
+
+// methods are those of a value and of a pointer to one, promoted ones too.
+func (l *lister) methods(name string, named *types.Named) {
+	values := types.NewMethodSet(named)
+	for m := range types.NewMethodSet(types.NewPointer(named)).Methods() {
+		if !m.Obj().Exported() {
+			continue
+		}
+		receiver := "*" + name
+		if values.Lookup(l.pkg, m.Obj().Name()) != nil {
+			receiver = name
+		}
+		l.add("method (%s) %s%s", receiver, m.Obj().Name(), l.signature(m.Obj().(*types.Func)))
+	}
+}
+
+// signature is that of a function or method, from its type parameters or parentheses on.
+func (l *lister) signature(f *types.Func) string {
+	return strings.TrimPrefix(l.text(f.Signature()), "func")
+}
+
+func (l *lister) text(t types.Type) string {
+	if basic, ok := t.(*types.Basic); ok {
+		return basic.Name() // "untyped int", too
+	}
+	return nameless(types.TypeString(t, func(p *types.Package) string {
+		if p == l.pkg {
+			return ""
+		}
+		if first, _, _ := strings.Cut(p.Path(), "/"); strings.Contains(first, ".") && !strings.HasPrefix(p.Path(), module) {
+			l.uses[p.Path()] = true
+		}
+		return p.Name()
+	}))
+}
+
+// nameless is a type's text without the names of parameters and results, in whatever function types are part of it.
+func nameless(text string) string {
+	fset := token.NewFileSet()
+	prefix := "package p\ntype _ "
+	if strings.HasPrefix(text, "func[") { // which is no type, but a function has it
+		prefix, text = "package p\nfunc _", strings.TrimPrefix(text, "func")
+	}
+	file, err := parser.ParseFile(fset, "", prefix+text, parser.SkipObjectResolution)
+	if err != nil {
+		panic(fmt.Sprintf("%s: %v", text, err))
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		if f, ok := n.(*ast.FuncType); ok {
+			anonymous(f.Params)
+			anonymous(f.Results)
+		}
+		return true
+	})
+	var b bytes.Buffer
+	if err := printer.Fprint(&b, fset, file.Decls[0]); err != nil {
+		panic(err)
+	}
+	text = strings.TrimPrefix(strings.TrimPrefix(b.String(), "type _ "), "func _")
+	return strings.Join(strings.Fields(text), " ")
+}
+
+// anonymous leaves one field for each parameter. go/types writes none that share a type.
+func anonymous(list *ast.FieldList) {
+	if list == nil {
+		return
+	}
+	for _, field := range list.List {
+		field.Names = nil
+	}
+}
+
+// go doc shows of an alias its comment alone. So the comment of one for a struct has the fields.
+func TestAliases_showTheFieldsOfTheirStructs(t *testing.T) {
+	structs := map[string]string{}
+	for name, spec := range typesIn(t, "../driver") {
+		if s, ok := spec.Type.(*ast.StructType); ok {
+			structs[name] = fieldsOf(s)
+		}
+	}
+	aliases := 0
+	for name, spec := range typesIn(t, "..") {
+		of, ok := spec.Type.(*ast.SelectorExpr)
+		if !ok || structs[of.Sel.Name] == "" {
+			continue
+		}
+		aliases++
+		var code strings.Builder
+		for line := range strings.Lines(spec.Doc.Text()) {
+			if block, ok := strings.CutPrefix(line, "\t"); ok {
+				code.WriteString(block)
+			}
+		}
+		shown, err := parser.ParseFile(token.NewFileSet(), name, "package p\n"+code.String(), 0)
+		if assert.NoError(t, err, name) && assert.Len(t, shown.Decls, 1, "%s: its fields, as code", name) {
+			s := shown.Decls[0].(*ast.GenDecl).Specs[0].(*ast.TypeSpec).Type.(*ast.StructType)
+			assert.Equal(t, structs[of.Sel.Name], fieldsOf(s), name)
+		}
+	}
+	assert.GreaterOrEqual(t, aliases, 5)
+}
+
+// typesIn returns the types that the package in dir declares, each with its comment.
+func typesIn(t *testing.T, dir string) map[string]*ast.TypeSpec {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	require.NoError(t, err)
+	found := map[string]*ast.TypeSpec{}
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		file, err := parser.ParseFile(token.NewFileSet(), name, text, parser.ParseComments)
+		require.NoError(t, err)
+		for _, d := range file.Decls {
+			if d, ok := d.(*ast.GenDecl); ok && d.Tok == token.TYPE {
+				for _, s := range d.Specs {
+					spec := s.(*ast.TypeSpec)
+					if spec.Doc == nil {
+						spec.Doc = d.Doc
+					}
+					found[spec.Name.Name] = spec
+				}
+			}
+		}
+	}
+	return found
+}
+
+// fieldsOf returns names and types of fields, in their order.
+func fieldsOf(s *ast.StructType) string {
+	var all []string
+	for _, f := range s.Fields.List {
+		for _, name := range f.Names {
+			all = append(all, name.Name+" "+types.ExprString(f.Type))
+		}
+	}
+	return strings.Join(all, "\n")
 }
