@@ -51,31 +51,31 @@ const (
 	reconnects = 5 * time.Millisecond
 )
 
-// request is made, and made again while it is not answered.
+// request is sent, and sent again while it is not answered.
 type request[T any] struct {
 	driver  *backend
 	send    func(ctx context.Context) (T, error)
 	ctx     context.Context // of all tries: it ends with the first answer
 	cancel  context.CancelFunc
-	tries   sync.WaitGroup // under way
+	tries   sync.WaitGroup // in flight
 	began   time.Time      // of package clock
 	silence time.Duration  // after which a try closes silent connections
 
 	mu       sync.Mutex
 	left     int // tries that may still be made
 	patience time.Duration
-	timer    *time.Timer // for a try beside those under way
+	timer    *time.Timer // for a try beside those in flight
 	answered bool
 	over     bool // no more tries are made
 	answer   T
 	err      error // of the answer, or of the latest try
 }
 
-// ask makes a request, and returns the first answer. If none comes for a while it is made again
-// while the first goes on, and if its connection breaks it is made on another: at the next member
-// of the cluster, if there are several. After a third of the time that there is, connections are
-// closed on which nothing has come back meanwhile. So send may be called by several goroutines, and
-// what it asks for may be done twice. No call goes on when ask has returned.
+// ask makes a request, and returns the first answer. Tries are hedged: if no answer comes for a while,
+// the request is sent again while the first goes on, and if its connection breaks, on another: at the
+// next member of the cluster, if there are several. After a third of the time that there is,
+// connections are closed on which nothing has come back meanwhile. So send may be called by several
+// goroutines, and has to be idempotent. No call goes on when ask has returned.
 func ask[T any](ctx context.Context, d *backend, send func(ctx context.Context) (T, error)) (T, error) {
 	r := &request[T]{driver: d, send: send, began: clock.Now(), silence: time.Second, left: maxTries, patience: d.patience(ctx)}
 	if deadline, ok := ctx.Deadline(); ok {
@@ -178,9 +178,9 @@ func (d *backend) patience(ctx context.Context) time.Duration {
 	return max(p, min(2*d.latency.now(), left*4/5))
 }
 
-// latency is how long servers have taken to answer lately: what is slow is not asked twice. That of
-// the slowest answer is halved every two seconds, however many fast ones there are: many who ask at
-// once, now and then, are each answered slowly.
+// latency is how long servers have taken to answer lately: a slow server is not asked twice. It is that
+// of the slowest answer, with a half-life of two seconds, whatever the number of fast ones: bursts of
+// requests are each answered slowly.
 type latency struct {
 	mu   sync.Mutex
 	took time.Duration

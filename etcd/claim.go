@@ -15,9 +15,8 @@ import (
 	"github.com/go-locker/locker/internal/sessions"
 )
 
-// claim implements [driver.Claim]: it has an entry in the queue of its name, and a new one if that
-// has ended. It implements [driver.LossNotifier], [driver.WaitNotifier], [driver.Downgrader] and
-// [driver.Leaver], too.
+// claim implements [driver.Claim], [driver.LossNotifier], [driver.WaitNotifier], [driver.Downgrader]
+// and [driver.Leaver]. It has an entry in the queue of its name, and a new one if that has ended.
 type claim struct {
 	driver.Request
 
@@ -28,11 +27,9 @@ type claim struct {
 // Claim implements driver.Driver.
 func (d *backend) Claim(req driver.Request) driver.Claim { return &claim{Request: req, of: d} }
 
-// Ask puts the key, if it is not there, and looks what is before it. If its session has ended, or
-// somebody has removed its key, it begins again, once, at the end of the queue.
-//
-// One that has to wait is woken when what is before it goes. It also looks now and then: a watch
-// may hang, at a server that does.
+// Ask enqueues the claim, unless it is in the queue, and looks for its predecessor (entry.go). If its
+// session has ended, or its key was removed, it enqueues once more, at the end of the queue. A waiter
+// also polls: a watch may hang, at a server that does.
 func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 	for range 2 {
 		if err := c.join(ctx); err != nil {
@@ -40,9 +37,9 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 		}
 		e, ahead := c.entry, ""
 		if e.created.Load() == 0 {
-			ahead, err = e.enter(ctx, c.Wake != nil)
+			ahead, err = e.enqueue(ctx, c.Wake != nil)
 		} else {
-			ahead, err = e.look(ctx)
+			ahead, err = e.readPredecessor(ctx)
 		}
 		if err == nil && ahead == "" && e.session.Left() < c.TTL/5*3 {
 			err = e.session.renew(ctx)
@@ -72,20 +69,20 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 	return 0, err
 }
 
-// join gives the claim an entry, unless it has one, on the session for its TTL.
+// join gives the claim an entry on the session for its TTL, unless it has one.
 func (c *claim) join(ctx context.Context) error {
 	switch e := c.entry; {
 	case e == nil:
-	case e.session.Left() == 0: // all goes with it that was on it
+	case e.session.Left() == 0: // its keys expire with it
 		c.entry = nil
-	case e.leaving(): // by a release that was not answered, and may remove the key at any time
+	case e.leaving(): // a release in flight may still remove the key
 		if err := c.leave(ctx); err != nil {
 			return err
 		}
 	}
 	for c.entry == nil {
 		s, err := c.of.sessions.Get(c.TTL, func() *session {
-			prefix, _ := split(c.Name)
+			prefix, _ := sessions.Split(c.Name)
 			return newSession(c.of, c.TTL, prefix+":")
 		})
 		if err == nil {
@@ -108,7 +105,7 @@ func (c *claim) join(ctx context.Context) error {
 	return nil
 }
 
-// leave leaves a queue in which nothing was granted. If it fails the next Ask or Release does.
+// leave leaves a queue in which nothing was granted. If it fails, the next Ask or Release tries again.
 func (c *claim) leave(ctx context.Context) error {
 	if err := c.entry.release(ctx); err != nil && !errors.Is(err, driver.ErrLost) {
 		return err
@@ -193,9 +190,9 @@ func asLost(err error) error {
 // keysPerLook is how many keys are looked at in one request; a server allows 128 by default.
 const keysPerLook = 100
 
-// ExtendAll renews the session that the holds share, and then looks whether their keys are still
-// there. The order counts: a look before the renewal does not show that a key is there after it.
-// The leases may be on two sessions: if one accepts no more holds, new ones go to a second.
+// ExtendAll renews the session of the holds, and then reads their keys, in this order: a read before
+// the renewal would not show that a key is there after it. The holds may be on two sessions, since one
+// that is retired accepts no new ones.
 func (d *backend) ExtendAll(ctx context.Context, leases []driver.Lease, _ time.Duration) []error {
 	errs, renewed := make([]error, len(leases)), map[*session]error{}
 	for i, l := range leases {
@@ -215,7 +212,7 @@ func (d *backend) ExtendAll(ctx context.Context, leases []driver.Lease, _ time.D
 	return errs
 }
 
-// verify sets the errors of leases whose keys are not there, unless they have one already.
+// verify sets the errors of leases whose keys are not there.
 func (d *backend) verify(ctx context.Context, leases []driver.Lease, errs []error) {
 	if !slices.Contains(errs[:len(leases)], nil) {
 		return

@@ -15,41 +15,68 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// errRemoved: the session is there, and our key is not.
+// How a contender takes the lock: the recipe of etcd's package concurrency. Each row is one
+// transaction.
+//
+//	enqueue   no tombstone, no key of ours   read the latest key of the folder, and put ours on the session
+//	try       and the folder is empty        put ours; otherwise read the oldest key: ErrHeld, by whom
+//	again     our key is there               a reply was lost: read it
+//	look      while waiting                  read our key, and the one ahead, or the latest before ours
+//	release   our key, of our revision       delete it; in doubt, also put a tombstone
+//
+// The oldest key of a folder has the lock; the revision that created it is the token. A waiter is
+// woken when the key ahead of its own is gone (wake.go), and reads again: its session may have ended,
+// or the key ahead may have given up.
+//
+// Invariants. (1) Create revisions order the queue, and nobody can be put before us. (2) Revisions,
+// and so tokens, increase. (3) A put needs its key to be absent, and its owner to have no
+// tombstone: so a retry has no second effect, and a late put none at all. (4) An owner is reused only
+// if no request of it may still arrive.
+//
+// Lost reply to a put: the key may be there, or may appear for as long as the session lives, also
+// after a delete that finds nothing. So the release of a doubtful entry puts a tombstone on the same
+// session, in the same transaction: the late put fails on it, or on the session's end. A session with
+// many tombstones is retired. Lost reply to a release: it is repeated. If it finds no key, and no
+// tombstone of a ForceRelease, an earlier try has deleted it, unless the session had ended: so the
+// session is renewed before the release counts as a success.
+//
+// Folders are read with their values: asked for keys only, etcd 3.7 also leaves out their leases
+// (https://github.com/etcd-io/etcd/issues/22209), by which contenders are told from foreign keys. The
+// server reads a whole folder to find its latest key, and sends that one.
+
+// errRemoved: the session lasts, and our key is not there.
 var errRemoved = errors.New("somebody removed our key from the queue")
 
 // entry is a key in the queue of its name, on a session, from before it is put until it is removed.
-// The oldest has the lock.
 type entry struct {
 	driver.Request
 	place
 
 	session *session
-	ahead   string      // the key that the last look has found before ours, or our own
-	seen    int64       // the revision of that look
 	left    atomic.Bool // see driver.Leaver
-	watch   int64       // number of the watch of our key, or of that ahead; guarded by the watcher's mutex
+
+	// owned by the goroutine that asks:
+	ahead string // the key before ours in the last read, or our own
+	seen  int64  // the revision of that read
+
+	watch int64 // number of the watch of our key, or of that ahead; the watcher's mutex guards it
 
 	created  atomic.Int64 // the revision that created the key; 0 if that is not known
 	token    atomic.Int64 // of a share, when it is settled; or 0
-	doubtful atomic.Bool  // a request that puts the key may have been done without our knowing, or may still be
-	releases atomic.Int64 // requests to release that were sent
+	doubtful atomic.Bool  // a put has an unknown outcome, or may still arrive
+	releases atomic.Int64 // that were sent
 
-	mu       sync.Mutex
-	hinted   string // what a hint says of this share, or empty
+	mu       sync.Mutex // guards what follows
+	hinted   string     // the hint's value if it names this share, or empty
 	finished bool
 	result   error // of the release once it is finished: nil or ErrLost
 }
 
-// enter puts the key, and returns that ahead of it, if there is one. If it is not to wait it puts
-// the key only if nothing is ahead, and else returns ErrHeld.
-//
-// Here and below, folders are read with their values: asked for keys only, etcd 3.7 leaves out
-// their leases, too (https://github.com/etcd-io/etcd/issues/22209), by which a contender is told
-// from what others have put there.
-func (e *entry) enter(ctx context.Context, waits bool) (ahead string, err error) {
+// enqueue puts the key, and returns that ahead of it, if there is one. If it does not wait it puts the
+// key only if nothing is ahead, and otherwise returns ErrHeld.
+func (e *entry) enqueue(ctx context.Context, waits bool) (ahead string, err error) {
 	if e.Shared {
-		return e.enterShared(ctx, waits)
+		return e.enqueueShared(ctx, waits)
 	}
 	var conditions []clientv3.Cmp
 	var then, otherwise []clientv3.Op
@@ -62,8 +89,8 @@ func (e *entry) enter(ctx context.Context, waits bool) (ahead string, err error)
 		conditions = []clientv3.Cmp{e.alive(), e.empty()}
 		then, otherwise = []clientv3.Op{put}, []clientv3.Op{e.own(), e.oldest()}
 	default:
-		// The oldest key of a queue remains the oldest for as long as it is there. The server
-		// evaluates conditions in order: while it is there, no range is read.
+		// The oldest key of a queue stays the oldest while it is there. The server evaluates conditions
+		// in order, and so reads no range meanwhile.
 		key := string(known.Key)
 		gone := clientv3.Compare(clientv3.CreateRevision(key), "!=", known.CreateRevision)
 		conditions = []clientv3.Cmp{e.alive(), gone, e.empty()}
@@ -78,10 +105,10 @@ func (e *entry) enter(ctx context.Context, waits bool) (ahead string, err error)
 		if last := first(resp.Responses[0]); last == nil || e.waitsFor(last) {
 			return string(last.GetKey()), nil
 		}
-		return e.look(ctx)
+		return e.readPredecessor(ctx)
 	case e.created.Load() != 0: // an earlier request has put it
-		return e.look(ctx)
-	case waits: // a mark keeps it from coming
+		return e.readPredecessor(ctx)
+	case waits: // there is a tombstone
 		return "", errRemoved
 	}
 	answer := resp.Responses[1]
@@ -94,8 +121,8 @@ func (e *entry) enter(ctx context.Context, waits bool) (ahead string, err error)
 	case e.waitsFor(oldest):
 		e.session.noteHolder(e.folder, oldest)
 		return "", &driver.HeldError{Holder: participant(oldest, e.folder)}
-	default: // that is none of ours: from within the queue it shows who comes first
-		return e.enter(ctx, true)
+	default: // a foreign key is the oldest: from within the queue the predecessor shows
+		return e.enqueue(ctx, true)
 	}
 }
 
@@ -103,7 +130,7 @@ func (e *entry) put(value string) clientv3.Op {
 	return clientv3.OpPut(e.key, value, clientv3.WithLease(e.session.id))
 }
 
-// earlier reads the keys of those whom it has to wait for, the last of them first.
+// earlier reads the keys of possible predecessors, the latest first.
 func (e *entry) earlier(opts ...clientv3.OpOption) clientv3.Op {
 	end := clientv3.GetPrefixRangeEnd(e.folder)
 	if e.Shared {
@@ -112,19 +139,18 @@ func (e *entry) earlier(opts ...clientv3.OpOption) clientv3.Op {
 	return clientv3.OpGet(e.folder, append(opts, clientv3.WithRange(end), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend))...)
 }
 
-// waitsFor reports whether kv is the key of one whom it has to wait for, if that is before it.
+// waitsFor reports whether kv, a key before ours, is that of a predecessor.
 func (e *entry) waitsFor(kv *mvccpb.KeyValue) bool {
 	return kv != nil && isContender(kv, e.folder) && !(e.Shared && parseValue(kv).shared)
 }
 
-// take makes a transaction that puts our key, or reads it first of all: an earlier request that
-// was not answered may have put it, and may yet do so for as long as the session lives.
+// take makes a transaction that puts our key, or reads it first of all: an earlier one may have put it.
 func (e *entry) take(ctx context.Context, conditions []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
 	txn := clientv3.OpTxn(conditions, then, otherwise)
 	resp, err := ask(ctx, e.session.driver, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 		resp, err := e.session.driver.kv.Do(ctx, txn)
 		if err != nil && !refused(err) && !e.doubtful.Swap(true) {
-			e.session.doubt() // for the mark that the release will leave
+			e.session.countTombstone() // which the release will put
 		}
 		return resp.Txn(), err
 	})
@@ -140,7 +166,7 @@ func (e *entry) take(ctx context.Context, conditions []clientv3.Cmp, then, other
 	return resp, nil
 }
 
-// hasPut reports whether a transaction of take has put our key: itself, or by one within it.
+// hasPut reports whether a transaction of take, or one nested in it, has put our key.
 func hasPut(resp *clientv3.TxnResponse) bool {
 	return slices.ContainsFunc(resp.Responses, func(r *etcdserverpb.ResponseOp) bool {
 		within := r.GetResponseTxn()
@@ -154,8 +180,7 @@ func (e *entry) commit(ctx context.Context, conditions []clientv3.Cmp, then, oth
 	return resp, e.endIfGone(err)
 }
 
-// endIfGone returns err. If that says that the session is gone, nobody else might notice until the
-// next renewal.
+// endIfGone returns err, and ends the session if that says that it is gone.
 func (e *entry) endIfGone(err error) error {
 	if sessionEnded(err) {
 		e.session.End()
@@ -163,11 +188,10 @@ func (e *entry) endIfGone(err error) error {
 	return err
 }
 
-// look returns the key that is ahead of ours, if there is one. Else a share is settled. It also
-// looks at our own: the session may have ended while we waited. If what was ahead at the last look
-// still stands before ours, no other is read: of a folder the server reads all keys, however few it
-// is asked for. If not, the latest is, and if that is not one of ours, all.
-func (e *entry) look(ctx context.Context) (string, error) {
+// readPredecessor returns the key that is ahead of ours, if there is one. Otherwise a share's token is
+// settled. It fails if our own is gone. While the key that was ahead is there, no folder is read. After
+// that the latest key before ours is, and all of them if that one is foreign.
+func (e *entry) readPredecessor(ctx context.Context) (string, error) {
 	created, ahead := e.created.Load(), e.ahead
 	for limit := int64(1); ; {
 		otherwise := []clientv3.Op{clientv3.OpGet(e.key), e.earlier(clientv3.WithMaxCreateRev(created-1), clientv3.WithLimit(limit))}
@@ -188,22 +212,22 @@ func (e *entry) look(ctx context.Context) (string, error) {
 			return string(found[i].Key), nil
 		}
 		switch {
-		case resp.Succeeded: // what is ahead has become a share
+		case resp.Succeeded: // the key ahead has become a share
 			ahead = e.key
 		case len(found) > 0 && limit > 0:
 			limit = 0
 		case !e.Shared || e.token.Load() != 0:
 			return "", nil
 		default:
-			if err := e.settle(ctx, own, first(resp.Responses[2])); err != nil || e.token.Load() != 0 {
+			if err := e.settleToken(ctx, own, first(resp.Responses[2])); err != nil || e.token.Load() != 0 {
 				return "", err
 			}
 		}
 	}
 }
 
-// isBefore is true if a key is there that was created before a revision: an owner may have come
-// back, at the end of the queue.
+// isBefore is true if a key is there that was created before a revision: an owner may have been
+// reused, at the end of the queue.
 func isBefore(key string, created int64) []clientv3.Cmp {
 	revision := clientv3.CreateRevision(key)
 	return []clientv3.Cmp{clientv3.Compare(revision, ">", 0), clientv3.Compare(revision, "<", created)}
@@ -222,8 +246,7 @@ func first(r *etcdserverpb.ResponseOp) *mvccpb.KeyValue {
 	return nil
 }
 
-// release removes the key, and what may become of a request that was not answered. It makes no
-// request if there is neither.
+// release removes the key, and prevents a put in doubt. It makes no request if there is neither.
 func (e *entry) release(ctx context.Context) error {
 	created, doubtful := e.created.Load(), e.doubtful.Load()
 	e.mu.Lock()
@@ -241,12 +264,12 @@ func (e *entry) release(ctx context.Context) error {
 	case resp.Succeeded || created == 0:
 		return e.finish(nil)
 	case forced(resp):
-		e.session.doubt() // for the mark
+		e.session.countTombstone()
 		return e.finish(driver.ErrLost)
 	case e.releases.Load() == 1:
 		return e.finish(driver.ErrLost)
 	}
-	// We have removed it before, unless the session had ended.
+	// An earlier try has removed it, unless the session had ended.
 	switch err := e.session.renew(ctx); {
 	case sessionEnded(err):
 		return e.finish(driver.ErrLost)
@@ -257,14 +280,13 @@ func (e *entry) release(ctx context.Context) error {
 	}
 }
 
-// remove removes the key. In doubt the same step puts a mark, on the same session, that every take
-// compares with: the take may arrive later, for as long as the session lives. If the key is not
-// there the mark that is there is read, and left: it may be that of a ForceRelease.
+// remove is the transaction of a release. If the key is not there, a tombstone that is there is read
+// and kept: it may be that of a ForceRelease.
 func (e *entry) remove(ctx context.Context, created int64, doubtful bool) (*clientv3.TxnResponse, error) {
 	d, del := e.session.driver, clientv3.OpDelete(e.key)
-	then, otherwise := []clientv3.Op{del}, []clientv3.Op{clientv3.OpGet(e.dead)}
+	then, otherwise := []clientv3.Op{del}, []clientv3.Op{clientv3.OpGet(e.tombstone)}
 	if doubtful {
-		mark := clientv3.OpPut(e.dead, "", clientv3.WithLease(e.session.id))
+		mark := clientv3.OpPut(e.tombstone, "", clientv3.WithLease(e.session.id))
 		then, otherwise = append(then, mark), append(otherwise, del, clientv3.OpTxn([]clientv3.Cmp{e.alive()}, []clientv3.Op{mark}, nil))
 	}
 	e.releases.Add(1)
@@ -277,13 +299,13 @@ func (e *entry) remove(ctx context.Context, created int64, doubtful bool) (*clie
 	}
 	resp, err := d.kv.Do(ctx, clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(e.key), "=", created)}, then, otherwise))
 	if doubtful && errors.Is(err, rpctypes.ErrNoSpace) {
-		// The mark has to wait for space. Those behind the key do not: its owner is not used again.
+		// The tombstone has to wait for space. Those behind the key do not: its owner is not reused.
 		_, _ = d.cli.Delete(ctx, e.key)
 	}
 	return resp.Txn(), err
 }
 
-// leaving reports whether the lease has ended, or may be about to by our own release.
+// leaving reports whether the entry has ended, or may be about to by a release of our own.
 func (e *entry) leaving() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

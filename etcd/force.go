@@ -45,9 +45,9 @@ func (d *backend) ForceRelease(ctx context.Context, name string, shown driver.St
 // evict reports whether it has ended the hold, or share, whose key is holder: else that has ended
 // by itself.
 func (d *backend) evict(ctx context.Context, at place, holder *mvccpb.KeyValue) (bool, error) {
-	mark := clientv3.OpPut(at.dead, forcedMark, clientv3.WithLease(clientv3.LeaseID(holder.Lease)))
+	mark := clientv3.OpPut(at.tombstone, forcedMark, clientv3.WithLease(clientv3.LeaseID(holder.Lease)))
 	resp, err := d.commit(ctx, []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(at.key), "=", holder.CreateRevision)},
-		[]clientv3.Op{clientv3.OpDelete(at.key), mark}, []clientv3.Op{clientv3.OpGet(at.dead)})
+		[]clientv3.Op{clientv3.OpDelete(at.key), mark}, []clientv3.Op{clientv3.OpGet(at.tombstone)})
 	switch {
 	case sessionEnded(err): // and the hold with it
 		return false, nil

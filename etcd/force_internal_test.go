@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/sessions"
 	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
@@ -18,7 +19,7 @@ import (
 func nameOf(t *testing.T, c *claim) string {
 	t.Helper()
 	prefix, escaped, _ := strings.Cut(strings.TrimSuffix(c.entry.folder, "/"), ":")
-	name, ok := unescape(escaped)
+	name, ok := sessions.Unescape(escaped, escape)
 	require.True(t, ok)
 	return prefix + ":" + name
 }
@@ -54,7 +55,7 @@ func TestForceRelease_beforeAReleaseThatIsSentAgain(t *testing.T) {
 			}
 			require.ErrorIs(t, c.Release(t.Context()), driver.ErrLost)
 			require.ErrorIs(t, c.Release(t.Context()), driver.ErrLost)
-			assert.Equal(t, 1, e.session.doubts, "the mark counts")
+			assert.Equal(t, 1, e.session.tombstones, "the mark counts")
 			assert.Empty(t, e.session.owners, "an owner with a mark takes nothing more")
 			next, err := claims.Take(t.Context(), d, driver.Request{Name: nameOf(t, c), TTL: time.Minute})
 			require.NoError(t, err)

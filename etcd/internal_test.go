@@ -20,12 +20,13 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/sessions"
 )
 
 // Whatever two names there are: neither stands in the other's folder, and nothing but what is ours
 // is taken for it.
 func FuzzFolder(f *testing.F) {
-	long := strings.Repeat("x", longName)
+	long := strings.Repeat("x", sessions.LongName)
 	for _, names := range [][2]string{
 		{"b", "b/"},
 		{"b%2F", "b/"},
@@ -43,27 +44,27 @@ func FuzzFolder(f *testing.F) {
 		f.Add(names[0], names[1])
 	}
 	f.Fuzz(func(t *testing.T, a, b string) {
-		p, q := newPlace("p:"+a, newOwner()), newPlace("p:"+b, newOwner())
-		if name, ok := unescape(escape(a)); ok != (a != "" && len(escapeAll(a)) <= longName) || ok && name != a {
+		p, q := newPlace("p:"+a, sessions.NewOwner()), newPlace("p:"+b, sessions.NewOwner())
+		if name, ok := sessions.Unescape(escape(a), escape); ok != (a != "" && len(escapeAll(a)) <= sessions.LongName) || ok && name != a {
 			t.Errorf("%q is listed as %q", a, name)
 		}
-		for _, x := range []string{p.key, p.dead} {
+		for _, x := range []string{p.key, p.tombstone} {
 			if a != b && strings.HasPrefix(x, q.folder) {
 				t.Errorf("%q of %q is in the folder of %q", x, a, b)
 			}
-			if !strings.HasPrefix(x, "p:") || len(x) > len("p:")+longName+100 {
+			if !strings.HasPrefix(x, "p:") || len(x) > len("p:")+sessions.LongName+100 {
 				t.Errorf("%q is not below the prefix, or long", x)
 			}
 		}
-		if strings.HasPrefix(p.dead, p.folder) {
-			t.Errorf("the mark %q stands in the queue", p.dead)
+		if strings.HasPrefix(p.tombstone, p.folder) {
+			t.Errorf("the mark %q stands in the queue", p.tombstone)
 		}
 		if !isContender(&mvccpb.KeyValue{Key: []byte(p.key), Lease: 1}, p.folder) {
 			t.Errorf("%q is not found in the queue", p.key)
 		}
 		// Others may have put any key there.
 		foreign := &mvccpb.KeyValue{Key: []byte(p.folder + b), Lease: 1}
-		if _, err := hex.DecodeString(b); isContender(foreign, p.folder) && (err != nil || len(b) != 2*ownerBytes || strings.ToLower(b) != b) {
+		if _, err := hex.DecodeString(b); isContender(foreign, p.folder) && (err != nil || len(b) != sessions.OwnerLen || strings.ToLower(b) != b) {
 			t.Errorf("%q is taken for an owner", b)
 		}
 	})

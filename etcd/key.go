@@ -1,15 +1,13 @@
 package etcd
 
 import (
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
-	"net/url"
 	"strconv"
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/go-locker/locker/internal/sessions"
 )
 
 // A lock is a folder, and each contender a key there: the owner, 32 hexadecimal digits, with an r
@@ -19,44 +17,33 @@ import (
 //
 //	locker:orders%2F42/0f…    in the queue, the oldest of which is the holder
 //	locker:orders%2F42/r0f…   a share
-//	locker:orders%2F42%/dead/0f…  this owner must not come, or come back
-//	locker:orders%2F42%/share     a share that is likely to be there, see hint
+//	locker:orders%2F42%/dead/0f…  a tombstone: this owner's key must not be put
+//	locker:orders%2F42%/share     the hint: a share that is likely to be there
 //	locker:%/session/1f…          the anchor of a session, see session.Start
 const (
-	ownerBytes = 16
 	readerMark = "r"
 	deadMark   = "%/dead/" // no name has a '%' without two digits after it
 	hintMark   = "%/share"
 	anchorMark = "%/session/"
-
-	// longName is the length, escaped, from which a name is represented by its hash: a request
-	// carries it several times, and etcd limits requests.
-	longName = 512
 )
 
 // place has the keys of one contender.
-type place struct{ folder, key, dead, owner string }
+type place struct{ folder, key, tombstone, owner string }
 
 // hint returns the key of the hint for shares.
 func (p *place) hint() string { return strings.TrimSuffix(p.folder, "/") + hintMark }
-
-func newOwner() string {
-	var owner [ownerBytes]byte
-	_, _ = rand.Read(owner[:]) // never fails
-	return hex.EncodeToString(owner[:])
-}
 
 // newPlace returns the place of a contender by its ID: the owner, after readerMark if it wants a
 // share.
 func newPlace(name, id string) place {
 	folder := folderOf(name)
 	base := strings.TrimSuffix(folder, "/")
-	return place{folder: folder, key: folder + id, dead: base + deadMark + id, owner: strings.TrimPrefix(id, readerMark)}
+	return place{folder: folder, key: folder + id, tombstone: base + deadMark + id, owner: strings.TrimPrefix(id, readerMark)}
 }
 
-// alive is true unless a Release has decided that this contender must not come.
+// alive is true unless this contender has a tombstone.
 func (p *place) alive() clientv3.Cmp {
-	return clientv3.Compare(clientv3.CreateRevision(p.dead), "=", 0)
+	return clientv3.Compare(clientv3.CreateRevision(p.tombstone), "=", 0)
 }
 
 func (p *place) absent() clientv3.Cmp {
@@ -84,35 +71,12 @@ func (p *place) own() clientv3.Op { return clientv3.OpGet(p.key, clientv3.WithKe
 // folderOf returns the folder of a name that begins, as the core's do, with a prefix without a
 // colon, and a colon.
 func folderOf(qualified string) string {
-	prefix, name := split(qualified)
+	prefix, name := sessions.Split(qualified)
 	return prefix + ":" + escape(name) + "/"
 }
 
-func split(qualified string) (prefix, name string) {
-	prefix, name, ok := strings.Cut(qualified, ":")
-	if !ok {
-		return "", qualified
-	}
-	return prefix, name
-}
-
-// hashMark is what a hash begins with, and no name.
-const hashMark = "%sha256-"
-
-func escape(name string) string {
-	escaped := escapeAll(name)
-	if len(escaped) <= longName {
-		return escaped
-	}
-	sum := sha256.Sum256([]byte(name))
-	return hashMark + hex.EncodeToString(sum[:])
-}
-
-// unescape returns the name that is escaped so, if any is.
-func unescape(escaped string) (name string, ok bool) {
-	name, err := url.PathUnescape(escaped)
-	return name, err == nil && name != "" && escape(name) == escaped
-}
+// escape returns what stands for a name.
+func escape(name string) string { return sessions.Shorten(name, escapeAll(name)) }
 
 // escapeAll escapes each byte by itself: what begins a name begins, escaped, the name escaped.
 func escapeAll(name string) string {
@@ -139,8 +103,7 @@ func escapeAll(name string) string {
 // there.
 func isContender(kv *mvccpb.KeyValue, folder string) bool {
 	id, ok := strings.CutPrefix(string(kv.Key), folder)
-	owner := strings.TrimPrefix(id, readerMark)
-	return ok && kv.Lease != 0 && len(owner) == 2*ownerBytes && strings.Trim(owner, "0123456789abcdef") == ""
+	return ok && kv.Lease != 0 && sessions.IsOwner(strings.TrimPrefix(id, readerMark))
 }
 
 // The value of a key is the metadata of its contender, a writer. That of a share is shareMark, its

@@ -55,7 +55,7 @@ func TestTakeAfterItsRelease(t *testing.T) {
 			defer cancel()
 			req.Name, req.TTL = name, time.Minute
 			take := func(c *claim) {
-				_, _ = c.entry.enter(ctx, req.Wake != nil)
+				_, _ = c.entry.enqueue(ctx, req.Wake != nil)
 				assert.Zero(t, keys(), "the mark forbids it")
 			}
 			c := d.Claim(req).(*claim)
@@ -136,7 +136,7 @@ func TestSession_ofManyDoubtsIsReplaced(t *testing.T) {
 	first := acquire(t, d, time.Minute)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	for range maxDoubts {
+	for range maxTombstones {
 		c := d.Claim(driver.Request{Name: fresh(), TTL: time.Minute}).(*claim)
 		require.NoError(t, c.join(t.Context()))
 		require.Same(t, first.entry.session, c.entry.session)
@@ -155,7 +155,7 @@ func stand(t *testing.T, d *backend, name string) (c *claim, ahead string) {
 	t.Helper()
 	c = d.Claim(driver.Request{Name: name, TTL: time.Minute, Wake: func() {}}).(*claim)
 	require.NoError(t, c.join(t.Context()))
-	ahead, err := c.entry.enter(t.Context(), true)
+	ahead, err := c.entry.enqueue(t.Context(), true)
 	require.NoError(t, err)
 	return c, ahead
 }

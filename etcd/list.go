@@ -8,6 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/sessions"
 )
 
 // keysPerPage is how many keys a page reads, of holders, and of waiters as long as their lock fits
@@ -18,11 +19,11 @@ const keysPerPage = 1000
 // name of more than 512 characters, after escaping, is stored as a hash. List counts these names,
 // but cannot return them.
 func (d *backend) List(prefix string) driver.Pager {
-	prefix, begins := split(prefix)
+	prefix, begins := sessions.Split(prefix)
 	w := &walk{driver: d, prefix: prefix + ":"}
 	w.addRange(w.prefix + escapeAll(begins))
 	if begins != "" {
-		w.addRange(w.prefix + hashMark)
+		w.addRange(w.prefix + sessions.HashMark)
 	}
 	return w.page
 }
@@ -73,9 +74,9 @@ func (w *walk) read(keys []*mvccpb.KeyValue, page *driver.Page) (last string) {
 		if !ok || !isContender(kv, folder) {
 			continue
 		}
-		if name, ok := unescape(escaped); ok {
+		if name, ok := sessions.Unescape(escaped, escape); ok {
 			page.Names = append(page.Names, w.prefix+name)
-		} else if strings.HasPrefix(escaped, hashMark) {
+		} else if strings.HasPrefix(escaped, sessions.HashMark) {
 			page.Unnamed++
 		} else {
 			continue

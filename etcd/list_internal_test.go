@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/go-locker/locker/internal/sessions"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
@@ -51,11 +52,11 @@ func TestList_goesThroughAllKeys(t *testing.T) {
 	for _, name := range []string{"a", "a/b", "a%", "a0", "b", "c"} {
 		want = append(want, prefix+name)
 		for range 2*keysPerPage/5 + 1 {
-			keys = append(keys, newPlace(prefix+name, newOwner()).key)
+			keys = append(keys, newPlace(prefix+name, sessions.NewOwner()).key)
 		}
 	}
-	long := prefix + strings.Repeat("d", longName+1)
-	keys = append(keys, newPlace(long, newOwner()).key, prefix+"a/note", prefix+"a0", prefix+"d/note", newPlace(prefix+"e", newOwner()).dead, prefix+"%2f/"+newOwner())
+	long := prefix + strings.Repeat("d", sessions.LongName+1)
+	keys = append(keys, newPlace(long, sessions.NewOwner()).key, prefix+"a/note", prefix+"a0", prefix+"d/note", newPlace(prefix+"e", sessions.NewOwner()).tombstone, prefix+"%2f/"+sessions.NewOwner())
 	put(keys...)
 	slices.Sort(want)
 	names, unnamed, pages := listAll(t, d, prefix)
@@ -73,7 +74,7 @@ func TestList_goesThroughAllKeys(t *testing.T) {
 	for i := range keysPerPage {
 		notes = append(notes, fmt.Sprintf("%sn/!%04d", prefix, i))
 	}
-	put(append(notes, newPlace(prefix+"n", newOwner()).key)...)
+	put(append(notes, newPlace(prefix+"n", sessions.NewOwner()).key)...)
 	names, _, _ = listAll(t, d, prefix+"n")
 	assert.Equal(t, []string{prefix + "n"}, names)
 	_, err = d.cli.Revoke(t.Context(), session.ID)

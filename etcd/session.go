@@ -25,12 +25,17 @@ import (
 const (
 	retriesPerTTL = 24 // a renewal that failed is sent again after TTL/24
 	farewell      = 700 * time.Millisecond
-	maxDoubts     = 64
+	maxTombstones = 64
 	maxHolders    = 1000 // that a session remembers
 )
 
-// session is a lease of etcd's, which all contenders of one TTL share. It implements
+// session is a lease of etcd, which all contenders of one TTL share. It implements
 // [sessions.Backend].
+//
+// It lasts for one TTL from when the latest renewal was sent that was answered; the leader counts from
+// when it applies the renewal, which is later. A new leader gives each lease a full TTL. A renewal that
+// is answered only after the session has ended by our clock does not revive it (confirm). Lost reply
+// to a renewal: it counts for nothing, and is repeated. Lost reply to a grant: see Start.
 type session struct {
 	*sessions.Session[*entry]
 
@@ -41,13 +46,13 @@ type session struct {
 	looking chan struct{} // full while a share reads all others
 	watcher *watcher
 
-	mu      sync.Mutex
-	until   time.Time // of package clock: one TTL after the last request was sent that the server has confirmed
-	due     time.Time // when to renew it
-	doubts  int
-	shares  map[string][]knownShare     // by their folders, the one that was settled last at the end
-	owners  []string                    // that nobody goes by, and no request that is still to come
-	holders map[string]*mvccpb.KeyValue // by their folders: the oldest key of a queue, as a TryLock has found it
+	mu         sync.Mutex // guards what follows
+	until      time.Time  // of package clock
+	due        time.Time  // when to renew it
+	tombstones int
+	shares     map[string][]knownShare     // by folder, the latest that was settled last
+	owners     []string                    // that are free to be reused
+	holders    map[string]*mvccpb.KeyValue // by folder: the oldest key of a queue, as a TryLock has found it
 }
 
 // newSession returns a session whose anchor begins with prefix.
@@ -57,13 +62,13 @@ func newSession(d *backend, ttl time.Duration, prefix string) *session {
 	return s
 }
 
-// Start asks for the lease, with an ID of ours: however often it is asked for, there is one, and
-// Stop revokes it though no answer comes. etcd raises a TTL that is too short for its election
-// timeout without an error.
+// Start asks for the lease by an ID of ours, so that a retry gets the same one, and Stop revokes it
+// although the reply was lost. etcd raises a TTL that is too short for its election timeout without
+// an error.
 //
 // With a user, an anchor is put on the lease, a key of ours that stays until the lease ends. etcd lets
-// nobody use a lease or revoke it who may not write all keys on it. So without an anchor another
-// tenant may revoke our lease while nothing is held, or shut us out from it by a key.
+// only those use or revoke a lease who may write all keys on it. So without an anchor another tenant
+// could revoke our lease while nothing is held, or shut us out from it by a key.
 func (s *session) Start() error {
 	d, sent, seconds := s.driver, clock.Now(), int64(s.TTL/time.Second)
 	s.id = clientv3.LeaseID(1 + rand.Int64N(math.MaxInt64-1))
@@ -187,15 +192,15 @@ func (s *session) Stop() {
 	_, _ = s.driver.cli.Revoke(ctx, s.id)
 }
 
-// owner returns an owner that no other contender has now. One that left no doubt is used again:
-// until it compacts its history, etcd goes through all keys that ever were in a folder, so there
-// should be few. Two contenders that follow each other differ in the revision that created the key.
+// owner returns an owner that no other contender has now. One that is not doubtful is reused: until it
+// compacts its history, etcd visits all keys that ever were in a folder, so there should be few. Two
+// contenders of one owner differ in the revision that created the key.
 func (s *session) owner() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	last := len(s.owners) - 1
 	if last < 0 {
-		return newOwner()
+		return sessions.NewOwner()
 	}
 	owner := s.owners[last]
 	s.owners = s.owners[:last]
@@ -208,12 +213,12 @@ func (s *session) returnOwner(owner string) {
 	s.owners = append(s.owners, owner)
 }
 
-// doubt counts a request that may be done later, and will leave a mark. After too many the session
-// takes no more users, and its lease is revoked after the last of them: the marks go with it.
-func (s *session) doubt() {
+// countTombstone counts a tombstone. After too many the session is retired, and its lease is revoked
+// after its last user has left, and the tombstones with it.
+func (s *session) countTombstone() {
 	s.mu.Lock()
-	s.doubts++
-	many := s.doubts >= maxDoubts
+	s.tombstones++
+	many := s.tombstones >= maxTombstones
 	s.mu.Unlock()
 	if many {
 		s.Retire()

@@ -18,16 +18,31 @@ type knownShare struct {
 	created, token int64
 }
 
-// enterShared does what enter does. Where no writer stands in the queue it settles the token, too:
-// it is that of the session's latest share, or of the share of the hint, in a second request, or,
-// if nobody stands there, the revision of the key.
-func (e *entry) enterShared(ctx context.Context, waits bool) (ahead string, err error) {
+// How a share gets its token, which all shares that hold together have. A share whose token is settled
+// has it in its value.
+//
+//	beside   a share of our session is settled: put our key with its token, if that share is there
+//	first    the queue is empty: the token is the revision of our key
+//	hinted   the hint names a settled share: adopt its token
+//	search   read the folder: adopt the token of a settled share, or else settle our token and that of
+//	         the oldest share as the oldest's revision
+//
+// Each row is one transaction. The first two compare that no writer is in the queue, the others that our
+// key is unchanged (no writer can come before it any more), and that the share whose token is taken is
+// there, or unchanged if it is not settled. Of two shares that settle at once one fails, reads again,
+// and sees the other's token. Why tokens agree and increase: docs/protocols-consensus.md. Lost reply:
+// our own key has the token, if it was settled.
+//
+// The hint, a key beside the folder, only saves reads: it counts for nothing if its share is not there.
+
+// enqueueShared is enqueue for a share. If no writer is in the queue it settles the token, too.
+func (e *entry) enqueueShared(ctx context.Context, waits bool) (ahead string, err error) {
 	hint, behind := e.hintValue(ownRevision, ownRevision), []clientv3.Cmp{e.alive(), e.absent()}
 	if !waits {
 		behind = append(behind, e.noWriter())
 	}
-	// The server reads all keys for empty, and for oldest. Behind a writer it reads no share for
-	// this: noWriter is looked at before empty.
+	// The server reads all keys for empty, and for oldest. Behind a writer it reads no share: noWriter
+	// is evaluated before empty.
 	conditions, then := []clientv3.Cmp{e.alive(), e.noWriter(), e.empty()}, []clientv3.Op{e.putShare(ownRevision), e.putHint(hint)}
 	otherwise := []clientv3.Op{
 		e.own(), e.earlier(clientv3.WithLimit(1)), clientv3.OpGet(e.hint()), clientv3.OpTxn(behind, []clientv3.Op{e.putShare("")}, nil),
@@ -62,24 +77,24 @@ func (e *entry) enterShared(ctx context.Context, waits bool) (ahead string, err 
 		return string(writer.Key), nil
 	case done && writer == nil:
 		own := &mvccpb.KeyValue{Value: []byte(shareValue("", "")), ModRevision: e.created.Load()}
-		if err := e.settle(ctx, own, hinted); err != nil || e.token.Load() != 0 {
+		if err := e.settleToken(ctx, own, hinted); err != nil || e.token.Load() != 0 {
 			return "", err
 		}
-		return e.look(ctx)
+		return e.readPredecessor(ctx)
 	case e.created.Load() != 0:
-		return e.look(ctx)
-	case waits || writer == nil: // a mark keeps it from coming
+		return e.readPredecessor(ctx)
+	case waits || writer == nil: // there is a tombstone
 		return "", errRemoved
 	}
 	if oldest := first(resp.Responses[4]); e.waitsFor(writer) && isContender(oldest, e.folder) {
 		return "", &driver.HeldError{Holder: participant(oldest, e.folder)}
 	}
-	return e.enterShared(ctx, true)
+	return e.enqueueShared(ctx, true)
 }
 
 func (e *entry) putShare(token string) clientv3.Op { return e.put(shareValue(token, e.Metadata)) }
 
-// settleAs notes our token, and what of it is in the hint, if we are its share.
+// settleAs records our token, and the hint's value if that names us.
 func (e *entry) settleAs(token int64, hinted string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -89,15 +104,11 @@ func (e *entry) settleAs(token int64, hinted string) {
 	}
 }
 
-// settle settles the token of our share, with no writer before it, unless somebody has come or
-// gone, or been settled, since our key and the hint were read. Without a share of the hint it looks
-// for another: of one session one share does so at a time, for what it finds is in the hint then.
-//
-// A share that settles its token when none is settled settles that of the oldest, too. Of two that
-// do so at once one fails, and then sees it: all have the same token. See
-// docs/protocols-consensus.md.
-func (e *entry) settle(ctx context.Context, own, hint *mvccpb.KeyValue) error {
-	if err := e.adopt(ctx, own, e.hintedShare(hint), false); err != nil || e.token.Load() != 0 {
+// settleToken settles the token of our share, with no writer before it, unless somebody has come or
+// gone, or been settled, since our key and the hint were read. One share of a session searches at a
+// time, since it puts what it finds into the hint.
+func (e *entry) settleToken(ctx context.Context, own, hint *mvccpb.KeyValue) error {
+	if err := e.adoptToken(ctx, own, e.hintedShare(hint), false); err != nil || e.token.Load() != 0 {
 		return err
 	}
 	select {
@@ -128,13 +139,12 @@ func (e *entry) settle(ctx context.Context, own, hint *mvccpb.KeyValue) error {
 			own = kv
 		}
 	}
-	return e.adopt(ctx, own, witness, true)
+	return e.adoptToken(ctx, own, witness, true)
 }
 
-// adopt settles our token as that of the witness, if there is one: a share whose token is settled,
-// or else the oldest. If hint is true others find it at our key from now on. Our own key may say it
-// already.
-func (e *entry) adopt(ctx context.Context, own, witness *mvccpb.KeyValue, hint bool) error {
+// adoptToken settles our token as that of the witness, if there is one: a share whose token is settled,
+// or else the oldest. If hint is true, the hint names us from now on. Our own key may have it already.
+func (e *entry) adoptToken(ctx context.Context, own, witness *mvccpb.KeyValue, hint bool) error {
 	if own == nil {
 		return nil
 	}
@@ -166,12 +176,8 @@ func (e *entry) adopt(ctx context.Context, own, witness *mvccpb.KeyValue, hint b
 	return err
 }
 
-// A hint, the value of a key beside the folder, names a share whose token is settled, so that not
-// every share has to read them all to find one. It counts for nothing if that share is not there,
-// and so it may be old, or missing. The share that put it deletes it when it ends.
-
-// hintValue names us, by our ID, the revision that created our key, and our token. Either is
-// ownRevision if it is that of the hint.
+// hintValue names us, by our ID, the revision that created our key, and our token. Either number is
+// ownRevision if it is that of the hint. The share that put the hint deletes it when it ends.
 func (p *place) hintValue(created, token string) string {
 	return p.key[len(p.folder):] + "\x00" + created + "\x00" + token
 }
@@ -201,7 +207,7 @@ func (p *place) hintedShare(hint *mvccpb.KeyValue) *mvccpb.KeyValue {
 	return &mvccpb.KeyValue{Key: []byte(p.folder + fields[0]), CreateRevision: numbers[0], Value: []byte(shareValue(formatToken(numbers[1]), ""))}
 }
 
-// noteShare has the next share for the folder find this one.
+// noteShare adds a share that the next ones may be put beside.
 func (s *session) noteShare(folder string, known knownShare) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -70,7 +70,7 @@ func TestEnterShared_behindAWriterReadsNoShares(t *testing.T) {
 	d.kv = r
 	share := d.Claim(driver.Request{Name: name, TTL: time.Minute, Shared: true, Wake: func() {}}).(*claim)
 	require.NoError(t, share.join(t.Context()))
-	ahead, err := share.entry.enter(t.Context(), true)
+	ahead, err := share.entry.enqueue(t.Context(), true)
 	require.NoError(t, err)
 	assert.Equal(t, writer.entry.key, ahead)
 	require.NotEmpty(t, r.ranges)
@@ -119,7 +119,7 @@ func TestEnter_aTryThatKnowsTheHolderReadsNoQueue(t *testing.T) {
 
 func settleAlone(t *testing.T, c *claim) {
 	t.Helper()
-	ahead, err := c.entry.look(t.Context())
+	ahead, err := c.entry.readPredecessor(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, ahead)
 }
@@ -134,7 +134,7 @@ func TestSettle_tokensDoNotFallWhenTheOldestAreSlow(t *testing.T) {
 	oldest, slow := standShared(t, d, name), standShared(t, d, name)
 	gaveUp, _ := stand(t, d, name)
 	late := standShared(t, d, name)
-	ahead, err := late.entry.look(t.Context())
+	ahead, err := late.entry.readPredecessor(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, gaveUp.entry.key, ahead, "it has seen a writer before it")
 	require.NoError(t, holder.Release(t.Context()))

@@ -13,9 +13,16 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// watcher watches keys for the entries of one session: for one that is held its own, for one that
-// waits that before it, and the queue for one that is held and asks who waits. It has one stream,
-// whatever the number of entries is; the client's own Watch costs a goroutine or two each.
+// watcher has the watches of one session on one stream: for a waiter, of the key ahead of its own; for
+// a hold that lasts, of its own key; for a hold that asks who waits, of the folder. The client's own
+// Watch would cost a goroutine or two each.
+//
+// A waiter's watch begins at the present revision: for one that begins in the past, a server catches
+// up ten times a second only. Its key may have gone before that, so the waiter is woken when the watch
+// has been created, too, unless its last read was at that revision or later. A hold's watch begins with
+// the revision that created its key, so nothing is missed. A watch ends with its first event. If the
+// stream breaks, all watches are created again on the next one. Lost event: waiters poll, and holds
+// are verified by their renewals.
 type watcher struct {
 	session *session
 	running sync.WaitGroup
@@ -30,14 +37,14 @@ type watcher struct {
 	requests []*etcdserverpb.WatchRequest
 }
 
-// watch is of one key, and ends with what it tells. Shares that wait for one key have one watch.
+// watch is of one key. Shares that wait for one key have one watch.
 type watch struct {
 	key     string
-	entry   *entry   // whose hold it is, or who asks who comes; nil: it is for those who wait
-	comer   func()   // the key is a folder, and comer is called when somebody comes
-	from    int64    // the first revision that it tells of
+	entry   *entry   // the hold that it is for; nil: it is for waiters
+	comer   func()   // the key is a folder, and comer is called when a key is put there
+	from    int64    // the first revision that it reports
 	waiting []*entry // for the key to go, or to become a share
-	begun   int64    // all after this revision is told; 0: that is not known yet
+	begun   int64    // it reports everything after this revision; 0: not created yet
 }
 
 func newWatcher(s *session) *watcher {
@@ -54,9 +61,7 @@ func (s *session) Watch(entries []*entry) {
 	}
 }
 
-// await has e woken when the key ahead is gone or the session has ended. It begins now, and not
-// where the last look has been: a server that has something to tell of the past gets round to that
-// ten times a second. So e is woken when it has begun, too, unless its last look was later.
+// await has e woken when the key ahead is gone, or the session has ended.
 func (w *watcher) await(e *entry, ahead string) {
 	again := false
 	w.mu.Lock()
@@ -168,15 +173,14 @@ func (w *watcher) request(r *etcdserverpb.WatchRequest) {
 	}
 }
 
-// run keeps a stream until the session ends. Events that are missed between two streams reach holders
-// by the start revision of the next one; waiters look again when it has begun. A stream that ends
-// soon, as one whose watches the server refuses, is begun again after a pause that doubles.
+// run keeps a stream until the session ends. After one that has ended soon, as when the server refuses
+// its watches, there is a backoff that doubles.
 func (w *watcher) run() {
 	const shortest, longest = 500 * time.Millisecond, 2 * time.Second
 	ctx, pause := w.session.Context(), shortest
 	for {
 		began := clock.Now()
-		w.converse(ctx)
+		w.runStream(ctx)
 		wait := pause + rand.N(pause)
 		if lasted := clock.Since(began); lasted > longest {
 			pause, wait = shortest, rand.N(shortest/10)
@@ -211,8 +215,8 @@ func (t *watch) wake() {
 	}
 }
 
-// converse has one stream, and returns when that has ended.
-func (w *watcher) converse(ctx context.Context) {
+// runStream has one stream, and returns when that has ended.
+func (w *watcher) runStream(ctx context.Context) {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	stream, err := etcdserverpb.NewWatchClient(w.session.driver.cli.ActiveConnection()).Watch(ctx)
 	if err != nil {
@@ -222,7 +226,7 @@ func (w *watcher) converse(ctx context.Context) {
 	var receiving sync.WaitGroup
 	receiving.Go(func() {
 		defer cancel()
-		for resp, err := stream.Recv(); err == nil && w.hear(resp); resp, err = stream.Recv() {
+		for resp, err := stream.Recv(); err == nil && w.receive(resp); resp, err = stream.Recv() {
 		}
 	})
 	defer receiving.Wait()
@@ -243,18 +247,18 @@ func (w *watcher) converse(ctx context.Context) {
 	}
 }
 
-// hear takes in what the server says, and returns false if the stream is of no more use.
-func (w *watcher) hear(resp *etcdserverpb.WatchResponse) bool {
+// receive handles a message of the server, and returns false if the stream is of no more use.
+func (w *watcher) receive(resp *etcdserverpb.WatchResponse) bool {
 	w.mu.Lock()
 	t := w.watched[resp.WatchId]
 	switch {
 	case resp.Canceled && resp.WatchId == clientv3.InvalidWatchID:
-		// The server refuses a new watch and does not say which: the token of the stream has expired,
-		// or a right is missing. Other streams have tokens of their own.
+		// The server refuses some new watch: the stream's token has expired, or a right is missing.
+		// The next stream has a token of its own.
 		w.mu.Unlock()
 		return false
 	case t == nil: // we have cancelled it
-	case resp.Canceled && resp.CompactRevision > 0: // it was to begin in a past that is compacted
+	case resp.Canceled && resp.CompactRevision > 0: // it was to begin at a revision that is compacted
 		delete(w.watched, resp.WatchId)
 		if t.comer == nil {
 			t.from = resp.CompactRevision

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/go-zookeeper/zk"
 
@@ -64,10 +63,12 @@ func call[T any](ctx context.Context, s *session, e effect, f func(*zk.Conn) (T,
 		}
 		answers := make(chan answer, 1)
 		err := s.driver.spawn(func() {
-			sent := clock.Now()
-			confirms := s.confirmedBy(sent)
-			value, err := f(s.conn)
-			answers <- answer{value, s.onReply(e, sent, confirms, err)}
+			var a answer
+			a.err = s.request(e, func() (err error) {
+				a.value, err = f(s.conn)
+				return err
+			})
+			answers <- a
 		})
 		if err != nil {
 			return last.value, err
@@ -130,17 +131,14 @@ func (s *session) noAnswer(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// confirmedBy is that of the session's heartbeats.
-func (s *session) confirmedBy(now time.Time) time.Time {
+// request has f make a request, and records the reply. The request was of this session if the
+// connection still has that afterwards: it never returns to an earlier one.
+func (s *session) request(e effect, f func() error) error {
+	sent := clock.Now()
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.heartbeats.confirmedBy(now)
-}
-
-// onReply records the reply to a request that was sent at sent, when a quorum write confirmed the
-// heartbeat of confirms. The request was of this session if the connection still has that: it never
-// returns to an earlier one.
-func (s *session) onReply(e effect, sent, confirms time.Time, err error) error {
+	confirms := s.heartbeats.confirmedBy(sent)
+	s.mu.Unlock()
+	err := f()
 	switch {
 	case errors.Is(err, zk.ErrSessionExpired), s.conn.SessionID() != s.id:
 		s.End()

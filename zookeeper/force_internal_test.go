@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/sessions"
 	"github.com/go-locker/locker/internal/test/claims"
 )
 
@@ -175,7 +176,7 @@ func TestList_goesThroughAllNodes(t *testing.T) {
 	}
 	queue("released", "")
 	queue("a note", "note")
-	queue(escape(strings.Repeat("a", longName+1)), contender)
+	queue(escape(strings.Repeat("a", sessions.LongName+1)), contender)
 	queue("%zz", contender)
 	slices.Sort(want)
 	names, unnamed, pages := list("")

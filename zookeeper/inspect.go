@@ -9,6 +9,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/sessions"
 )
 
 // onAnySession calls f with whichever session there is, or one that is made for that, and with
@@ -115,7 +116,7 @@ func participants(queue []contender) (all []driver.Participant) {
 // A name of more than 512 characters, after escaping, is stored as a hash. List counts these names,
 // but cannot return them.
 func (d *backend) List(prefix string) driver.Pager {
-	prefix, begins := split(prefix)
+	prefix, begins := sessions.Split(prefix)
 	w := &walk{prefix: prefix, begins: begins}
 	return func(ctx context.Context) (page driver.Page, err error) {
 		err = d.onAnySession(ctx, func(s *session) (err error) {
@@ -156,7 +157,7 @@ func (w *walk) page(ctx context.Context, root lock) (page driver.Page, err error
 		if !held[i] {
 			continue
 		}
-		if name, ok := unescape(escaped); ok {
+		if name, ok := sessions.Unescape(escaped, escape); ok {
 			page.Names = append(page.Names, w.prefix+":"+name)
 		} else {
 			page.Unnamed++
@@ -169,6 +170,6 @@ func (w *walk) page(ctx context.Context, root lock) (page driver.Page, err error
 
 // isOther reports whether a child of the prefix's node is no lock that may belong to the list.
 func (w *walk) isOther(escaped string) bool {
-	name, ok := unescape(escaped)
-	return !strings.HasPrefix(escaped, hashMark) && !(ok && strings.HasPrefix(name, w.begins))
+	name, ok := sessions.Unescape(escaped, escape)
+	return !strings.HasPrefix(escaped, sessions.HashMark) && !(ok && strings.HasPrefix(name, w.begins))
 }

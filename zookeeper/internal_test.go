@@ -12,13 +12,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-locker/locker/internal/sessions"
 	"github.com/go-locker/locker/internal/test/fuzzurl"
 )
 
 var oddNames = []string{
 	"b", "b/", "b/c", "b%2F", "b%252F", "b%", "%", "/", "//", " ", ".", "..", "...", "./", "b\x00", "b\n", "b:c", "é", "e\u0301",
 	"\u0085", "\ue000", "\uf8ff", "\ufff0", "\uffff", "\ufffd", "😀", "zookeeper", "%7Aookeeper", "{b}", "*", "\x7f",
-	strings.Repeat("x", longName), strings.Repeat("x", longName+1), strings.Repeat("x", longName+2), strings.Repeat("é", longName),
+	strings.Repeat("x", sessions.LongName), strings.Repeat("x", sessions.LongName+1), strings.Repeat("x", sessions.LongName+2), strings.Repeat("é", sessions.LongName),
 }
 
 // Whatever two names there are, and prefixes of users: each has a node of its own, two levels below
@@ -30,22 +31,22 @@ func FuzzEscape(f *testing.F) {
 	f.Add("b%2F", "b/")
 	f.Add(".", "%2E")
 	f.Add("zookeeper", "%7Aookeeper")
-	f.Add(strings.Repeat("x", longName+1), escape(strings.Repeat("x", longName+1)))
+	f.Add(strings.Repeat("x", sessions.LongName+1), escape(strings.Repeat("x", sessions.LongName+1)))
 	f.Fuzz(func(t *testing.T, a, b string) {
 		if !utf8.ValidString(a) || !utf8.ValidString(b) {
 			return // the core refuses them
 		}
-		name, ok := unescape(escape(a))
-		if long := strings.HasPrefix(escape(a), hashMark); ok == (a == "" || long) || ok && name != a {
+		name, ok := sessions.Unescape(escape(a), escape)
+		if long := strings.HasPrefix(escape(a), sessions.HashMark); ok == (a == "" || long) || ok && name != a {
 			t.Errorf("%q is listed as %q", a, name)
 		}
 		if (a == b) != (escape(a) == escape(b)) {
 			t.Errorf("%q is %q and %q is %q", a, escape(a), b, escape(b))
 		}
 		for _, qualified := range []string{"p:" + a, strings.ReplaceAll(a, ":", "") + ":" + b, a} {
-			rest, ours := strings.CutPrefix(nodeOf(parentOf("/root", qualified), strings.Repeat("0a", ownerBytes)), "/root/")
+			rest, ours := strings.CutPrefix(nodeOf(parentOf("/root", qualified), strings.Repeat("0a", sessions.OwnerLen/2)), "/root/")
 			levels := strings.Split(rest, "/")
-			if !ours || len(levels) != 3 || levels[0] == "zookeeper" || path.Clean(rest) != rest || len(rest) > 3*longName {
+			if !ours || len(levels) != 3 || levels[0] == "zookeeper" || path.Clean(rest) != rest || len(rest) > 3*sessions.LongName {
 				t.Errorf("%q stands at /root/%q", qualified, rest)
 			}
 			for _, r := range rest {
@@ -60,7 +61,7 @@ func FuzzEscape(f *testing.F) {
 // What others may have put beside our nodes: only what is built as ours is taken for one, and it is
 // what it says.
 func FuzzParseContender(f *testing.F) {
-	owner := strings.Repeat("0a", ownerBytes)
+	owner := strings.Repeat("0a", sessions.OwnerLen/2)
 	for _, name := range []string{
 		"", "note", nodePrefix + owner, nodePrefix + owner + nodeMiddle + "0000000012", nodePrefix + owner + nodeMiddle + "-2147483648",
 		nodePrefix + owner + nodeMiddle + "+000000012", nodePrefix + owner + nodeMiddle + "00000000012", nodePrefix + owner + nodeMiddle + "-0000000000",
@@ -76,7 +77,7 @@ func FuzzParseContender(f *testing.F) {
 		if (ok && c.counts()) != slices.Contains(inQueue([]string{name}), c) || ok != slices.Contains(contenders([]string{name}), c) {
 			t.Errorf("%q is in the queue, or is not, depending on who asks", name)
 		}
-		mine := fmt.Sprint(nodePrefix, strings.Repeat("f", ownerDigits), nodeMiddle, lastNumber)
+		mine := fmt.Sprint(nodePrefix, strings.Repeat("f", sessions.OwnerLen), nodeMiddle, lastNumber)
 		own, _ := parseContender(mine)
 		if before := ahead(inQueue([]string{mine, name}), own, false).name; before != "" && before != name {
 			t.Errorf("%q is ahead, of %q", before, name)
@@ -86,7 +87,7 @@ func FuzzParseContender(f *testing.F) {
 
 func TestAhead(t *testing.T) {
 	name := func(owner byte, number int32) string {
-		return fmt.Sprintf("_c_%s-lock-%010d", strings.Repeat(string(owner), ownerDigits), number)
+		return fmt.Sprintf("_c_%s-lock-%010d", strings.Repeat(string(owner), sessions.OwnerLen), number)
 	}
 	queue := []string{name('d', 7), name('c', 12), name('b', lastNumber-1), name('a', lastNumber), "note", "lock-0000000000"}
 	late := []string{name('1', lastNumber+1), name('0', math.MaxInt32), name('2', math.MaxInt32), name('3', math.MinInt32), name('4', -1)}
@@ -94,7 +95,7 @@ func TestAhead(t *testing.T) {
 	slices.Sort(all)
 	before := map[byte]string{'d': "", 'c': name('d', 7), 'b': name('c', 12), 'a': name('b', lastNumber-1)}
 	for owner, want := range before {
-		i := slices.IndexFunc(inQueue(all), func(c contender) bool { return c.owner == strings.Repeat(string(owner), ownerDigits) })
+		i := slices.IndexFunc(inQueue(all), func(c contender) bool { return c.owner == strings.Repeat(string(owner), sessions.OwnerLen) })
 		require.GreaterOrEqual(t, i, 0)
 		assert.Equal(t, want, ahead(inQueue(all), inQueue(all)[i], false).name, string(owner))
 	}

@@ -2,8 +2,6 @@ package zookeeper
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"path"
 	"slices"
@@ -13,7 +11,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/clock"
+	"github.com/go-locker/locker/internal/sessions"
 )
 
 // How a place in the queue begins and ends.
@@ -67,9 +65,7 @@ func (s leaseState) leaving() bool { return s.finished || s.deletes > 0 }
 
 // newLease returns a lease on the session, which has no node yet.
 func newLease(s *session, req driver.Request) *lease {
-	var random [ownerBytes]byte
-	_, _ = rand.Read(random[:]) // never fails
-	owner := hex.EncodeToString(random[:])
+	owner := sessions.NewOwner()
 	if req.Shared {
 		owner = waitingMark + owner[len(waitingMark):]
 	}
@@ -111,14 +107,14 @@ func (l *lease) create(ctx context.Context) (*creation, error) {
 		return nil, errSessionEnded
 	}
 	err := s.driver.spawn(func() {
-		sent := clock.Now()
-		confirms := s.confirmedBy(sent)
 		_ = s.driver.spawn(func() {
 			v, _ := readView(s.conn, l.parent)
 			c.read <- v
 		})
-		path, err := s.conn.Create(l.node, l.data, zk.FlagEphemeralSequential, s.driver.acl)
-		c.path, c.err = path, s.onReply(writes, sent, confirms, err)
+		c.err = s.request(writes, func() (err error) {
+			c.path, err = s.conn.Create(l.node, l.data, zk.FlagEphemeralSequential, s.driver.acl)
+			return err
+		})
 		close(c.done)
 	})
 	if err == nil {

@@ -2,14 +2,13 @@ package zookeeper
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"math"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/go-locker/locker/internal/sessions"
 )
 
 // A lock is a node, /prefix/name, and who stands in its queue a child of that:
@@ -18,13 +17,8 @@ import (
 //
 // The owner is 32 hexadecimal digits, and ZooKeeper appends the number.
 const (
-	ownerBytes  = 16
-	nodePrefix  = "_c_"
-	nodeMiddle  = "-lock-"
-	ownerDigits = 2 * ownerBytes
-
-	// longName is the length, escaped, from which a name is represented by its hash.
-	longName = 512
+	nodePrefix = "_c_"
+	nodeMiddle = "-lock-"
 
 	// lastNumber is the largest by which one holds or waits. The servers count the children that were
 	// ever made below a node, up to the largest int32. There they stop: each gets that number then,
@@ -39,29 +33,12 @@ func nodeOf(parent, owner string) string { return parent + "/" + nodePrefix + ow
 // parentOf returns the node of a name that begins, as the core's do, with a prefix without a colon,
 // and a colon.
 func parentOf(chroot, qualified string) string {
-	prefix, name := split(qualified)
+	prefix, name := sessions.Split(qualified)
 	return rootOf(chroot, prefix) + "/" + escape(name)
-}
-
-func split(qualified string) (prefix, name string) {
-	prefix, name, ok := strings.Cut(qualified, ":")
-	if !ok {
-		return "", qualified
-	}
-	return prefix, name
 }
 
 // rootOf returns the node of all locks under a prefix.
 func rootOf(chroot, prefix string) string { return chroot + "/" + escape(prefix) }
-
-// hashMark is what a hash begins with, and no name.
-const hashMark = "%sha256-"
-
-// unescape returns the name that is escaped so, if any is.
-func unescape(escaped string) (name string, ok bool) {
-	name, err := url.PathUnescape(escaped)
-	return name, err == nil && name != "" && escape(name) == escaped
-}
 
 // escape makes one component of a path, in which ZooKeeper allows neither everything nor all of
 // Unicode. No two strings have the same.
@@ -83,11 +60,7 @@ func escape(s string) string {
 			fmt.Fprintf(&b, "%%%02X", c)
 		}
 	}
-	if b.Len() <= longName {
-		return b.String()
-	}
-	sum := sha256.Sum256([]byte(s))
-	return hashMark + hex.EncodeToString(sum[:])
+	return sessions.Shorten(s, b.String())
 }
 
 // plain reports whether r stands for itself. ZooKeeper refuses control characters, surrogates,
@@ -121,12 +94,12 @@ func (c contender) id() string { return fmt.Sprintf("%s-%d", c.owner, c.number) 
 // parseContender reads the name of a child: others may have put theirs there.
 func parseContender(name string) (c contender, ok bool) {
 	rest, ok := strings.CutPrefix(name, nodePrefix)
-	if !ok || len(rest) < ownerDigits+len(nodeMiddle) {
+	if !ok || len(rest) < sessions.OwnerLen+len(nodeMiddle) {
 		return c, false
 	}
-	owner := rest[:ownerDigits]
-	digits, ok := strings.CutPrefix(rest[ownerDigits:], nodeMiddle)
-	if !ok || strings.Trim(owner, "0123456789abcdef") != "" {
+	owner := rest[:sessions.OwnerLen]
+	digits, ok := strings.CutPrefix(rest[sessions.OwnerLen:], nodeMiddle)
+	if !ok || !sessions.IsOwner(owner) {
 		return c, false
 	}
 	number, err := strconv.ParseInt(digits, 10, 32)
