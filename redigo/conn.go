@@ -129,11 +129,11 @@ func (r *runner) borrow(ctx context.Context) (c redis.Conn, err error) {
 	return c, err
 }
 
-// usedUp reports whether a pool would have a request wait: what has its connections may be the
-// application, for any time.
+// usedUp reports whether a pool would have a request wait for any time, because the application has
+// its connections.
 func (r *runner) usedUp() bool {
 	p := r.pool
-	if !p.Wait || p.MaxActive == 0 {
+	if r.owned || !p.Wait || p.MaxActive == 0 {
 		return false
 	}
 	s := p.Stats()

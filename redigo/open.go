@@ -55,7 +55,7 @@ func open(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 		return nil, err
 	}
 	d := made.(*backend)
-	d.addr, d.owned = addr, true
+	d.addr, d.runner.owned = addr, true
 	if s != nil {
 		redisscript.Watch(d.scripts, t.Addrs, func(ctx context.Context, addr string) (map[string]string, error) {
 			return redis.StringMap(s.askOne(ctx, addr, "master"))

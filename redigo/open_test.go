@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
@@ -102,4 +103,9 @@ func TestOpen_socketAndClientName(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, keyspace, "db2:keys=2", "the lock and the mark")
 	require.NoError(t, b.Unlock(t.Context()))
+}
+
+func TestOpen_connectionsUnderLoadAreThePoolAndOneForSubscriptions(t *testing.T) {
+	t.Parallel()
+	harness.RedisConnections(t, "redigo")
 }

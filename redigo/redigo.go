@@ -66,7 +66,6 @@ type backend struct {
 	*scripts
 	runner *runner
 	addr   string // of the one server that Open was given
-	owned  bool   // made by Open, and closed by Close
 }
 
 var (
@@ -116,7 +115,7 @@ func NewDriver(pool *redis.Pool, opts ...DriverOption) (driver.Driver, error) {
 // Open made it.
 func (d *backend) Close() error {
 	return d.scripts.Close(func() error {
-		if !d.owned {
+		if !d.runner.owned {
 			return nil
 		}
 		return d.runner.pool.Close()

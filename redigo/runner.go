@@ -14,6 +14,7 @@ import (
 type runner struct {
 	pool     *redis.Pool
 	replicas redisscript.Replicas // N is 0 if nobody waits for any
+	owned    bool                 // the pool was made by Open, and is closed by Close
 }
 
 // AtOnce implements redisscript.Runner. A pool may be allowed a single connection.

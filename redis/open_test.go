@@ -1,20 +1,18 @@
 package redis_test
 
 import (
-	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/redis"
 )
@@ -145,32 +143,7 @@ func TestNew_leavesTheCallersClientOpen(t *testing.T) {
 	require.NoError(t, again.Close())
 }
 
-// Lone requests and pipelines share the pool. The server is slow, so that all would be in use.
 func TestOpen_connectionsUnderLoadAreThePoolAndOneForSubscriptions(t *testing.T) {
 	t.Parallel()
-	s := testserver.Redis(t)
-	admin := connect(t, s.Addr())
-	c := openURL(t, s.URL()+"?pool_size=5&client_name=loaded")
-	holder := c.Mutex("x")
-	require.NoError(t, holder.Lock(t.Context()))
-	waits := async(func() error { return c.Mutex("x").Lock(t.Context()) })
-	eventually(t, "it is subscribed", func() bool { return len(admin.PubSubChannels(t.Context(), "*").Val()) == 1 })
-	for range 3 {
-		require.NoError(t, admin.Do(t.Context(), "CLIENT", "PAUSE", 300, "WRITE").Err())
-		var all sync.WaitGroup
-		for i := range 40 {
-			all.Go(func() {
-				time.Sleep(time.Duration(i) * 5 * time.Millisecond)
-				m := c.Mutex(fmt.Sprint(i))
-				assert.NoError(t, m.Lock(t.Context()))
-				assert.NoError(t, m.Unlock(t.Context()))
-			})
-		}
-		all.Wait()
-	}
-	list, err := admin.Do(t.Context(), "CLIENT", "LIST").Text()
-	require.NoError(t, err)
-	assert.Equal(t, 5+1, strings.Count(list, "name=loaded "), list)
-	require.NoError(t, holder.Unlock(t.Context()))
-	require.NoError(t, await(t, waits))
+	harness.RedisConnections(t, "redis")
 }

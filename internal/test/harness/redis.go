@@ -8,12 +8,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // lockBy takes a lock of s, and gives it back. files are parameters of the URL.
@@ -122,4 +124,38 @@ func RedisSomeNames(t *testing.T, scheme string, rights []string) {
 		})
 	}
 	everybody.Wait()
+}
+
+// RedisConnections tests that a Client opened by URL has as many connections as its pool may have, and one for
+// subscriptions. The server is slow, so that all are in use.
+func RedisConnections(t *testing.T, scheme string) {
+	s := testserver.Redis(t)
+	c, err := locker.Open(t.Context(), scheme+"://"+s.Addr()+"?pool_size=5&client_name=loaded")
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, c.Close()) }()
+	holder := c.Mutex("x")
+	require.NoError(t, holder.Lock(t.Context()))
+	waits := testwait.Go(func() error { return c.Mutex("x").Lock(t.Context()) })
+	testwait.Patience(time.Minute).Until(t, "it is subscribed", func() bool { return len(s.Do("PUBSUB", "CHANNELS").([]any)) == 1 })
+	most := 0
+	for range 3 {
+		s.Do("CLIENT", "PAUSE", "300", "WRITE")
+		var all sync.WaitGroup
+		for i := range 40 {
+			all.Go(func() {
+				time.Sleep(time.Duration(i) * 5 * time.Millisecond)
+				m := c.Mutex(fmt.Sprint(i))
+				assert.NoError(t, m.Lock(t.Context()))
+				assert.NoError(t, m.Unlock(t.Context()))
+			})
+		}
+		done := testwait.Go(func() error { all.Wait(); return nil })
+		for len(done) == 0 {
+			most = max(most, strings.Count(fmt.Sprint(s.Do("CLIENT", "LIST")), "name=loaded "))
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+	assert.Equal(t, 5+1, most)
+	require.NoError(t, holder.Unlock(t.Context()))
+	require.NoError(t, <-waits)
 }
