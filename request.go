@@ -60,6 +60,9 @@ func (r *request) undo() {
 	r.cancel()
 }
 
+// Cancellable reports whether the caller's context may end. If not, a Driver need not watch it.
+func (r *request) Cancellable() bool { return r.caller.Done() != nil }
+
 // Deadline implements [context.Context].
 func (r *request) Deadline() (time.Time, bool) { return r.until, true }
 

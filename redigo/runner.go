@@ -25,6 +25,12 @@ func (r *runner) AtOnce() int {
 	return redisscript.MostAtOnce
 }
 
+// HeedsDeadlines implements redisscript.Runner: a dial or a test that knows no context may take
+// longer.
+func (r *runner) HeedsDeadlines() bool {
+	return r.pool.DialContext != nil && r.pool.TestOnBorrow == nil
+}
+
 // Run implements redisscript.Runner.
 func (r *runner) Run(ctx context.Context, calls []redisscript.Call, replies []redisscript.Reply) {
 	p := &pipeline{calls: calls}

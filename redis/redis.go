@@ -42,7 +42,9 @@
 // [New] takes a Client, also one of NewFailoverClient; a ClusterClient, also one of
 // NewFailoverClusterClient; and a Ring. A Ring promises nothing, and [locker.Require] refuses it.
 //
-// Lock, Unlock and Extend return when their context ends, even if the client does not heed it.
+// Lock, Unlock and Extend return when their context ends, even if the client does not heed it: a
+// goroutine of the library makes the request. With ContextTimeoutEnabled, and a context that cannot
+// be cancelled, the calling goroutine makes it, which is faster.
 // Such a client's connection stays busy until its ReadTimeout, 5 s by default;
 // ContextTimeoutEnabled, which Open sets, frees it at TTL/2 at the latest. If the application's own
 // commands have used up the pool of a Client, or of the node of a ClusterClient, requests go on up

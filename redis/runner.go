@@ -35,6 +35,18 @@ func (r *runner) AtOnce() int {
 	return 0
 }
 
+// HeedsDeadlines reports whether the client has ContextTimeoutEnabled.
+func (r *runner) HeedsDeadlines() bool {
+	switch rdb := r.rdb.(type) {
+	case *goredis.Client:
+		return rdb.Options().ContextTimeoutEnabled
+	case *goredis.ClusterClient:
+		return rdb.Options().ContextTimeoutEnabled
+	default:
+		return false
+	}
+}
+
 // Run implements redisscript.Runner. go-redis sends a call again by itself if its connection
 // breaks, or if it is refused for a while. It does not if the call, or another one in its pipeline,
 // has a Counter; nor what is refused in a pipeline, but the first.

@@ -111,7 +111,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 var (
-	bare  = []string{"bare", "bare-autopipeline"}
+	bare  = []string{"bare", "bare-autopipeline", "locker-background"}
 	calm  = contention{hold: time.Millisecond, think: 20 * time.Millisecond, clients: 64}
 	eager = contention{hold: time.Millisecond, clients: 4}
 )

@@ -32,7 +32,8 @@ const (
 )
 
 var redisLibraries = []library{
-	{"locker", lockerModule, "defaults", redisTTL, openNodes(goRedisNode, 1)},
+	{"locker", lockerModule, "ContextTimeoutEnabled, as locker.Open sets it", redisTTL, openNodes(goRedisNode, 1)},
+	{"locker-background", lockerModule, "the same, with a ctx that cannot be cancelled", redisTTL, openBackground},
 	{"redsync", redsyncModule, "no limit of tries; all other settings are the defaults", redisTTL, openRedsync()},
 	// It now and then waits for a lock that is free until its context ends: bench/thirdparty has how.
 	{"rueidislock", "github.com/redis/rueidis", "KeyMajority 1, NoLoopTracking, TryNextAfter as long as the TTL", redisTTL, openRueidislock},
@@ -55,7 +56,7 @@ func newGoRedis(addr string, sent *tally) *goredis.Client {
 }
 
 func goRedisNode(addr string, sent *tally) (driver.Driver, func(), error) {
-	rdb := newGoRedis(addr, sent)
+	rdb := goredis.NewClient(&goredis.Options{Addr: addr, Dialer: sent.dialRedis, ContextTimeoutEnabled: true})
 	d, err := redis.NewDriver(rdb)
 	return d, func() { _ = rdb.Close() }, err
 }
@@ -107,6 +108,23 @@ func openNodes(node func(addr string, sent *tally) (driver.Driver, func(), error
 		}
 		return clientOf(c, closeAll), nil
 	}
+}
+
+// openBackground is locker with a ctx as context.Background.
+func openBackground(addrs []string, sent *tally, ttl time.Duration) (*client, error) {
+	c, err := openNodes(goRedisNode, 1)(addrs, sent, ttl)
+	if err != nil {
+		return nil, err
+	}
+	waiter := c.waiter
+	c.waiter = func(name string) lockFunc {
+		lock := waiter(name)
+		return func(ctx context.Context) (unlockFunc, error) {
+			unlock, err := lock(context.WithoutCancel(ctx))
+			return func(ctx context.Context) error { return unlock(context.WithoutCancel(ctx)) }, err
+		}
+	}
+	return c, nil
 }
 
 func openRedsync(opts ...redsync.Option) open {

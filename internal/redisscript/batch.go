@@ -6,32 +6,36 @@ import (
 	"time"
 )
 
-// batch is some requests that are sent together, and their context: it ends when nobody waits for
-// any of them, which is by its deadline, or when it has been sent and answered. A context of the
-// standard library would cost four allocations more.
+// batch is some requests that are sent together, and their context: it ends at its deadline, when
+// nobody waits for any of them, or when it is answered. A context of the standard library would
+// cost four allocations more.
 type batch struct {
 	sender *sender
 	first  *request        // of those that are sent together
 	values context.Context // of the caller; nil if there are several
 	until  time.Time
-	done   chan struct{}
 	era    int32
 	calls  int32 // of all requests
 
-	// Guarded by the sender's mutex.
-	wanted int32 // requests that are still waited for
-	err    error // not nil from when done is closed
+	own bool // made by its caller
+
+	// The sender's mu guards:
+	next, prev *batch // in flight
+	wanted     int32  // requests that are still waited for
+	err        error  // not nil when the context has ended
+	done       chan struct{}
 }
 
 // load returns a batch of the requests that wait, or of some. The caller holds s.mu.
-func (s *sender) load() *batch {
+func (s *sender) load(now time.Time) *batch {
 	n, calls := 1, len(s.waiting[0].calls)
 	for n < len(s.waiting) && calls+len(s.waiting[n].calls) <= maxCalls {
 		calls += len(s.waiting[n].calls)
 		n++
 	}
-	s.latest = time.Now()
-	b := &batch{sender: s, era: s.era, calls: int32(calls), wanted: int32(n), done: make(chan struct{})}
+	s.latest = now
+	s.inFlight++
+	b := &batch{sender: s, era: s.era, calls: int32(calls), wanted: int32(n)}
 	if n == 1 {
 		b.values = s.waiting[0].ctx
 	}
@@ -41,18 +45,18 @@ func (s *sender) load() *batch {
 			b.until = r.until
 		}
 	}
-	if s.waiting = slices.Delete(s.waiting, 0, n); len(s.waiting) == 0 {
-		s.overtime.Stop()
-	} else {
-		s.overtime.Reset(overdue)
+	s.waiting = slices.Delete(s.waiting, 0, n)
+	if b.next = s.batches; b.next != nil {
+		b.next.prev = b
 	}
+	s.batches = b
 	return b
 }
 
 // Run makes all requests of b, in one round trip, and sends further batches for as long as requests
 // wait. It implements workers.Call.
 func (b *batch) Run() {
-	for ; b != nil; b = b.next() {
+	for b != nil {
 		calls, replies := b.first.calls, b.first.replies
 		if b.first.next != nil {
 			calls, replies = make([]Call, 0, b.calls), make([]Reply, b.calls)
@@ -61,50 +65,98 @@ func (b *batch) Run() {
 			}
 		}
 		Run(b, b.sender.runner, calls, replies)
-		for r, next := b.first, (*request)(nil); r != nil; r = next {
-			next, r.next = r.next, nil // before its caller has it back
+		next := b.finish()
+		for r, following := b.first, (*request)(nil); r != nil; r = following {
+			following, r.next = r.next, nil // before its caller has it back
 			replies = replies[copy(r.replies, replies):]
 			r.ended.Store(true)
-			r.done <- struct{}{}
+			r.done <- true
 		}
+		b = next
 	}
 }
 
-// next ends b, and returns the batch that comes after it, if any does.
-func (b *batch) next() *batch {
+// runHere makes b, of r alone, in the goroutine of its caller, and has a worker send what has come
+// meanwhile. It returns what the error of a request means whose context has ended. A hook of the
+// client library may panic.
+func (b *batch) runHere(r *request) (why error) {
+	s := b.sender
+	defer s.direct.Done()
+	defer func() {
+		if next := b.finish(); next != nil {
+			s.workers.Do(next)
+		}
+	}()
+	if r.redlock {
+		Run(r.ctx, s.runner, r.calls, r.replies)
+		return nil
+	}
+	Run(b, s.runner, r.calls, r.replies)
+	return errNoAnswer
+}
+
+// finish ends b, which is answered, and returns the batch that comes after it, if any does.
+func (b *batch) finish() (next *batch) {
 	s := b.sender
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b.end()
-	return s.next(b.era)
+	now := time.Now()
+	b.end(now)
+	for r := b.first; r != nil; r = r.next {
+		if r.watch != nil {
+			r.watch.stop()
+		}
+	}
+	if b.next != nil {
+		b.next.prev = b.prev
+	}
+	if b.prev != nil {
+		b.prev.next = b.next
+	} else {
+		s.batches = b.next
+	}
+	if b.era != s.era { // it was overdue, and another has taken over
+		return nil
+	}
+	if s.inFlight--; len(s.waiting) > 0 {
+		return s.load(now)
+	}
+	return nil
 }
 
-// end ends b as a context. The caller holds the sender's mutex.
-func (b *batch) end() {
+// end ends b as a context. The caller holds the sender's mu.
+func (b *batch) end(now time.Time) {
 	if b.err != nil {
 		return
 	}
-	b.err = context.Canceled
-	if !time.Now().Before(b.until) {
+	if b.err = context.Canceled; !now.Before(b.until) {
 		b.err = context.DeadlineExceeded
 	}
-	close(b.done)
+	if b.done != nil {
+		close(b.done)
+	}
 }
 
 // Deadline implements context.Context.
 func (b *batch) Deadline() (time.Time, bool) { return b.until, true }
 
 // Done implements context.Context.
-func (b *batch) Done() <-chan struct{} { return b.done }
+func (b *batch) Done() <-chan struct{} {
+	b.sender.mu.Lock()
+	defer b.sender.mu.Unlock()
+	if b.done == nil {
+		if b.done = make(chan struct{}); b.err != nil {
+			close(b.done)
+		}
+	}
+	return b.done
+}
 
 // Err implements context.Context.
 func (b *batch) Err() error {
-	select {
-	case <-b.done:
-		return b.err
-	default:
-		return nil
-	}
+	b.sender.mu.Lock()
+	defer b.sender.mu.Unlock()
+	return b.err
 }
 
 // Value implements context.Context.

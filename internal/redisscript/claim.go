@@ -23,7 +23,7 @@ type claim struct {
 	asks     *Script // by which it is asked for
 	ttl      time.Duration
 	metadata string
-	direct   bool        // its requests are made by the goroutine that asks: Redlock bounds and counts them by itself
+	redlock  bool        // it is for a node of Redlock
 	shared   atomic.Bool // it is a share, or may be
 
 	// Of a claim that waits. The hub's mutex guards list and queued.
@@ -193,7 +193,7 @@ func (c *claim) onGrant(ctx context.Context, a answer, sent time.Time, by due) {
 // send makes one call for c.
 func (c *claim) send(ctx context.Context, script *Script, keys []any, args ...any) Reply {
 	r := c.driver.sender.request(script, keys, args...)
-	r.direct = c.direct
+	r.redlock = c.redlock
 	timeout := c.ttl
 	if script.Takes {
 		timeout /= 2

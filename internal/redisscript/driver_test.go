@@ -43,6 +43,8 @@ func (r *fakeRunner) Locate(context.Context, string) (Publisher, error) {
 
 func (r *fakeRunner) AtOnce() int { return maxBatches }
 
+func (r *fakeRunner) HeedsDeadlines() bool { return false }
+
 func (r *fakeRunner) Sharded() bool { return false }
 
 func (r *fakeRunner) Scans(context.Context) ([]Scan, error) { return nil, nil }

@@ -63,7 +63,7 @@ func (d *Driver) extendSome(ctx context.Context, leases []driver.Lease, errs []e
 		args[i] = [2]any{c.argOwner, d.expiryArg(ttl)}
 		calls[i].Script, calls[i].Keys = c.extension()
 		calls[i].Args = args[i][:]
-		r.direct = c.direct
+		r.redlock = c.redlock
 	}
 	sent := clock.Now()
 	failed, answered := d.sender.send(ctx, ttl, r)

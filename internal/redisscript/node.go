@@ -16,7 +16,7 @@ import (
 
 // Candidate implements quorum.Node.
 func (d *Driver) Candidate(req driver.Request, place uint64, woken func(claimed bool)) quorum.Candidate {
-	c := &claim{driver: d, asks: propose, ttl: req.TTL, metadata: req.Metadata, direct: true}
+	c := &claim{driver: d, asks: propose, ttl: req.TTL, metadata: req.Metadata, redlock: true}
 	if woken == nil {
 		return c.named(req.Name, "", "", rand.Text())
 	}
@@ -60,7 +60,7 @@ var runID = regexp.MustCompile(`(?m)^run_id:(\S+)`)
 // Identify implements quorum.Node: a server makes its run_id anew when it starts.
 func (d *Driver) Identify(ctx context.Context) (id string, err error) {
 	r := d.sender.request(info, nil, "server")
-	r.direct = true
+	r.redlock = true
 	server, err := d.info(ctx, r)
 	if found := runID.FindStringSubmatch(server); found != nil {
 		id = found[1]

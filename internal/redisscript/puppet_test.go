@@ -35,6 +35,8 @@ func noClient() error { return nil }
 
 func (p *puppet) AtOnce() int { return maxBatches }
 
+func (p *puppet) HeedsDeadlines() bool { return false }
+
 func (p *puppet) Sharded() bool { return false }
 
 func (p *puppet) Scans(context.Context) ([]Scan, error) { return nil, nil }

@@ -69,7 +69,7 @@ func (c *claim) awaitFormer(ctx context.Context) error {
 	}
 	select {
 	case <-c.givenUp.done:
-		c.givenUp.done <- struct{}{} // for others who wait
+		c.givenUp.done <- true // for others who wait
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -84,7 +84,7 @@ func (c *claim) awaitTake(ctx context.Context) (undone bool, err error) {
 	for {
 		select {
 		case <-c.givenUp.done:
-			c.givenUp.done <- struct{}{}
+			c.givenUp.done <- true
 			return undone, nil
 		case <-ctx.Done():
 			return false, errNoAnswer

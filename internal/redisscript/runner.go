@@ -21,6 +21,10 @@ type Runner interface {
 	// several goroutines share round trips. It returns 0 where each request goes by itself.
 	AtOnce() int
 
+	// HeedsDeadlines reports whether Run returns soon after the deadline of its context. It need not
+	// return when that is cancelled.
+	HeedsDeadlines() bool
+
 	// Locate returns the server that publishes about key. It returns ErrNoSubscriptions where
 	// subscriptions are not to be had.
 	Locate(ctx context.Context, key string) (Publisher, error)

@@ -15,47 +15,62 @@ import (
 	"github.com/go-locker/locker/internal/workers"
 )
 
-// How requests share round trips.
+// How requests are sent.
+//
+// A client library may ignore the cancellation of a context. So a worker makes a request, and its
+// caller waits for the worker or for the end of the context, whichever is first. To hand a request
+// over and its reply back takes two switches of goroutines, which cost more than the round trip to a
+// server nearby. The calling goroutine makes the request itself if
+//
+//   - no other is in flight, or each request is a batch;
+//   - nothing but its deadline ends the caller's context, and the client library heeds deadlines;
+//
+// or if it is for a node of Redlock, which waits in goroutines of its own. Requests that come while
+// atOnce batches are in flight share the next round trip.
+//
+// Invariants. (1) At most atOnce batches of an era are in flight, unless each request is a batch;
+// an era ends when its batches are overdue and a request waits: their connections may be silent. (2)
+// A caller returns soon after its context has ended, or its time is over. What is not sent by then
+// never is; what is in flight has an unknown outcome, and its context ends when nobody waits for
+// the batch. (3) close returns when nothing is in flight.
 const (
 	maxCalls    = 128                   // in a batch of several requests
-	overdue     = 20 * time.Millisecond // after which batches that are under way do not keep others from being sent
-	unwatched   = overdue / 2           // for which nobody looks whether a request's context has ended
-	moment      = time.Millisecond      // for what was given up to end
-	idleWorkers = 64                    // where each request goes by itself
-	longest     = time.Minute           // that a request which is about no hold may take
+	overdue     = 20 * time.Millisecond // after which batches in flight do not keep others from being sent
+	interval    = 10 * time.Millisecond // between two looks at what is in flight
+	moment      = time.Millisecond      // for a client library to return after the end of its context
+	idleWorkers = 64                    // where each request is a batch
+	longest     = time.Minute           // of a request that is about no hold
 )
 
 var errNoAnswer = error(noanswer.Error("the server has not answered in time"))
 
-// sender makes all requests of a Driver. It has goroutines of its own, because a client library may
-// ignore contexts. Requests of many goroutines share round trips: each batch takes along what has
-// come while others were under way.
+// sender makes all requests of a Driver.
 type sender struct {
 	runner   Runner
 	workers  *workers.Workers
-	atOnce   int            // how many batches may be in flight; later requests go with the next. 0: each request is a batch
+	atOnce   int            // batches in flight; later requests go with the next. 0: each request is a batch
+	heeds    bool           // the Runner heeds deadlines
 	requests sync.Pool      // of *request, answered
 	direct   sync.WaitGroup // batches that their callers make
 
+	// mu guards:
 	mu       sync.Mutex
 	closed   bool
-	waiting  []*request
-	underWay int         // batches of this era
-	latest   time.Time   // when the latest of them was sent
-	era      int32       // ends when that is overdue, and a request waits
-	overtime *time.Timer // ends it; armed while a request waits
+	waiting  []*request // to be sent
+	inFlight int        // batches of this era
+	era      int32
+	latest   time.Time   // when the latest batch was sent
+	batches  *batch      // in flight, of all eras: a list
+	look     *time.Timer // runs tick
+	looking  bool        // look is armed
 }
 
 func newSender(r Runner) *sender {
-	s := &sender{runner: r, atOnce: r.AtOnce()}
+	s := &sender{runner: r, atOnce: r.AtOnce(), heeds: r.HeedsDeadlines()}
 	s.workers = workers.New(cmp.Or(s.atOnce, idleWorkers))
-	s.overtime = time.AfterFunc(time.Hour, s.tooLate)
-	s.overtime.Stop()
-	s.requests.New = func() any {
-		r := &request{done: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
-		r.timer.Stop()
-		return r
-	}
+	s.look = time.AfterFunc(time.Hour, s.tick)
+	s.look.Stop()
+	s.requests.New = func() any { return &request{done: make(chan bool, 2)} }
 	return s
 }
 
@@ -63,16 +78,22 @@ func newSender(r Runner) *sender {
 type request struct {
 	calls   []Call
 	replies []Reply
-	direct  bool // made by the goroutine that asks, unless it has to wait for others
+	redlock bool // its caller bounds and counts requests by itself
+	alone   bool // it is made by its caller, if no other is in flight
 
 	ctx   context.Context // of the caller, for what client libraries find in it
+	sent  time.Time       // or given to a worker to be sent
 	until time.Time       // nobody waits for longer
-	timer *time.Timer     // of the caller
 
-	batch *batch        // that it was sent in
-	next  *request      // of that
-	ended atomic.Bool   // there are replies
-	done  chan struct{} // gets a value then
+	// The sender's mu guards:
+	batch   *batch   // that it was sent in
+	next    *request // of that batch
+	watch   *watch   // nil: not watched, or over
+	givenUp bool     // nobody waits for it
+	unsent  bool     // given up before it was sent
+
+	ended atomic.Bool // there are replies
+	done  chan bool   // gets true when there are, and false before that if it is given up
 
 	call  [1]Call // of one call, calls and replies are these
 	reply [1]Reply
@@ -101,136 +122,91 @@ func (s *sender) call(ctx context.Context, script *Script, keys []any, args ...a
 	return reply.Value, reply.Err
 }
 
-// send makes a request. It returns when that is answered, with the first reply; or else, with
-// false, soon after ctx has ended or timeout has passed: then the request is dropped, or goes on
-// and the reply has MayHaveRun set. The caller does not use a request again that is answered; one
-// that is not is the sender's.
+// send makes a request. It returns the first reply when that is there; or else, with false, soon
+// after ctx has ended or timeout has passed: then the request was dropped, or goes on and the reply
+// has MayHaveRun set. The caller does not use a request again that is answered; one that is not is
+// the sender's.
 func (s *sender) send(ctx context.Context, timeout time.Duration, r *request) (reply Reply, answered bool) {
-	if r.direct {
-		return s.sendDirect(ctx, r)
-	}
 	if err := ctx.Err(); err != nil {
 		return Reply{Err: err}, false
 	}
-	sent := time.Now()
-	first := min(timeout, unwatched)
-	r.ctx, r.until = ctx, sent.Add(timeout)
+	r.ctx, r.sent = ctx, time.Now()
+	if r.redlock {
+		timeout = longest
+	}
+	r.until = r.sent.Add(timeout)
 	if deadline, ok := ctx.Deadline(); ok && deadline.Add(2*moment).Before(r.until) {
 		r.until = deadline.Add(2 * moment) // after the caller has seen it, which knows better why it ends
-		first = min(first, deadline.Sub(sent))
 	}
-	if !s.enqueue(r) {
+	if caller, ok := ctx.(interface{ Cancellable() bool }); ok { // as the core's
+		r.alone = s.heeds && !caller.Cancellable()
+	}
+	b, ok := s.accept(r)
+	switch {
+	case !ok:
 		return Reply{Err: driver.ErrClosed}, false
+	case b != nil:
+		return s.onReply(r, b.runHere(r)), true
 	}
-	// The Done of a context costs more than all else here, and most requests are answered before it
-	// matters. Its own deadline, which the core sets, is known without; that of the caller is not.
-	r.timer.Reset(first)
-	select {
-	case <-r.done:
+	if <-r.done {
 		return s.onReply(r, errNoAnswer), true
-	case <-r.timer.C:
-	}
-	r.timer.Reset(timeout - first)
-	select {
-	case <-r.done:
-		return s.onReply(r, errNoAnswer), true
-	case <-ctx.Done():
-	case <-r.timer.C:
 	}
 	why := cmp.Or(ctx.Err(), errNoAnswer)
-	if s.drop(r) {
+	if r.unsent {
 		return Reply{Err: why}, false
 	}
-	r.timer.Reset(moment)
+	if r.redlock {
+		<-r.done
+		return s.onReply(r, why), true
+	}
+	soon := time.NewTimer(moment)
+	defer soon.Stop()
 	select {
 	case <-r.done: // by a client library that heeds contexts
 		return s.onReply(r, why), true
-	case <-r.timer.C:
+	case <-soon.C:
 		return Reply{Err: why, MayHaveRun: true}, false
 	}
 }
 
-// sendDirect makes a request whose caller bounds and counts requests by itself. It goes at once,
-// without a hand-over to another goroutine, or with the next batch. It returns when the request is
-// over, or was dropped because ctx ended before it was sent.
-func (s *sender) sendDirect(ctx context.Context, r *request) (reply Reply, answered bool) {
-	if era, alone := s.begin(); alone {
-		Run(ctx, s.runner, r.calls, r.replies)
-		s.goOn(era)
-		return s.onReply(r, nil), true
-	}
-	r.ctx = ctx
-	if deadline, ok := ctx.Deadline(); ok {
-		r.until = deadline
-	} else {
-		r.until = time.Now().Add(longest)
-	}
-	if !s.enqueue(r) {
-		return Reply{Err: driver.ErrClosed}, false
-	}
-	select {
-	case <-r.done:
-		return s.onReply(r, nil), true
-	case <-ctx.Done():
-	}
-	if s.drop(r) {
-		return Reply{Err: ctx.Err()}, false
-	}
-	<-r.done
-	return s.onReply(r, ctx.Err()), true
-}
-
-// begin counts a batch that its caller makes, of one request. It returns false if that is to wait,
-// or s is closed.
-func (s *sender) begin() (era int32, ok bool) {
+// accept has a request made, or returns the batch that its caller is to make. It returns false if
+// the sender is closed.
+func (s *sender) accept(r *request) (own *batch, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || !s.makeRoom() {
-		return 0, false
+	if s.closed {
+		return nil, false
 	}
-	s.underWay++
-	s.latest = time.Now()
-	s.direct.Add(1)
-	return s.era, true
+	s.waiting = append(s.waiting, r)
+	switch {
+	case !s.makeRoom():
+	case len(s.waiting) == 1 && (r.redlock || r.alone && (s.atOnce == 0 || s.inFlight == 0)):
+		s.direct.Add(1)
+		own = s.load(r.sent)
+		own.own = true
+	default:
+		s.workers.Do(s.load(r.sent))
+	}
+	if !s.looking {
+		s.looking = true
+		s.look.Reset(min(interval, r.until.Sub(r.sent)))
+	}
+	return own, true
 }
 
 // makeRoom returns false if a request has to wait, because of batches that were sent just now.
 // Those that are overdue it does not count any more: their connections may be silent, and other
 // connections may not. The caller holds s.mu.
 func (s *sender) makeRoom() bool {
-	if s.atOnce == 0 || s.underWay < s.atOnce {
+	if s.atOnce == 0 || s.inFlight < s.atOnce {
 		return true
 	}
 	if time.Since(s.latest) < overdue {
 		return false
 	}
 	s.era++
-	s.underWay = 0
+	s.inFlight = 0
 	return true
-}
-
-// goOn ends a batch that its caller has made, and has the next sent.
-func (s *sender) goOn(era int32) {
-	defer s.direct.Done()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if b := s.next(era); b != nil {
-		s.workers.Do(b)
-	}
-}
-
-// next ends a batch of that era, and returns the one that comes after it, if any does. The caller
-// holds s.mu.
-func (s *sender) next(era int32) *batch {
-	switch {
-	case era != s.era: // it was overdue, and another has taken over
-		return nil
-	case len(s.waiting) == 0:
-		s.underWay--
-		return nil
-	default:
-		return s.load()
-	}
 }
 
 // onReply returns the first reply to r, which is over, and explains the errors of all. That the
@@ -238,6 +214,9 @@ func (s *sender) next(era int32) *batch {
 func (s *sender) onReply(r *request, why error) Reply {
 	for i := range r.replies {
 		err := r.replies[i].Err
+		if err == nil {
+			continue
+		}
 		timedOut := errors.Is(err, os.ErrDeadlineExceeded) && !time.Now().Before(r.until)           // seen by the client library first
 		if why != nil && (timedOut || err == context.DeadlineExceeded || err == context.Canceled) { //nolint:errorlint // one that wraps it has more to say
 			err = why
@@ -245,66 +224,110 @@ func (s *sender) onReply(r *request, why error) Reply {
 		r.replies[i].Err = explain(err, s.atOnce == 0)
 	}
 	reply := r.replies[0]
-	r.timer.Stop()
-	*r = request{done: r.done, timer: r.timer}
+	*r = request{done: r.done}
 	s.requests.Put(r)
 	return reply
 }
 
-// enqueue has a request made. It returns false if the sender is closed.
-func (s *sender) enqueue(r *request) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return false
+// tick looks at what is in flight or waits, for as long as there is any: most requests are answered
+// before. It sends what waits for batches that are overdue, and ends contexts whose deadline has
+// passed.
+func (s *sender) tick() {
+	for _, w := range s.lookAround() {
+		w.start()
 	}
-	s.waiting = append(s.waiting, r)
-	switch {
-	case s.makeRoom():
-		s.underWay++
-		s.workers.Do(s.load())
-	case len(s.waiting) == 1:
-		s.overtime.Reset(overdue - time.Since(s.latest))
-	}
-	return true
 }
 
-// drop takes r back, which nobody waits for any more. It returns false if r may have been sent:
-// then its batch ends if that has no other.
-func (s *sender) drop(r *request) bool {
+func (s *sender) lookAround() (begun []*watch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := time.Now()
+	for len(s.waiting) > 0 && s.makeRoom() {
+		s.workers.Do(s.load(now))
+	}
+	watchOld := func(r *request) {
+		if r.watch == nil && !r.givenUp && (now.Sub(r.sent) >= interval/2 || !now.Before(r.until)) {
+			r.watch = &watch{sender: s, of: r, ctx: r.ctx, until: r.until}
+			begun = append(begun, r.watch)
+		}
+	}
+	for b := s.batches; b != nil; b = b.next {
+		if !now.Before(b.until) {
+			b.end(now)
+		}
+		for r := b.first; r != nil && !b.own; r = r.next {
+			watchOld(r)
+		}
+	}
+	for _, r := range s.waiting {
+		watchOld(r)
+	}
+	if s.looking = s.batches != nil || len(s.waiting) > 0; s.looking {
+		s.look.Reset(interval)
+	}
+	return begun
+}
+
+// watch gives a request up when its caller's context ends, or its time is over. The Done of a
+// context costs more than all else here, and most requests are answered before it matters.
+type watch struct {
+	sender *sender
+	of     *request
+	ctx    context.Context
+	until  time.Time
+
+	// The sender's mu guards:
+	timer  *time.Timer
+	forget func() bool
+}
+
+// start begins it. The caller does not hold the sender's mu, for the Done of a caller's context may
+// be anybody's code.
+func (w *watch) start() {
+	timer, forget := time.AfterFunc(time.Until(w.until), w.giveUp), context.AfterFunc(w.ctx, w.giveUp)
+	w.sender.mu.Lock()
+	defer w.sender.mu.Unlock()
+	w.timer, w.forget = timer, forget
+	if w.of.watch != w {
+		w.stop()
+	}
+}
+
+// stop ends it. The caller holds the sender's mu.
+func (w *watch) stop() {
+	if w.of.watch == w {
+		w.of.watch = nil
+	}
+	if w.timer != nil {
+		w.timer.Stop()
+		w.forget()
+	}
+}
+
+// giveUp has the caller of its request not wait any more. If that was sent, its batch ends if
+// nobody waits for any other.
+func (w *watch) giveUp() {
+	s, r := w.sender, w.of
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.watch != w {
+		return // answered, or given up
+	}
+	w.stop()
+	r.givenUp = true
 	if i := slices.Index(s.waiting, r); i >= 0 {
 		s.waiting = slices.Delete(s.waiting, i, i+1)
-		r.timer.Stop()
-		return true
+		r.unsent = true
+	} else if r.batch.wanted--; r.batch.wanted == 0 {
+		r.batch.end(time.Now())
 	}
-	if r.batch.wanted--; r.batch.wanted == 0 {
-		r.batch.end()
-	}
-	return false
-}
-
-// tooLate sends what waits, if the batches under way are overdue.
-func (s *sender) tooLate() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.waiting) == 0 || s.closed {
-		return
-	}
-	if !s.makeRoom() { // another batch was sent since
-		s.overtime.Reset(overdue - time.Since(s.latest))
-		return
-	}
-	s.underWay++
-	s.workers.Do(s.load())
+	r.done <- false
 }
 
 // close returns when all requests are answered. There are to be no others.
 func (s *sender) close() {
 	s.mu.Lock()
 	s.closed = true
-	s.overtime.Stop()
 	s.mu.Unlock()
 	s.direct.Wait()
 	s.workers.Close()

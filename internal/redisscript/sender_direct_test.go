@@ -2,10 +2,12 @@ package redisscript
 
 import (
 	"context"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
@@ -102,5 +104,68 @@ func TestSender_closeWaitsForProposals(t *testing.T) {
 			require.NoError(t, <-asked)
 		}
 		require.ErrorIs(t, <-proposals(t.Context(), d, 1), locker.ErrClosed, "nor does one go at once")
+	})
+}
+
+// heeding is a client library that heeds deadlines, and no cancellation.
+type heeding struct{ gated }
+
+func (*heeding) HeedsDeadlines() bool { return true }
+
+func (h *heeding) Run(ctx context.Context, calls []Call, replies []Reply) {
+	until, _ := ctx.Deadline()
+	late := time.AfterFunc(time.Until(until), func() { h.gate <- struct{}{} })
+	h.gated.Run(ctx, calls, replies)
+	if !late.Stop() {
+		replies[0] = Reply{Err: os.ErrDeadlineExceeded, MayHaveRun: true}
+	}
+}
+
+// core is a context as the core's.
+type core struct {
+	context.Context
+
+	cancellable bool
+}
+
+func (c core) Cancellable() bool { return c.cancellable }
+
+// A caller makes its request by itself if nothing but the deadline ends its context, and no other
+// request is in flight.
+func TestSender_aCallerMakesItsRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &heeding{gated{gate: make(chan struct{})}}
+		d := NewDriver(h)
+		byCaller := func() bool { synctest.Wait(); return h.latest.(*batch).own }
+		one := takes(core{Context: t.Context()}, d, 1, time.Minute)
+		require.True(t, byCaller())
+		second := takes(core{Context: t.Context()}, d, 1, time.Minute)
+		require.False(t, byCaller(), "another is in flight")
+		third := takes(core{Context: t.Context()}, d, 1, time.Minute)
+		h.gate <- struct{}{}
+		h.gate <- struct{}{}
+		h.gate <- struct{}{}
+		for _, done := range []<-chan error{one, second, third} {
+			require.NoError(t, <-done)
+		}
+		require.Equal(t, []int{1, 1, 1}, h.sizes())
+		require.Error(t, h.latest.Err(), "its context has ended")
+
+		ctx, cancel := context.WithCancel(t.Context())
+		one = takes(core{ctx, true}, d, 1, time.Minute)
+		require.False(t, byCaller())
+		cancel()
+		require.ErrorIs(t, <-one, context.Canceled, "at once")
+		h.gate <- struct{}{}
+		synctest.Wait()
+
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		one = takes(core{Context: ctx}, d, 1, time.Minute)
+		require.True(t, byCaller())
+		require.ErrorIs(t, <-one, errNoAnswer)
+		assert.LessOrEqual(t, time.Since(began), time.Second+interval)
+		require.NoError(t, d.Close(noClient))
 	})
 }

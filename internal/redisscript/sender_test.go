@@ -274,7 +274,7 @@ func TestSender_aBatchEndsWhenNobodyWaits(t *testing.T) {
 		assert.True(t, ok)
 		assert.Equal(t, time.Hour/2, time.Until(deadline), "the longest")
 		cancelOne()
-		time.Sleep(unwatched)
+		time.Sleep(2 * interval)
 		synctest.Wait()
 		require.NoError(t, g.latest.Err())
 		cancelTwo()
