@@ -35,9 +35,6 @@ type Mutex struct {
 
 var _ Locker = (*Mutex)(nil)
 
-// Name returns the name of the lock, without the Client's prefix.
-func (m *Mutex) Name() string { return m.name }
-
 // Guarantees returns what the backend promises: those of the Client.
 func (m *Mutex) Guarantees() Guarantees { return m.client.Guarantees() }
 
@@ -354,6 +351,9 @@ type lockID struct {
 	client *Client
 	name   string
 }
+
+// Name returns the name of the lock, without the Client's prefix.
+func (id *lockID) Name() string { return id.name }
 
 // Value implements [context.Context].
 func (c *holdContext) Value(key any) any {

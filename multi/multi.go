@@ -37,7 +37,7 @@ type Mutex struct {
 // valid.
 //
 // Do not pass [locker.WithoutRenewal]: if a lock expires while Acquire waits for the rest, all are
-// taken anew.
+// taken anew. Nor [locker.AtLeast]: what is given back then stays taken.
 func New(c *locker.Client, names []string, opts ...locker.MutexOption) *Mutex {
 	m := &Mutex{}
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
@@ -79,7 +79,7 @@ func (m *Mutex) acquire(ctx context.Context, one take) (*Hold, error) {
 	}
 }
 
-// Do takes all locks, calls f, waits for it, and releases them in reverse. If Acquire fails, Do
+// Do takes all locks, calls f, waits for it, and releases them. If Acquire fails, Do
 // returns its error and does not call f. The context of f ends with ctx, and when one of the locks
 // is lost: then with cause ErrLost, no later than the earliest deadline. Do returns f's error
 // joined with those of Unlock, as [locker.Mutex.Do] does, so that nil never hides a loss. If f
@@ -90,5 +90,22 @@ func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, h *Hold) err
 	if err != nil {
 		return err
 	}
-	return under(ctx, h.parts, func(ctx context.Context) error { return f(ctx, h) })
+	return h.during(ctx, f)
+}
+
+// during calls f, unlocks, and returns the errors of both. If f panics, the panic goes on.
+func (h *Hold) during(ctx context.Context, f func(context.Context, *Hold) error) (err error) {
+	own, cancel := h.Context(ctx, 0)
+	defer func() {
+		cancel()
+		for _, ended := range h.unlock(context.WithoutCancel(ctx)) {
+			e, ok := errors.AsType[*locker.Error](ended)
+			if ok && errors.Is(err, e.Err) { // f has returned this loss, which is to be told of once
+				err = &locker.Error{Op: e.Op, Name: e.Name, Err: err}
+			} else {
+				err = errors.Join(err, ended)
+			}
+		}
+	}()
+	return f(own, h)
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -245,6 +247,39 @@ func TestDo_tellsOfEachLossOnce(t *testing.T) {
 			assert.Equal(t, 1, strings.Count(err.Error(), `unlock "`+name+`"`), "%v", err)
 		}
 	})
+}
+
+// A request to take, one to release, and as many allocations for each name, however many there are.
+func TestDo_costsTheSameForEachName(t *testing.T) {
+	cost := func(n int) (calls, goroutines int, allocations float64) {
+		var counted atomic.Int64
+		c, err := locker.Open(t.Context(), "mem://"+t.Name(), locker.WithObserver(locker.Observer{
+			Done: func(context.Context, locker.Call, locker.Result) { counted.Add(1) },
+		}))
+		require.NoError(t, err)
+		defer c.Close()
+		var names []string
+		for i := range n {
+			names = append(names, fmt.Sprint("name/", i))
+		}
+		m := multi.New(c, names)
+		before := runtime.NumGoroutine()
+		do := func() {
+			require.NoError(t, m.Do(t.Context(), func(context.Context, *multi.Hold) error {
+				goroutines = max(goroutines, runtime.NumGoroutine()-before)
+				return nil
+			}))
+		}
+		allocations = testing.AllocsPerRun(1, do) // which calls it twice
+		return int(counted.Load()) / 2 / n, goroutines, allocations / float64(n)
+	}
+	calls, goroutines, few := cost(10)
+	assert.Equal(t, 2, calls)
+	assert.LessOrEqual(t, goroutines, 1, "the Observer's")
+	calls, goroutines, many := cost(1000)
+	assert.Equal(t, 2, calls)
+	assert.LessOrEqual(t, goroutines, 1)
+	assert.Less(t, many, 1.5*few, "allocations for each name")
 }
 
 func TestDo_sharesEachOfItsLocksWithJoin(t *testing.T) {
