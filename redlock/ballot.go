@@ -12,15 +12,19 @@ const (
 	failed            // no majority answers, or none agrees on a token
 )
 
-// ballot counts the votes of one attempt. It decides and nothing else: it knows no time, no network
+// ballot counts the votes of one attempt. It is a pure state machine: it knows no time, no network
 // and no goroutine, so that a test can take it through every order of events.
 //
-// The rule that keeps tokens rising: a node accepts a token only in the step in which it grants, or
-// still has, the lock of this very attempt, and only if the token is larger than any it has
-// accepted before, or is that lock's own already. Only nodes that have the lock and the same token
-// count. Where the nodes that granted the lock differ, those with a smaller token are raised, once,
-// to the largest. If that is so far ahead of their clocks that too many refuse, those that have it
-// are left out, and the others raised to the largest of theirs.
+// The token rule. (1) A node accepts a token only in the step in which it grants, or still has, the
+// proposer's lease, and only if the token is larger than its last, or is that lease's own. (2) Only
+// nodes that have both the lease and the same token count. (3) Where the granted tokens differ, one
+// owner-checked raise to the largest of them must reach a majority. If that token is too far ahead
+// of too many nodes' clocks, the nodes that have it are left out, and the others raised to theirs.
+//
+// Tokens then rise with every grant, because two majorities share a node, while (a) each node
+// excludes until release or expiry, (b) a node's last token never falls, (c) the set of nodes is
+// fixed, and (d) clocks run at the same rate within the allowance. Each part is necessary:
+// TestTokens_breakWhenAPartOfTheRuleIsLeftOut.
 type ballot struct {
 	goal  uint64 // the token to agree on; 0 until a majority has granted the lock
 	votes []vote

@@ -13,8 +13,27 @@ import (
 	"github.com/go-locker/locker/internal/workers"
 )
 
+// How a claim takes, keeps and gives back the lock at a majority of the nodes.
+//
+//	identify  each node says who it is, before its first vote: two votes of one server are refused
+//	propose   to all nodes at once: take the lease, under at least this token
+//	raise     where the granted tokens differ: once, to the largest of them (see ballot)
+//	extend    every node with the lease; nodes without it are proposed to, and join the hold
+//	release   every node that has or may have the lease, or a queue position
+//
+// Invariants. (1) A claim is granted when a majority has its lease under one token. (2) Its time
+// counts from before the first proposal. (3) A hold goes on only while a majority has had the
+// lease all the time; nodes that joined count from the next Extend (see nodeState). (4) What a node
+// grants after the claim is over is released: onReply is called for every request that ends,
+// whether or not a caller still waits. (5) A node has at most one Propose or Release in flight.
+//
+// Lost reply: each request has a time-out, after which it is a vote of absence. Its outcome is
+// unknown: the node is asked again under the same owner, or released until it answers or one TTL
+// has passed. So an outage is never reported as another holder, and a release that too few nodes
+// confirm is an error. The model is in docs/redlock-tokens.md, its simulation in simulation_test.go.
+
 // claim is one attempt to take the lock, and the hold that it may become. Requests to the nodes
-// outlive the calls that made them: whatever a node answers, and whenever, comes here.
+// outlive the calls that made them, and every reply is recorded here.
 type claim struct {
 	driver *backend
 	req    driver.Request
@@ -109,7 +128,7 @@ func (c *claim) ask(some func(i int) bool) {
 	calls := make([]call, 0, len(c.nodes))
 	for i := range c.nodes {
 		s := &c.nodes[i]
-		if s.lease != nil || s.asking || !some(i) {
+		if s.lease != nil || s.asked() || !some(i) {
 			continue
 		}
 		if !c.decided {
@@ -147,7 +166,6 @@ func (c *claim) win() {
 	left := c.req.TTL
 	for i := range c.nodes {
 		s := &c.nodes[i]
-		s.joined = s.lease == nil // what is granted from now on may come after another's coming and going
 		if c.ballot.counts(i) {
 			left = min(left, s.lease.Validity()) // a request that arrived late has the lock for what is left of the TTL
 		}
@@ -159,9 +177,9 @@ func (c *claim) win() {
 // holds c.mu.
 func (c *claim) vote(i int) error {
 	switch s := &c.nodes[i]; {
-	case c.over && !s.busy() && !s.freed:
+	case c.over && !s.busy() && !s.confirmed():
 		return errAbsent
-	case s.err == nil && (s.asking || s.freeing):
+	case s.err == nil && s.request != idle:
 		return errWaiting
 	case s.err == nil && !c.over && s.lease == nil:
 		return errGivenBack
@@ -222,8 +240,9 @@ func (c *claim) end() {
 	calls := make([]call, 0, len(c.nodes))
 	for i := range c.nodes {
 		s := &c.nodes[i]
-		if s.place != nil && !s.asking && s.place.Known() {
-			s.lease, s.place, s.unmet = s.place, nil, true
+		if s.place != nil && !s.asked() && s.place.Known() {
+			s.on(onWithdrawn, s.place)
+			s.place = nil
 		}
 		calls = s.free(calls)
 	}
@@ -235,7 +254,7 @@ func (c *claim) released() (known bool, err error) {
 	t, busy := tally{nodes: len(c.nodes)}, false
 	for i := range c.nodes {
 		s := &c.nodes[i]
-		t.add(s.freed, s.waits(), s.joined || !s.busy() && !s.freed)
+		t.add(s.confirmed(), s.waits(), s.without())
 		busy = busy || s.busy()
 	}
 	switch hold := c.token != 0; {
@@ -266,7 +285,7 @@ func (c *claim) woken(i int, kept bool) {
 		case c.decided && !clock.Now().Before(c.until): // a hold that nobody has released
 			c.end()
 		default:
-			c.nodes[i].again = c.nodes[i].asking
+			c.nodes[i].woken = c.nodes[i].asked()
 			all := kept && c.ballot.has() == 0
 			c.ask(func(k int) bool { return all || k == i })
 		}

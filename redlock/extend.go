@@ -93,11 +93,11 @@ func (e *extension) begin(ctx context.Context, calls []call) []call {
 			x.of, x.vote = s.lease, errWaiting
 		default:
 			x.vote = errJoining
-			if !s.asking {
+			if !s.asked() {
 				calls = append(calls, s.propose(c.token))
 			}
 		}
-		x.lacks = s.joined
+		x.lacks = s.without()
 	}
 	e.decide = e.standing
 	c.watch(&e.pending)
@@ -145,7 +145,7 @@ func (e *extension) standing() (known bool, err error) {
 func (e *extension) join(s *nodeState) error {
 	c := e.claim
 	switch {
-	case s.asking && !s.late:
+	case s.request == proposing:
 		return errJoining
 	case c.over, errors.Is(s.err, driver.ErrHeld):
 		return errAbsent
@@ -168,7 +168,7 @@ func (e *extension) settle(i int) {
 	c, x := e.claim, &e.nodes[i]
 	switch s := &c.nodes[i]; {
 	case x.vote == nil && x.of != nil && x.of == s.lease:
-		s.joined = false
+		s.on(onExtend, s.lease)
 	case errors.Is(x.vote, driver.ErrLost) && !s.busy() && !c.over && clock.Now().Before(c.until):
 		c.send(s.propose(c.token))
 	}
@@ -243,7 +243,7 @@ func (t target) onReply(i int, err error) {
 	defer c.mu.Unlock()
 	t.nodes[i].vote = err
 	if s := &c.nodes[i]; errors.Is(err, driver.ErrLost) && s.lease == t.of && !c.over {
-		s.lease = nil
+		s.on(onGone, nil)
 	}
 	if t.done {
 		t.settle(i)

@@ -428,3 +428,25 @@ func TestIdentify_isDoneAgainAfterAnOutage(t *testing.T) {
 		require.NoError(t, d.Close())
 	})
 }
+
+// A node counts for all of a hold only if it is mine, or was when it was released; what it keeps is
+// forgotten only by its own answer; and a confirmed release is final.
+func TestLeaseTransitions_countOnlyWhatANodeHadAllTheTime(t *testing.T) {
+	for state := nothing; state <= freedJoined; state++ {
+		s := nodeState{state: state}
+		assert.Equal(t, state != mine && state != freed, s.without(), "state %d", state)
+		for event, next := range leaseTransitions[state] {
+			switch {
+			case s.confirmed():
+				t.Errorf("state %d goes on after its release", state)
+			case next == mine && state != nothing:
+				assert.Equal(t, onExtend, event, "state %d", state)
+			case next == freed:
+				assert.Equal(t, onReleased, event, "state %d", state)
+				assert.Contains(t, []leaseState{mine, nothing}, state)
+			case next == nothing:
+				assert.Contains(t, []leaseEvent{onGone, onReleased}, event, "state %d", state)
+			}
+		}
+	}
+}

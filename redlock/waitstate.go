@@ -76,12 +76,12 @@ func (w *waitState) tell() {
 // answered does what follows from the answer to r, or from there being none in time.
 func (w *waitState) answered(r *claimRequest, err error, over bool) {
 	c, s := w.claim, r.node
-	again := s.again && over
-	s.again = s.again && !over
+	woken := s.woken && over
+	s.woken = s.woken && !over
 	s.queued = errors.Is(err, driver.ErrHeld)
 	w.news = w.news || c.ballot.outcome() == failed
 	switch {
-	case s.queued && again:
+	case s.queued && woken:
 		c.ask(func(i int) bool { return i == s.i })
 	case c.decided:
 	case s.queued && r.earlier:
@@ -123,7 +123,8 @@ func (w *waitState) giveBack(only int) (given []int) {
 		if s.lease == nil || only >= 0 && i != only {
 			continue
 		}
-		old.nodes[i].lease, s.lease = s.lease, nil
+		old.nodes[i].on(onGrant, s.lease)
+		s.on(onGone, nil)
 		c.ballot.says(i, gone)
 		given = append(given, i)
 	}

@@ -43,7 +43,7 @@ func TestWaiting_takesAgainWhatItHasGivenBack(t *testing.T) {
 		time.Sleep(ttl)
 		assert.Greater(t, stages[0].counted(releaseIt), 3)
 		for _, s := range stages[1:] {
-			s.edit("x", freed)
+			s.edit("x", nowFree)
 		}
 		time.Sleep(2 * longLook)
 		require.True(t, w.isOver())
@@ -71,7 +71,7 @@ func TestWaiting_aMajorityThatAnswersNowAndThenIsNoOutage(t *testing.T) {
 		time.Sleep(2 * longLook)
 		require.False(t, w.isOver(), "%v", w.err)
 		for _, s := range stages {
-			s.edit("x", freed)
+			s.edit("x", nowFree)
 		}
 		time.Sleep(10 * time.Millisecond)
 		require.True(t, w.isOver())
@@ -89,7 +89,7 @@ func TestWaiting_oneMessageOfANodeIsEnough(t *testing.T) {
 		for _, s := range stages[1:] {
 			s.edit("x", keptQuietly)
 		}
-		stages[0].edit("x", freed)
+		stages[0].edit("x", nowFree)
 		time.Sleep(2 * time.Millisecond) // a message takes one
 		require.True(t, w.isOver())
 		require.NoError(t, w.err)
@@ -108,7 +108,7 @@ func TestWaiting_aMessageThatComesWhileANodeIsAskedIsHeeded(t *testing.T) {
 		w := wait(t, d)
 		time.Sleep(back / 2)
 		for _, s := range stages {
-			s.edit("x", freed)
+			s.edit("x", nowFree)
 		}
 		time.Sleep(back/2 + back + 10*time.Millisecond)
 		require.True(t, w.isOver())
@@ -126,7 +126,7 @@ func TestWaiting_aHoldJoinsANodeWhereItWaits(t *testing.T) {
 		w := wait(t, d)
 		require.NoError(t, w.err)
 		for _, s := range stages[3:] {
-			s.edit("x", freed)
+			s.edit("x", nowFree)
 		}
 		time.Sleep(50 * time.Millisecond)
 		for i, s := range stages[3:] {
@@ -231,7 +231,7 @@ func TestWaiting_aHandOverCostsANodeTwoRequests(t *testing.T) {
 		w := wait(t, d)
 		require.Equal(t, 5, total(stages))
 		for _, s := range stages {
-			s.edit("x", freed)
+			s.edit("x", nowFree)
 			time.Sleep(time.Millisecond)
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -309,14 +309,14 @@ func TestWaiting_aNodeThatJoinsBeforeTheClaimIsAskedHasJoined(t *testing.T) {
 		_, err := l.Ask(t.Context())
 		require.ErrorIs(t, err, driver.ErrHeld)
 		for _, s := range stages {
-			s.edit("x", freed)
+			s.edit("x", nowFree)
 			time.Sleep(5 * time.Second) // nobody asks meanwhile
 		}
 		assert.Positive(t, woken)
 		joined := func() bool {
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			return l.nodes[2].lease != nil && l.nodes[2].joined
+			return l.nodes[2].state == joined
 		}
 		require.True(t, joined())
 		_, err = l.Ask(t.Context())
@@ -405,7 +405,7 @@ func ownedForLong(r *register) {
 	r.until = time.Now().Add(time.Hour).UnixNano()
 }
 
-func freed(r *register) {
+func nowFree(r *register) {
 	r.owner = 0
 	r.keepForFirst(time.Now().UnixNano(), 0)
 }
