@@ -65,14 +65,6 @@ func TestCell(t *testing.T) {
 	}
 }
 
-func TestCell_ofMemoryHasNoServer(t *testing.T) {
-	memory := backends.All[0]
-	kept, skipped := seen(conformance.Kept, locker.Exclusive, ""), seen(conformance.Skipped, locker.Exclusive, "clock")
-	r := &Run{Results: map[string][]conformance.Result{"memory": {kept, skipped}}}
-	assert.Equal(t, "held", r.cell(memory, locker.Exclusive))
-	assert.Equal(t, "no server", r.cell(memory, locker.Failover))
-}
-
 // Who reads that a lock survives the loss of a server has to know which loss.
 func TestCell_ofLossesThatWereNotTried(t *testing.T) {
 	const x = locker.Failover
@@ -80,12 +72,6 @@ func TestCell_ofLossesThatWereNotTried(t *testing.T) {
 	assert.Equal(t, "held; not tried when: failover", runOf(crash, failover).cell(redis, x))
 	assert.Equal(t, "held", runOf(crash, seen(conformance.Kept, x, "failover")).cell(redis, x))
 	assert.Equal(t, "not tried", runOf(failover).cell(redis, x))
-}
-
-func TestCell_notPromised(t *testing.T) {
-	s := seen(conformance.Skipped, locker.Ordered, "")
-	s.Seen = `the Harness does not promise "ordered"`
-	assert.Equal(t, "not promised", runOf(s).cell(redis, locker.Ordered))
 }
 
 func TestContradictions(t *testing.T) {
@@ -189,12 +175,6 @@ func TestRun_failsWithoutALibrary(t *testing.T) {
 	require.ErrorContains(t, err, "no results of "+thirdparty.All()[0].Name)
 }
 
-func TestRun_failsWithoutResults(t *testing.T) {
-	err := run([]string{"-root", t.TempDir(), "-results", t.TempDir()}, os.Stdout, os.Stderr)
-	require.ErrorIs(t, err, os.ErrNotExist)
-	assert.Contains(t, err.Error(), "memory.json")
-}
-
 // TestPages_areThoseOfTheRun: nobody has written a cell by hand.
 func TestPages_areThoseOfTheRun(t *testing.T) {
 	r, err := load("", "../../docs/guarantees.json")
@@ -231,41 +211,6 @@ func TestHTML_hasEveryLockAndEveryPromise(t *testing.T) {
 	for _, q := range questions {
 		for _, name := range q.scenarios {
 			assert.True(t, slices.ContainsFunc(conformance.Scenarios(), func(s conformance.Scenario) bool { return s.Name == name }), name)
-		}
-	}
-}
-
-// The page of the last run is read on a phone.
-func TestHTML_isSmall(t *testing.T) {
-	file, err := os.Stat("../../docs/" + htmlFile)
-	require.NoError(t, err)
-	assert.Less(t, file.Size(), int64(200_000))
-}
-
-// One fact is one verdict, whatever says it: a finding of ours, or what a program does not claim.
-func TestOf_whatALibraryLacks(t *testing.T) {
-	const scenario = "tokens rise from process to process"
-	var why string
-	for _, l := range thirdparty.Libraries() {
-		for _, f := range l.Findings {
-			if f.Lacks && slices.Contains(f.Scenarios, scenario) {
-				why = f.Cause + ": see " + f.Repro
-			}
-		}
-	}
-	assert.Equal(t, lacks, of(conformance.Result{Outcome: conformance.Known, Why: why}))
-	assert.Equal(t, lacks, of(conformance.Result{Outcome: conformance.Skipped, Seen: "the program does not claim token: a hold has no fencing token"}))
-	assert.Equal(t, broken, of(conformance.Result{Outcome: conformance.Known, Why: why + "; or two hold"}))
-	assert.Equal(t, untried, of(conformance.Result{Outcome: conformance.Skipped, Seen: "the Harness has no Faults.KillServer"}))
-}
-
-// A link to a test leads to its line.
-func TestTestsIn_hasTheLine(t *testing.T) {
-	tests, err := testsIn("../thirdparty")
-	require.NoError(t, err)
-	for _, l := range thirdparty.All() {
-		for _, f := range l.Findings {
-			assert.Regexp(t, `^\.\./bench/thirdparty/\w+_test\.go#L\d+$`, tests[f.Repro], f.Repro)
 		}
 	}
 }

@@ -1,16 +1,11 @@
 package main
 
 import (
-	"bytes"
-	"encoding/binary"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/assert"
@@ -86,12 +81,6 @@ func checkTable(t *testing.T, got *table, s subject, p part) {
 	}
 }
 
-func TestRun_saysWhatItDoesNotKnow(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "bench.json")
-	require.ErrorContains(t, run(t.Context(), []string{"-json", file, "-only", "oracle"}, t.Output()), "oracle")
-	require.Error(t, run(t.Context(), []string{"-json", file, "redis"}, t.Output()))
-}
-
 // The ratio is to the same round's, in the same cell: 2/1, 9/3 and 4/2.
 func TestPrint_ratioIsWithinTheRound(t *testing.T) {
 	tb := &table{What: "pairs"}
@@ -104,60 +93,4 @@ func TestPrint_ratioIsWithinTheRound(t *testing.T) {
 	var out strings.Builder
 	tb.print(&out, "base")
 	assert.Contains(t, out.String(), "|c|ours|4.00 (2.00–9.00)|2.00 (2.00–3.00)|")
-}
-
-func TestCost_chargesAScriptOnceAndLeavesOutWhatKeepsSessionsAlive(t *testing.T) {
-	start := time.Now()
-	before := look{
-		at: start, sent: map[string]int64{"evalsha": 10, keepAlive: 1},
-		ran: map[string]commandTotals{"evalsha": {10, 100}, "get": {10, 20}},
-	}
-	after := look{
-		at: start.Add(2 * time.Second), sent: map[string]int64{"evalsha": 15, "set": 1, keepAlive: 3},
-		ran: parseCommandStats(map[string]string{
-			"cmdstat_evalsha": "calls=15,usec=300,usec_per_call=4.00", "cmdstat_get": "calls=20,usec=60",
-			"cmdstat_set|x": "calls=3,usec=30", "cmdstat_set": "calls=1,usec=10", "redis_version": "7.0.15",
-		}),
-	}
-	// All of the scripts' time, none of GET's, which they ran, and that of one SET in four.
-	assert.Equal(t, cost{seconds: 2, sent: 6, run: 19, serverUs: 200 + 10}, after.since(before))
-}
-
-func TestRequestParser_findsCommandsHoweverTheStreamIsCut(t *testing.T) {
-	request := func(args ...string) string {
-		text := "*" + strconv.Itoa(len(args)) + "\r\n"
-		for _, arg := range args {
-			text += "$" + strconv.Itoa(len(arg)) + "\r\n" + arg + "\r\n"
-		}
-		return text
-	}
-	stream := request("SET", "k", "") +
-		request("EVALSHA", "abc", "1", "k", request("FLUSHALL")+"$4\r\n") + // only looks like more of them
-		request("PING") + request("EVAL", "return 1\r\n*1\n", "0")
-	for size := 1; size <= len(stream); size++ {
-		var got []string
-		p := requestParser{command: func(name []byte) { got = append(got, string(name)) }}
-		for piece := range slices.Chunk([]byte(stream), size) {
-			p.feed(piece)
-		}
-		require.Equal(t, []string{"SET", "EVALSHA", "PING", "EVAL"}, got, "in pieces of %d bytes", size)
-	}
-}
-
-func TestZooKeeperConn_countsPacketsHoweverTheStreamIsCutAndNoPings(t *testing.T) {
-	frame := func(number, operation int32, more int) []byte {
-		b := binary.BigEndian.AppendUint32(nil, uint32(8+more))
-		b = binary.BigEndian.AppendUint32(b, uint32(number))
-		b = binary.BigEndian.AppendUint32(b, uint32(operation))
-		return append(b, bytes.Repeat([]byte{7}, more)...)
-	}
-	stream := slices.Concat(frame(0, 99, 36), frame(1, 1, 40), frame(-2, 11, 0), frame(2, 12, 1))
-	for size := 1; size <= len(stream); size++ {
-		sent := newTally()
-		c := &zooKeeperConn{Conn: &net.TCPConn{}, tally: sent}
-		for piece := range slices.Chunk(stream, size) {
-			c.feed(piece)
-		}
-		require.Equal(t, map[string]int64{"1": 1, "12": 1}, sent.snapshot(), "in pieces of %d bytes", size)
-	}
 }

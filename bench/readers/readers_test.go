@@ -1,14 +1,11 @@
-// Package readers measures many readers and a writer of one name: this library's RWMutex beside the recipes of etcd's client and of Apache Curator.
+// Package readers measures many readers and a writer of one name: this library's RWMutex beside the recipe of etcd's client.
 package readers
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -81,10 +78,6 @@ func BenchmarkReaders(b *testing.B) {
 	b.Run("locker/zookeeper", func(b *testing.B) {
 		s := testserver.ZooKeeper(b)
 		run(b, s, func() client { return ours(b, s.URL()) })
-	})
-	b.Run("Curator InterProcessReadWriteLock", func(b *testing.B) {
-		s := testserver.ZooKeeper(b)
-		curators(b, s)
 	})
 }
 
@@ -200,37 +193,4 @@ func measure(b *testing.B, s server, write func() figures) {
 	b.ReportMetric(float64(longest.Milliseconds()), "ms/longest-read-wait")
 	b.ReportMetric(float64(holds)/took.Seconds(), "holds/s")
 	b.ReportMetric(float64(used.Microseconds())/float64(holds), "server-µs/hold")
-}
-
-// curators is Curator's recipe, in Java. CURATOR_JARS is a folder with the jars of its recipes, framework and client, of Guava, ZooKeeper and slf4j.
-func curators(b *testing.B, s *testserver.ZooKeeperServer) {
-	b.Helper()
-	jars := os.Getenv("CURATOR_JARS")
-	if jars == "" {
-		b.Skip("CURATOR_JARS is not set: a folder with the jars of Curator and what it needs")
-	}
-	classes, path := b.TempDir(), filepath.Join(jars, "*")
-	out, err := exec.CommandContext(b.Context(), "javac", "-cp", path, "-d", classes, "curator/Readers.java").CombinedOutput()
-	require.NoError(b, err, "%s", out)
-	cmd := exec.CommandContext(b.Context(), "java", "-cp", classes+":"+path, "Readers", s.Addr(), fmt.Sprint(readers), fmt.Sprint(clients))
-	stdin, err := cmd.StdinPipe()
-	require.NoError(b, err)
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(b, err)
-	require.NoError(b, cmd.Start())
-	lines := bufio.NewScanner(stdout)
-	require.True(b, lines.Scan())
-	require.Equal(b, "ready", lines.Text())
-	measure(b, s, func() (f figures) {
-		_, err := fmt.Fprintln(stdin)
-		require.NoError(b, err)
-		require.True(b, lines.Scan(), "it has ended")
-		var write, longest int64
-		_, err = fmt.Sscan(lines.Text(), &write, &f.reads, &longest)
-		require.NoError(b, err)
-		f.write, f.longestRead = time.Duration(write)*time.Microsecond, time.Duration(longest)*time.Microsecond
-		return f
-	})
-	require.NoError(b, stdin.Close())
-	require.NoError(b, cmd.Wait())
 }
