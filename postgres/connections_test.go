@@ -40,6 +40,32 @@ func TestPool_whoseConnectionsAreInUse(t *testing.T) {
 	unlock(t, ms...)
 }
 
+// Nor do they need a connection that is yet to be made: the server may be full by then.
+func TestPool_whoseConnectionsAreInUseOnAFullServer(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t, testserver.PostgresSettings("max_connections=8", "superuser_reserved_connections=0"))
+	pool, _ := poolOf(t, s.URL())
+	const ttl = 3 * time.Second
+	c, err := postgres.New(pool, locker.WithTTL(ttl))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	ms := held(t, c, 3)
+	for range pool.Config().MaxConns {
+		conn, err := pool.Acquire(t.Context())
+		require.NoError(t, err)
+		t.Cleanup(conn.Release)
+	}
+	for err = error(nil); err == nil; {
+		var other *pgx.Conn
+		if other, err = pgx.Connect(t.Context(), s.URL()); err == nil {
+			t.Cleanup(func() { _ = other.Close(context.Background()) })
+		}
+	}
+	require.ErrorContains(t, err, "53300")
+	stillHeld(t, ttl, ms...)
+	unlock(t, ms...)
+}
+
 // After a failover behind one address, connections of before lead to a server that takes no writes.
 // They are given up when one is found out, and the holds go on. Here the server is one: sessions of
 // before take no writes, as after a demotion.

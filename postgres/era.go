@@ -119,11 +119,16 @@ func (d *backend) enter(ctx context.Context, ttl time.Duration) (era, error) {
 // was a first time, because an era has begun.
 func (d *backend) register(ctx context.Context, ttl time.Duration, first bool) (now era, entered bool, err error) {
 	e, sent := &d.eras, clock.Now()
+	kept := make(chan error, 1)
+	go func() { kept <- d.keepReserve(ctx) }()
 	var row [][]byte
 	err = d.read(ctx, func() (err error) { // it may be made again
 		row, err = d.gives.do(ctx, d.sql.enter, d.waiting.id, number(ttl.Microseconds()), number(registerAgain.Microseconds()), truth(first))
 		return err
 	})
+	if unkept := <-kept; err == nil && first {
+		err = unkept
+	}
 	if err != nil {
 		return era{}, false, err
 	}

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	mrand "math/rand/v2"
@@ -127,12 +128,17 @@ func (d *backend) ifSilent(ctx context.Context, began time.Time, conn *pgxpool.C
 }
 
 // spare returns the pool for renewals and releases, which must not wait until the application, or
-// many Locks, give back a connection: the Driver's pool, or one more connection if all of the
-// pool's are in use.
+// many Locks, give back a connection: the Driver's pool, or the reserve if all of the pool's are in
+// use.
 func (d *backend) spare() *pgxpool.Pool {
 	if s := d.pool.Stat(); s.AcquiredConns() < s.MaxConns() {
 		return d.pool
 	}
+	return d.inReserve()
+}
+
+// inReserve returns a pool of one more connection.
+func (d *backend) inReserve() *pgxpool.Pool {
 	d.reserve.once.Do(func() {
 		config := d.pool.Config()
 		config.MaxConns, config.MinConns, config.MinIdleConns = 1, 0, 0
@@ -143,13 +149,21 @@ func (d *backend) spare() *pgxpool.Pool {
 			d.reserve.pool.Store(pool)
 		}
 	})
-	if pool := d.reserve.pool.Load(); pool != nil {
-		return pool
-	}
-	return d.pool
+	return cmp.Or(d.reserve.pool.Load(), d.pool)
 }
 
-// reserveIdle is after how long without use the connection of spare is closed.
+// keepReserve sees to it that the connection is there, or there again, before it is needed: a server
+// that is full by then would refuse it.
+func (d *backend) keepReserve(ctx context.Context) error {
+	conn, err := d.inReserve().Acquire(ctx)
+	if err == nil {
+		conn.Release()
+	}
+	return err
+}
+
+// reserveIdle is after how long without use the reserve's connection is closed. A Client that locks
+// keeps it: see register.
 const reserveIdle = time.Minute
 
 // reserve has the connection for renewals and releases while the Driver's pool has none left.

@@ -65,7 +65,7 @@ CREATE TABLE IF NOT EXISTS public.locker_locks_forced (
 -- pg_catalog, as one for bigint * interval does: the functions have none but pg_catalog in theirs.
 
 -- The tables grow from empty to thousands of rows within seconds, and no plan that was made for an empty one, which
--- reads all of it, may outlive that: the functions that look for waiters have seqscan off.
+-- reads all of it, may outlive that: the functions have seqscan off.
 
 -- whole returns the row with the empty key. It begins an era if that is not there, or the server has been
 -- started since: then rows may be old, or the clock may have been set. For the longest TTL in use, the grace,
@@ -412,7 +412,7 @@ END $locker$;
 -- beat says that a Client lives. It returns those of in_keys that somebody holds for longer than half of in_mark; missed:
 -- the Client was taken for dead, and its waiters may have lost their places.
 CREATE OR REPLACE FUNCTION public.locker_locks_beat_v1(in_client bytea, in_keys bytea[], in_mark bigint, OUT missed boolean, OUT quiet bytea[])
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $locker$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $locker$
 DECLARE
 	mark interval := in_mark * interval '1 microsecond';
 BEGIN
@@ -426,11 +426,29 @@ BEGIN
 		AND t.expires_at > clock_timestamp() + mark / 2);
 END $locker$;
 
+-- extend leaves out a row that another transaction has locked, because the others must not wait for it. It returns
+-- the owners that it has extended, and those that it has left out and that still held when it began.
+CREATE OR REPLACE FUNCTION public.locker_locks_extend_v1(in_keys bytea[], in_owners bytea[], in_ttl bigint)
+RETURNS TABLE (owner bytea, extended boolean)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $locker$
+#variable_conflict use_column
+BEGIN
+	RETURN QUERY WITH ours AS (SELECT * FROM unnest(in_keys, in_owners) AS ours (key, owner)),
+		unlocked AS (SELECT key, owner FROM public.locker_locks AS lock JOIN ours USING (key, owner) FOR UPDATE OF lock SKIP LOCKED),
+		extended AS (UPDATE public.locker_locks AS lock SET expires_at = clock_timestamp() + in_ttl * interval '1 microsecond'
+			FROM unlocked WHERE lock.key = unlocked.key AND lock.owner = unlocked.owner
+			AND expires_at > clock_timestamp() RETURNING lock.key, lock.owner)
+		SELECT owner, true FROM extended
+		UNION ALL
+		SELECT owner, false FROM public.locker_locks JOIN ours USING (key, owner)
+			WHERE expires_at > statement_timestamp() AND key NOT IN (SELECT key FROM unlocked);
+END $locker$;
+
 -- sweep looks at in_rows rows from a key on, and deletes those that nobody has held or waited for during
 -- in_idle. New rows go on from their versions and tokens. It returns the last key that it looked at, or ''
 -- at the end of the table.
 CREATE OR REPLACE FUNCTION public.locker_locks_sweep_v1(in_from bytea, in_rows bigint, in_idle bigint, OUT last bytea, OUT gone bigint)
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $locker$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $locker$
 DECLARE
 	idle timestamptz := clock_timestamp() - in_idle * interval '1 microsecond';
 	versions bigint;

@@ -71,18 +71,7 @@ func statementsFor(table string) statements {
 		beat:    of(`SELECT * FROM public.locker_locks_beat_v1($1::bytea, $2::bytea[], $3::bigint)`),
 		sweep:   of(`SELECT * FROM public.locker_locks_sweep_v1($1::bytea, $2::bigint, $3::bigint)`),
 
-		// extend leaves out a row that another transaction has locked, because the others must not
-		// wait for it. It returns the owners that it has extended, and those that it has left out
-		// and that still held when it began.
-		extend: of(`WITH ours AS (SELECT * FROM unnest($1::bytea[], $2::bytea[]) AS ours (key, owner)),
-			unlocked AS (SELECT key, owner FROM public.locker_locks AS lock JOIN ours USING (key, owner) FOR UPDATE OF lock SKIP LOCKED),
-			extended AS (UPDATE public.locker_locks AS lock SET expires_at = clock_timestamp() + $3::bigint::float8 * interval '1 microsecond'
-				FROM unlocked WHERE lock.key = unlocked.key AND lock.owner = unlocked.owner
-				AND expires_at > clock_timestamp() RETURNING lock.key, lock.owner)
-			SELECT owner, true FROM extended
-			UNION ALL
-			SELECT owner, false FROM public.locker_locks JOIN ours USING (key, owner)
-				WHERE expires_at > statement_timestamp() AND key NOT IN (SELECT key FROM unlocked)`),
+		extend: of(`SELECT * FROM public.locker_locks_extend_v1($1::bytea[], $2::bytea[], $3::bigint)`),
 
 		// reclaim makes the rows of holds again, in the grace of an era and for those who held them
 		// before: of two who do, for the one with the larger token. It returns the owners that have

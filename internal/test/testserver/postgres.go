@@ -80,7 +80,7 @@ func (s *PostgresServer) begin() {
 		s.port = port
 		s.args = []string{
 			"-D", s.data(), "-c", "listen_addresses=127.0.0.1", "-c", "port=" + strconv.Itoa(port), "-c", "unix_socket_directories=",
-			"-c", "fsync=off", "-c", "shared_buffers=16MB", "-c", "max_connections=500",
+			"-c", "fsync=off", "-c", "shared_buffers=16MB", "-c", "max_connections=1000",
 			"-c", "dynamic_shared_memory_type=mmap", // if it is killed, it leaves nothing outside of its data
 		}
 		for _, setting := range s.settings {
