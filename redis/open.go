@@ -44,7 +44,8 @@ func open(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 	if t.Master != "" {
 		redisscript.Watch(d.scripts, t.Addrs, func(ctx context.Context, addr string) (map[string]string, error) {
 			sentinel := goredis.NewSentinelClient(&goredis.Options{
-				Addr: addr, Username: t.Sentinel.Username, Password: t.Sentinel.Password, Dialer: o.Dialer, DialerRetries: 1,
+				Addr: addr, Username: t.Sentinel.Username, Password: t.Sentinel.Password,
+				Dialer: o.Dialer, DialTimeout: o.DialTimeout, DialerRetries: 1, MaxRetries: -1, ContextTimeoutEnabled: true,
 			})
 			defer func() { _ = sentinel.Close() }()
 			return sentinel.Master(ctx, t.Master).Result()

@@ -51,7 +51,7 @@ func Watch(d *Driver, addrs []string, master func(ctx context.Context, addr stri
 func (d *Driver) sentinelWarnings(ctx context.Context) []string {
 	const outlasted = 30_000 * 2 / 5
 	for _, addr := range d.sentinels {
-		known, err := d.master(ctx, addr)
+		known, err := aside(ctx, d.sender, func(ctx context.Context) (map[string]string, error) { return d.master(ctx, addr) })
 		ms, _ := strconv.Atoi(known["down-after-milliseconds"])
 		if err == nil && ms > outlasted {
 			return []string{fmt.Sprintf("down-after-milliseconds of the sentinels is %d: a failover takes longer, and ends holds whose TTL is less than 2.5 times as long; set it to 5000", ms)}
