@@ -95,7 +95,7 @@ func TestForgotten_eachPartIsNeeded(t *testing.T) {
 	}{
 		{"a take that ignores the mark", "elseif not last and token <= floor then", "elseif false then", (*ledger).anyClock},
 		{"no end to what the clock alone decides", "clock <= due and", "", (*ledger).anyClock},
-		{"no end to the cover the long way", " and now <= tonumber(string.sub(due, 1, 16))", "", (*ledger).anyClock},
+		{"no end to the cover the long way", " and now <= tonumber(string.sub(due, 1, WHOLE - 1))", "", (*ledger).anyClock},
 		{"a cover of tokens that are far ahead", "last < now + AHEAD and", "", (*ledger).proposals},
 		{"a cover of new names", "local unmarked = last and last < now + AHEAD and", "local unmarked =", (*ledger).anyClock},
 		{"a mark that covers new names alone", "not unmarked and (KEYS[2] or tag == '') and write_mark", "not last and write_mark", (*ledger).anyClock},

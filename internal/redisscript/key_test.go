@@ -68,10 +68,10 @@ func unescape(s string) string {
 }
 
 func TestKeep_isThatOfTheScripts(t *testing.T) {
-	if want := fmt.Sprintf("local MOST = %d -- µs", mostAhead.Microseconds()); !strings.Contains(sourceOf("raise"), want) {
+	if want := fmt.Sprintf("local MOST = %d -- µs", mostAhead.Microseconds()); !strings.Contains(partOf("raise"), want) {
 		t.Errorf("raise.lua does not have %q", want)
 	}
-	if want := fmt.Sprintf("local KEEP = %d -- ms", Keep.Milliseconds()); !strings.Contains(sourceOf("lib/layout"), want) {
+	if want := fmt.Sprintf("local KEEP = %d -- ms", Keep.Milliseconds()); !strings.Contains(partOf("lib/layout"), want) {
 		t.Errorf("layout.lua does not have %q", want)
 	}
 }

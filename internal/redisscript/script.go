@@ -4,6 +4,7 @@ package redisscript
 
 import (
 	"crypto/sha1"
+	_ "embed"
 	"encoding/hex"
 	"strings"
 )
@@ -77,8 +78,17 @@ var (
 	}})
 )
 
+// assembled has all scripts, each behind a separator and its name. It is made of what is in lua.
+//
+//go:generate go test . -run ^TestScripts_areAssembled$ -assemble
+//go:embed scripts.lua
+var assembled string
+
+const separator = "---- "
+
 func newScript(name string, s Script) *Script {
-	s.Source = assemble(name, sourceOf(name))
+	_, rest, _ := strings.Cut(assembled, separator+name+"\n")
+	s.Source, _, _ = strings.Cut(rest, separator)
 	sum := sha1.Sum([]byte(s.Source))
 	s.SHA = hex.EncodeToString(sum[:])
 	return &s

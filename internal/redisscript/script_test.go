@@ -57,19 +57,7 @@ func TestScripts_agreeWithGo(t *testing.T) {
 		slices.Sort(got)
 		assert.Equal(t, want, slices.Compact(got), "what it returns, in this order")
 	}
-	for name, value := range map[string]int{"GRANTED": granted, "HELD": held, "LATE": late} {
-		require.Contains(t, take.Source, fmt.Sprintf("local %s = %d\n", name, value))
+	for name, value := range map[string]int{"GRANTED": granted, "HELD": held, "LATE": late, "WHOLE": digits + 1, "NUMBER": 2*digits + 1} {
+		require.Contains(t, take.Source+propose.Source, fmt.Sprintf("local %s = %d\n", name, value))
 	}
-}
-
-// A command has what it names, and what that uses, and each once. What it does not name it cannot
-// use.
-func TestAssemble(t *testing.T) {
-	got := assemble("some", "-- first\n-- uses: note_look, keep_readers\nif x then\n  -- uses: keep_readers, own_place\nend")
-	for text, times := range map[string]int{"local function keep_readers(": 1, "local KEEP = ": 1, "local READERS = ": 1, "local function own_place(": 1, "admit": 0} {
-		assert.Equal(t, times, strings.Count(got, text), text)
-	}
-	assert.Less(t, strings.Index(got, "local KEEP = "), strings.Index(got, "local function keep_readers("))
-	assert.PanicsWithValue(t, "some.lua uses no_such, which is not in the library", func() { assemble("some", "-- uses: no_such\n") })
-	assert.PanicsWithValue(t, "some.lua does not name admit, which it uses", func() { assemble("some", "admit()\n") })
 }

@@ -66,9 +66,8 @@ type due struct {
 	rest  int64 // for so long after that what is left of it
 }
 
-// arg returns d as the takes have it: until when the mark covers a grant, and then whole, the
-// number, rest, and the tag of the mark. The number is the token that is proposed to a node of
-// Redlock; or else the place of an owner that waits, or 0 if it has none.
+// arg returns d as the takes have it, see lua/lib/take.lua. number is the token that is proposed to
+// a node of Redlock; or else the place of an owner that waits, or 0 if it has none.
 func (d due) arg(m *mark, number int64) string {
 	var all [96]byte
 	text := appendDigits(all[:0], min(d.whole, m.covered.Load()))
@@ -80,11 +79,14 @@ func (d due) arg(m *mark, number int64) string {
 	return string(append(text, m.tag...))
 }
 
-// appendDigits appends n, which has 16 digits at most, in 16.
+// digits are those of the times in a due.
+const digits = 16
+
+// appendDigits appends n, which has as many digits at most, in as many.
 func appendDigits(to []byte, n int64) []byte {
-	var all [16]byte
-	digits := strconv.AppendInt(all[:0], n, 10)
-	return append(append(to, "0000000000000000"[len(digits):]...), digits...)
+	var all [digits]byte
+	written := strconv.AppendInt(all[:0], n, 10)
+	return append(append(to, "0000000000000000"[len(written):]...), written...)
 }
 
 // late returns what the script has taken off the TTL of a request that arrived at now, or a little

@@ -7,8 +7,8 @@ local owner, expires, due, meta = unpack(ARGV) -- see script.go
 local time = redis.call('TIME')
 local clock = time[1] .. string.sub('00000', #time[2]) .. time[2] -- µs
 local lock = redis.call('HMGET', KEYS[1], 'owner', 'token', 'queue')
-local last, proposed = lock[2], string.match(due, '^%d+', 33)
--- uses: AHEAD
+-- uses: AHEAD, NUMBER
+local last, proposed = lock[2], string.match(due, '^%d+', NUMBER)
 if not lock[1] and not lock[3] and last and #last == 16 and last < proposed and #proposed == 16 and #clock == 16 and
     clock <= due and proposed < '9007199254740992' and tonumber(proposed) <= clock + AHEAD then
   if meta == '' then
@@ -24,17 +24,7 @@ if not lock[1] and not lock[3] and last and #last == 16 and last < proposed and 
   return failed
 end
 
--- uses: KEEP, lateness
-local now, current = time[1] * 1000000 + time[2], lock[1] or ''
-last = tonumber(last)
-local late, too_late = lateness(due, now)
-if late > 0 then
-  expires = expires - math.floor(late / 1000)
-end
-local claimed, left = current == '>' .. owner, 0 -- ms
-if current ~= '' and not claimed then
-  left = redis.call('PTTL', KEYS[1]) - KEEP
-end
+-- includes: arrival
 if left > 0 and current == owner then
   -- uses: sent_twice
   return sent_twice(left, expires, last, now)

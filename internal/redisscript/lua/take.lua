@@ -8,8 +8,9 @@ local time = redis.call('TIME')
 local clock = time[1] .. string.sub('00000', #time[2]) .. time[2] -- µs
 local lock = redis.call('HMGET', KEYS[1], 'owner', 'token', 'queue')
 local last = lock[2]
+-- uses: NUMBER
 if not lock[1] and not lock[3] and last and #last == 16 and last < clock and #clock == 16 and clock <= due and
-    clock < '9007199254740992' and string.byte(due, 33) == 48 then -- and no place is known
+    clock < '9007199254740992' and string.byte(due, NUMBER) == 48 then -- and no place is known
   if meta == '' then -- where there is no owner, there is no metadata of one
     redis.call('HSET', KEYS[1], 'owner', owner, 'token', clock, 'before', last)
   else
@@ -23,17 +24,7 @@ if not lock[1] and not lock[3] and last and #last == 16 and last < clock and #cl
   return failed
 end
 
--- uses: KEEP, lateness
-local now, current = time[1] * 1000000 + time[2], lock[1] or ''
-last = tonumber(last)
-local late, too_late = lateness(due, now)
-if late > 0 then
-  expires = expires - math.floor(late / 1000)
-end
-local claimed, left = current == '>' .. owner, 0 -- ms
-if current ~= '' and not claimed then
-  left = redis.call('PTTL', KEYS[1]) - KEEP
-end
+-- includes: arrival
 if left > 0 and current == owner then
   -- uses: sent_twice
   return sent_twice(left, expires, last, now)
@@ -42,7 +33,7 @@ elseif too_late then
   return {LATE, now}
 end
 
-local place = tonumber(string.match(due, '^%d+', 33))
+local place = tonumber(string.match(due, '^%d+', NUMBER))
 local expired, claim
 if left <= 0 and not claimed then
   -- uses: succeed

@@ -1,18 +1,11 @@
 -- Takes a share of the lock, for an owner that has a ~ in it, or gives one that waits a place in
 -- the queue.
 local owner, expires, due, meta = unpack(ARGV) -- see script.go
--- uses: KEEP, READERS, SHARES, lateness, is_shared, waits
 local time = redis.call('TIME')
 local lock = redis.call('HMGET', KEYS[1], 'owner', 'token', 'queue')
-local now, current, last = time[1] * 1000000 + time[2], lock[1] or '', tonumber(lock[2])
-local late, too_late = lateness(due, now)
-if late > 0 then
-  expires = expires - math.floor(late / 1000)
-end
-local claimed, left = current == '>' .. owner, 0 -- ms
-if current ~= '' and not claimed then
-  left = redis.call('PTTL', KEYS[1]) - KEEP
-end
+local last = lock[2]
+-- includes: arrival
+-- uses: READERS, SHARES, is_shared, waits
 local shared, ends, admitted = left > 0 and is_shared(current), 0, false
 if shared then
   -- uses: ELSEWHERE
@@ -28,7 +21,8 @@ if too_late and ends * 1000 <= now then
 end
 
 -- Who waits first, and wants the lock alone, keeps out shares that come later.
-local place = tonumber(string.match(due, '^%d+', 33))
+-- uses: NUMBER
+local place = tonumber(string.match(due, '^%d+', NUMBER))
 local expired, claim, writer_at
 if left <= 0 and not claimed then
   -- uses: CLAIMS, succeed
