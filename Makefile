@@ -182,7 +182,7 @@ conformance = (cd $(1) && LOCKER_NIGHTLY=1 LOCKER_REQUIRE_SERVERS=1 $(GO) test -
 MATRIX := $(CURDIR)/.matrix
 ALL_SUITES := $(patsubst %/conformance_test.go,%,$(wildcard */conformance_test.go))
 .PHONY: matrix
-matrix: setup-nightly ## the conformance suite over all backends; writes docs/guarantees.json, and from it docs/matrix.html and the table of docs/guarantees.md (half an hour)
+matrix: setup-nightly ## the conformance suite over all backends; writes docs/guarantees.json, and from it docs/matrix.html and the table of docs/backends/README.md (half an hour)
 	@rm -rf "$(MATRIX)" && mkdir "$(MATRIX)"
 	-$(call conformance,.,./conformance,-run='^TestMemory$$',memory)
 	-@for backend in $(ALL_SUITES); do $(call conformance,$$backend,.,-run=^TestConformance,$$backend); done

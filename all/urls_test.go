@@ -1,8 +1,6 @@
 package all_test
 
 import (
-	"errors"
-	"io/fs"
 	"maps"
 	"net/url"
 	"os"
@@ -83,10 +81,7 @@ func TestURLsPage_hasEveryScheme(t *testing.T) {
 			schemes = append(schemes, b.Schemes...)
 			continue
 		}
-		own, err := os.ReadFile("../docs/urls-" + b.Package + ".md")
-		if errors.Is(err, fs.ErrNotExist) { // it has few parameters
-			own, err = os.ReadFile("../docs/backends/" + b.Package + ".md")
-		}
+		own, err := os.ReadFile("../docs/backends/" + b.Package + ".md")
 		require.NoError(t, err)
 		assert.Contains(t, string(own), "| "+strings.Join(b.Schemes, ", ")+" |")
 	}

@@ -23,9 +23,11 @@ import (
 	"github.com/go-locker/locker/internal/backends"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
+	_ "github.com/go-locker/locker/memory"
 	_ "github.com/go-locker/locker/redigo"
 	_ "github.com/go-locker/locker/redis"
 	_ "github.com/go-locker/locker/redlock"
+	_ "github.com/go-locker/locker/zookeeper"
 )
 
 // lineOf returns the one line of a page of docs/backends that begins so, from there on.
@@ -239,7 +241,7 @@ func TestRecipes_areThoseOfTheExample(t *testing.T) {
 		require.NoError(t, err)
 		all.Write(source)
 	}
-	page, err := os.ReadFile("recipes-jobs.md")
+	page, err := os.ReadFile("integrations.md")
 	require.NoError(t, err)
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllSubmatch(page, -1)
 	require.NotEmpty(t, blocks)
@@ -264,5 +266,37 @@ func TestCompatibility_namesTheServersOfTheGuarantees(t *testing.T) {
 	for _, server := range servers {
 		name, version, _ := strings.Cut(server, " ")
 		assert.Regexp(t, `(?m)^\| `+name+` .*\b`+version+`\b`, string(page), "the row of %s does not name %s", name, version)
+	}
+}
+
+// What the page says that a TTL may be is what Open takes, and no more.
+func TestLimitsPage(t *testing.T) {
+	text, err := os.ReadFile("limits.md")
+	require.NoError(t, err)
+	first, _, _ := strings.Cut(string(text), "| a name |")
+	rows := regexp.MustCompile("(?m)^\\| [^|]+ \\| `([a-z]+://[^`]*)` \\| (\\w+)[^|]* \\| (\\w+) \\| (\\w*).* \\|$").FindAllStringSubmatch(first, -1)
+	require.Len(t, rows, 5)
+	for _, row := range rows {
+		opens := func(ttl time.Duration) error {
+			c, err := locker.Open(t.Context(), row[1]+"?ttl="+ttl.String())
+			if err == nil {
+				require.NoError(t, c.Close())
+			}
+			return err
+		}
+		step, err := time.ParseDuration(row[3])
+		require.NoError(t, err, row)
+		for i, end := range []string{row[2], row[4]} {
+			ttl, err := time.ParseDuration(end)
+			if err != nil {
+				ttl = 30 * time.Second // the servers say
+			} else {
+				require.ErrorIs(t, opens(ttl+time.Duration(2*i-1)*max(step, time.Millisecond)), locker.ErrUnsupported, "%s: beyond %s", row[1], end)
+			}
+			require.NoError(t, opens(ttl), "%s: %s", row[1], end)
+		}
+		if step > 1 {
+			require.ErrorIs(t, opens(time.Minute+step/2), locker.ErrUnsupported, "%s: half a step", row[1])
+		}
 	}
 }

@@ -8,7 +8,7 @@
 // How to run the servers, and which rights a user needs:
 // https://github.com/go-locker/locker/blob/main/docs/backends/etcd.md. All parameters of the URL:
 // https://github.com/go-locker/locker/blob/main/docs/urls.md. How the lock works:
-// docs/protocols-consensus.md there.
+// docs/protocols.md there.
 //
 // # The URL
 //

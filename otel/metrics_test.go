@@ -185,7 +185,7 @@ func TestObservability_usesNamesThatExist(t *testing.T) {
 
 	const dir = "../examples/observability"
 	texts := map[string]string{}
-	for _, file := range []string{dir + "/rules.yml", dir + "/grafana/dashboards/locker.json", "../docs/prometheus.md"} {
+	for _, file := range []string{dir + "/rules.yml", dir + "/grafana/dashboards/locker.json", "../docs/observability.md"} {
 		text, err := os.ReadFile(filepath.FromSlash(file))
 		require.NoError(t, err)
 		texts[file] = string(text)
@@ -195,7 +195,7 @@ func TestObservability_usesNamesThatExist(t *testing.T) {
 	}
 	for _, base := range bases {
 		assert.Contains(t, texts[dir+"/grafana/dashboards/locker.json"], base, "the dashboard shows every metric")
-		assert.Contains(t, texts["../docs/prometheus.md"], base)
+		assert.Contains(t, texts["../docs/observability.md"], base)
 	}
 
 	var board struct {

@@ -143,12 +143,14 @@ func TestOpen_refuses(t *testing.T) {
 	assert.ErrorIs(t, err, locker.ErrUnsupported)
 }
 
-// docs/urls-postgres.md has every parameter, and no other.
+// docs/backends/postgres.md has every parameter, and no other.
 func TestURLsPage_hasEveryParameter(t *testing.T) {
-	page, err := os.ReadFile("../docs/urls-postgres.md")
+	page, err := os.ReadFile("../docs/backends/postgres.md")
 	require.NoError(t, err)
+	_, section, _ := strings.Cut(string(page), "\n## The URL\n")
+	section, _, _ = strings.Cut(section, "\n## ")
 	var rows []string
-	for _, row := range regexp.MustCompile("(?m)^\\| `(\\w+)`").FindAllStringSubmatch(string(page), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| `(\\w+)`").FindAllStringSubmatch(section, -1) {
 		rows = append(rows, row[1])
 	}
 	_, err = locker.Open(t.Context(), "postgres://192.0.2.1/app?no_such=1")

@@ -32,7 +32,7 @@
 // next renewal. [WaitReplicas] makes such a loss less likely, and does not exclude it. A server
 // that restarts without its data has forgotten its locks, too.
 //
-// While the server keeps its data, tokens rise also if its clock jumps; docs/failures.md has the
+// While the server keeps its data, tokens rise also if its clock jumps; docs/protocols.md has the
 // one exception. A name is stored for its TTL and one minute from the latest take or renewal. One
 // small key stays for each prefix: the mark, which keeps tokens rising. In a Cluster there is one
 // mark for each slot in use.

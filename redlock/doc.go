@@ -21,8 +21,8 @@
 // run.
 //
 // How to run the servers: https://github.com/go-locker/locker/blob/main/docs/backends/redlock.md.
-// Why tokens rise: docs/redlock-tokens.md there; how the lock works: docs/protocols.md; the
-// arguments for and against Redlock: docs/redlock-debate.md.
+// Why tokens rise, and the arguments for and against Redlock: docs/redlock-tokens.md there; how the
+// lock works: docs/protocols.md.
 //
 // # The URL
 //

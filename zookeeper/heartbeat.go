@@ -30,7 +30,7 @@ import (
 // Lost reply: of a heartbeat, nothing is recorded; of a quorum write, nothing is confirmed. Either
 // may have extended the session, which then lasts for longer than is known here.
 //
-// What is left: docs/protocols-consensus.md, "One danger remains".
+// What is left: docs/backends/zookeeper.md, "A leader that is stopped".
 
 // heartbeat is an answered request that is not confirmed yet.
 type heartbeat struct{ sent, confirmedFrom time.Time }

@@ -253,9 +253,9 @@ func testsIn(folder string) (map[string]string, error) {
 
 const generated = "<!-- Made by `make matrix` from docs/guarantees.json. Not to be edited. -->\n\n"
 
-// tables returns those in pages that people write: here with a row for each guarantee, a column for each backend.
+// tables returns those in pages that people write: here with a row for each backend, a column for each guarantee.
 func (r *Run) tables() map[string]string {
-	return map[string]string{"docs/guarantees.md": r.table() + "\n" + r.about()}
+	return map[string]string{"docs/backends/README.md": r.table() + "\n" + r.about()}
 }
 
 // about says how the run was made.
@@ -296,7 +296,7 @@ func serverVersion(says string) string {
 	return strings.ReplaceAll(says, " Version:", "")
 }
 
-// guarantees are the rows of the table, with what they mean.
+// guarantees are the columns of the table, with what they mean.
 var guarantees = []locker.Guarantee{
 	locker.Exclusive, locker.Failover, locker.Fencing, locker.FencingDurable, locker.Ordered, locker.Woken,
 }
@@ -313,13 +313,13 @@ var meaning = map[locker.Guarantee]string{
 func (r *Run) table() string {
 	var b strings.Builder
 	b.WriteString("| |")
-	for _, backend := range backends.All {
-		fmt.Fprintf(&b, " [%s](%s) |", backend.Title, pageOf(backend))
-	}
-	b.WriteString("\n|---|" + strings.Repeat("---|", len(backends.All)) + "\n")
 	for _, g := range guarantees {
-		fmt.Fprintf(&b, "| %s |", meaning[g])
-		for _, backend := range backends.All {
+		fmt.Fprintf(&b, " %s |", meaning[g])
+	}
+	b.WriteString("\n|---|" + strings.Repeat("---|", len(guarantees)) + "\n")
+	for _, backend := range backends.All {
+		fmt.Fprintf(&b, "| [%s](%s) |", backend.Title, strings.TrimPrefix(pageOf(backend), "backends/"))
+		for _, g := range guarantees {
 			fmt.Fprintf(&b, " %s |", r.cell(backend, g))
 		}
 		b.WriteString("\n")
@@ -356,7 +356,7 @@ func (r *Run) cell(b backends.Backend, g locker.Guarantee) string {
 	switch {
 	case len(exceptions) == 0:
 	case v == held, v == lucky:
-		text = "held, but **broken** when: " + strings.Join(exceptions, "; ")
+		text = "held; **broken** when: " + strings.Join(exceptions, "; ")
 	default:
 		text = "**broken** when: " + strings.Join(exceptions, "; ")
 	}

@@ -5,7 +5,7 @@
 //
 // runs the suite over all backends with -conformance.results, a file for each backend and one for
 // other libraries, and then this program. It writes docs/guarantees.json, and from that docs/matrix.html,
-// which has every lock and every promise, and the table in docs/guarantees.md. It fails, having
+// which has every lock and every promise, and the table in docs/backends/README.md. It fails, having
 // written all that, if a result contradicts what the backend declares.
 package main
 

@@ -51,13 +51,13 @@ func TestCell(t *testing.T) {
 		"all was skipped":                      {[]conformance.Result{seen(conformance.Skipped, x, "")}, "not tried"},
 		"kept":                                 {[]conformance.Result{kept, seen(conformance.Kept, x, "clock")}, "held"},
 		"kept where it was tried":              {[]conformance.Result{kept, seen(conformance.Skipped, x, "clock")}, "held; not tried when: clock"},
-		"broken in a condition":                {[]conformance.Result{kept, known}, "held, but **broken** when: clock"},
-		"kept on one topology, broken on more": {[]conformance.Result{kept, seen(conformance.Kept, x, "clock"), known}, "held, but **broken** when: clock"},
+		"broken in a condition":                {[]conformance.Result{kept, known}, "held; **broken** when: clock"},
+		"kept on one topology, broken on more": {[]conformance.Result{kept, seen(conformance.Kept, x, "clock"), known}, "held; **broken** when: clock"},
 		"broken with nothing amiss":            {[]conformance.Result{kept, seen(conformance.Broken, x, "")}, "**broken**"},
 		"of another guarantee":                 {[]conformance.Result{seen(conformance.Known, locker.Fencing, "")}, "not tried"},
 		"not seen this time":                   {[]conformance.Result{kept, seen(conformance.Unseen, x, "clock")}, "held, by luck"},
 		"tried in a condition only":            {[]conformance.Result{known}, "**broken** when: clock"},
-		"broken, and another was not tried":    {[]conformance.Result{kept, known, seen(conformance.Skipped, x, "failover")}, "held, but **broken** when: clock; not tried when: failover"},
+		"broken, and another was not tried":    {[]conformance.Result{kept, known, seen(conformance.Skipped, x, "failover")}, "held; **broken** when: clock; not tried when: failover"},
 		"some of a fault needs what is lacked": {[]conformance.Result{kept, lacked, seen(conformance.Skipped, x, "clock")}, "held; not tried when: clock"},
 		"all of a fault needs what is lacked":  {[]conformance.Result{kept, lacked}, "held; not tried when: clock"},
 	} {
@@ -135,8 +135,8 @@ func write(t *testing.T, file string, all ...conformance.Result) {
 
 func TestRun_writesAndRepeatsItself(t *testing.T) {
 	root := t.TempDir()
-	require.NoError(t, os.MkdirAll(filepath.Join(root, "docs"), 0o700))
-	for _, page := range []string{"docs/guarantees.md"} {
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "docs", "backends"), 0o700))
+	for _, page := range []string{"docs/backends/README.md"} {
 		text := "before\n" + tableBegins + "\nthe last run\n" + tableEnds + "\nafter\n"
 		require.NoError(t, os.WriteFile(filepath.Join(root, page), []byte(text), 0o600))
 	}
@@ -158,7 +158,7 @@ func TestRun_writesAndRepeatsItself(t *testing.T) {
 
 func readAll(t *testing.T, root string) (all string) {
 	t.Helper()
-	for _, file := range []string{"docs/guarantees.md", "docs/" + htmlFile} {
+	for _, file := range []string{"docs/backends/README.md", "docs/" + htmlFile} {
 		text, err := os.ReadFile(filepath.Join(root, file))
 		require.NoError(t, err)
 		all += string(text)

@@ -1,4 +1,4 @@
-// Package migrating runs what docs/migrating.md, docs/migrating-consensus.md and docs/changeover.md show, on real servers: the locks of other libraries, ours in their
+// Package migrating runs what docs/migrating.md and docs/changeover.md show, on real servers: the locks of other libraries, ours in their
 // place, and both of them in the time between. What is in the page is here; a test compares the two.
 package migrating
 
@@ -186,7 +186,7 @@ func TestOurs_errors(t *testing.T) {
 func page(t *testing.T) string {
 	t.Helper()
 	var all []byte
-	for _, name := range []string{"migrating.md", "migrating-consensus.md", "changeover.md"} {
+	for _, name := range []string{"migrating.md", "changeover.md"} {
 		text, err := os.ReadFile("../../docs/" + name)
 		require.NoError(t, err)
 		all = append(all, text...)

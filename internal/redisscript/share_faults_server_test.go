@@ -85,7 +85,7 @@ func TestShare_tokensRiseThoughTheServerForgetsAWriter(t *testing.T) {
 	assert.Greater(t, s.share(ttl, "~b"), writer)
 }
 
-// What cannot be helped: those that are there have one token. See docs/failures.md.
+// What cannot be helped: those that are there have one token. See docs/backends/redis.md.
 func TestShare_thatJoinsOthersHasTheirTokenThoughAWriterWasForgotten(t *testing.T) {
 	t.Parallel()
 	s := newAtServer(t)
