@@ -28,9 +28,6 @@ func init() {
 
 const ttl = "&ttl=3s"
 
-// forever keeps a process alive until it is killed: what it began runs in goroutines.
-func forever() { select {} }
-
 const interval = 500 * time.Millisecond
 
 // ticks is a process that enqueues a report for each tick, while it leads.

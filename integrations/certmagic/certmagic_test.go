@@ -10,12 +10,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"math/big"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"regexp"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -185,26 +179,6 @@ func TestString_isThatOfTheOtherStorage(t *testing.T) {
 	core, records := observer.New(zap.InfoLevel)
 	zap.New(core).Info("", zap.Any("storage", s))
 	assert.Equal(t, "secretive", records.All()[0].ContextMap()["storage"])
-}
-
-// What certmagic asks of a storage besides, another storage may have, and this one would hide it.
-func TestStorage_hasWhatCertmagicAsksFor(t *testing.T) {
-	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/caddyserver/certmagic").Output()
-	require.NoError(t, err)
-	files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(dir)), "*.go"))
-	require.NoError(t, err)
-	var asked []string
-	for _, file := range files {
-		source, err := os.ReadFile(file)
-		require.NoError(t, err)
-		for _, found := range regexp.MustCompile(`[sS]torage\.\(([^)]+)\)`).FindAllSubmatch(source, -1) {
-			if !strings.HasSuffix(file, "_test.go") {
-				asked = append(asked, string(found[1]))
-			}
-		}
-	}
-	slices.Sort(asked)
-	assert.Equal(t, []string{"LockLeaseRenewer", "TryLocker", "TryLocker", "localCacheStorage"}, asked, "localCacheStorage is certmagic's own")
 }
 
 // domain is what every test obtains a certificate for, and lockName the lock under which certmagic does so.

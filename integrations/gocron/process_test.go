@@ -27,7 +27,6 @@ const envURL = "LOCKER_GOCRON_URL"
 func init() {
 	child.Register("locker", serveLocker)
 	child.Register("elector", serveElector)
-	child.Register("short", serveShort)
 }
 
 // look is the function of a job that looks when it is told to, before anything else, at whether it is over.
@@ -117,32 +116,4 @@ func TestProcess_aJobWhoseProcessIsStoppedIsToldWhenItWakes(t *testing.T) {
 			require.NoError(t, s.Shutdown())
 		})
 	}
-}
-
-// serveShort runs a short job without a scheduler, and waits to be killed.
-func serveShort(t testing.TB) {
-	c, err := locker.Open(t.Context(), os.Getenv(envURL))
-	require.NoError(t, err)
-	l, err := gocron.NewLocker(c, 2*minimum, func(err error) { panic(err) })
-	require.NoError(t, err)
-	before := time.Now()
-	g, err := l.Lock(t.Context(), "report")
-	require.NoError(t, err)
-	require.NoError(t, g.Unlock(t.Context()))
-	fmt.Println("ran", before.UnixNano())
-	select {}
-}
-
-func TestProcess_theMinimumOutlivesItsProcess(t *testing.T) {
-	t.Parallel()
-	url := redisURL(t, "killed")
-	p := child.Start(t, "short", envURL+"="+url)
-	ran, err := strconv.ParseInt(p.Says("ran")[0], 10, 64)
-	require.NoError(t, err)
-	p.Kill()
-	c, err := locker.Open(t.Context(), url)
-	require.NoError(t, err)
-	defer c.Close()
-	require.NoError(t, awaitLock(t, newLocker(t, c, minimum, logged(t)), "report").Unlock(t.Context()))
-	assert.GreaterOrEqual(t, time.Since(time.Unix(0, ran)), 2*minimum*19/20)
 }

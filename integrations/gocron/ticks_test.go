@@ -166,22 +166,6 @@ func TestMain(m *testing.M) {
 
 const patience = testwait.Patience(time.Minute)
 
-func TestTask_isGivenTokensThatRise(t *testing.T) {
-	bubble(t, func(t *testing.T, client func(...locker.Option) *locker.Client) {
-		var tokens list[uint64]
-		for range 3 { // they take turns
-			l := newLocker(t, client(), time.Millisecond*100, noError(t))
-			start(t, cron.WithDistributedLocker(l), l.Task(func(_ context.Context, token uint64) error {
-				tokens.add(token)
-				return nil
-			}), failures(noError(t)))
-		}
-		time.Sleep(9500 * time.Millisecond)
-		assert.Len(t, tokens.all(), 10)
-		assert.IsIncreasing(t, tokens.all())
-	})
-}
-
 func TestTask_isToldThatItsLockIsLost(t *testing.T) {
 	bubble(t, func(t *testing.T, client func(...locker.Option) *locker.Client) {
 		var told, failed, causes list[error]
@@ -282,16 +266,6 @@ func TestTask_hasNoLockOfARunThatDidNotCallIt(t *testing.T) {
 			return nil
 		})))
 		time.Sleep(4500 * time.Millisecond)
-		assert.EqualValues(t, 3, runs.Load())
-	})
-}
-
-func TestLocker_locksJobsOfPlainTasksToo(t *testing.T) {
-	bubble(t, func(t *testing.T, client func(...locker.Option) *locker.Client) {
-		var runs atomic.Int32
-		l := newLocker(t, client(), 100*time.Millisecond, noError(t))
-		start(t, cron.WithDistributedLocker(l), cron.NewTask(func() { runs.Add(1) }))
-		time.Sleep(2500 * time.Millisecond)
 		assert.EqualValues(t, 3, runs.Load())
 	})
 }

@@ -14,7 +14,6 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
-	"github.com/pressly/goose/v3/lock"
 	"github.com/pressly/goose/v3/lock/locktesting"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -40,15 +39,6 @@ func TestGoose_ofFiveProvidersOneMigrates(t *testing.T) {
 		})
 		newInstance(t, lock, d).assertState(t, 1, 1)
 	})
-}
-
-func TestGoose_ofFiveLockersOneLocks(t *testing.T) {
-	t.Parallel()
-	d, url := databases["SQLite"](t), memory()
-	locktesting.TestConcurrentLocking(t, d.open(t), func(t *testing.T) lock.Locker {
-		t.Helper()
-		return lockergoose.New(newInstance(t, url, d).mutex)
-	}, time.Second)
 }
 
 func TestSessionLocker_isTheSameLock(t *testing.T) {
@@ -226,30 +216,6 @@ func TestLoss_endsTheContextOfTheMigration(t *testing.T) {
 		require.NoError(t, err)
 		assert.Len(t, applied, 1)
 	})
-}
-
-// Its server has lost the lock, and its holder has not heard of it: the database refuses the holder.
-func TestLoss_thatTheHolderDoesNotKnowOf(t *testing.T) {
-	t.Parallel()
-	for name, d := range databases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s, d := testserver.Redis(t), d(t)
-			url := s.URL() + "?ttl=5m"
-			holder, next := newInstance(t, url, d), newInstance(t, url, d)
-			p := holder.fenced(t, second(func(ctx context.Context) error {
-				s.Do("FLUSHALL")
-				_, err := next.fenced(t, second(nil, nil)).Up(ctx)
-				return err
-			}, nil))
-			ctx, cancel := lockergoose.Context(t.Context())
-			defer cancel()
-			_, err := p.Up(ctx)
-			require.ErrorIs(t, err, fence.ErrStale)
-			require.ErrorContains(t, err, "apply version 2")
-			next.assertState(t, 1, 1)
-		})
-	}
 }
 
 func TestMain(m *testing.M) {
