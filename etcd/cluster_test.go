@@ -2,12 +2,122 @@ package etcd_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
+
+// others are the members of a cluster but one.
+func others(g *testserver.EtcdGroup, s *testserver.EtcdServer) (rest []*testserver.EtcdServer) {
+	for _, member := range g.Servers() {
+		if member != s {
+			rest = append(rest, member)
+		}
+	}
+	return rest
+}
+
+// fired reports whether a hold is lost by now.
+func fired(m *locker.Mutex) bool {
+	select {
+	case <-m.Lost():
+		return true
+	default:
+		return false
+	}
+}
+
+// A client reaches none but the leader, which is cut off. What it holds is lost before the others
+// can take it, and it takes nothing.
+func TestPartition_aMinorityHoldsAndTakesNothing(t *testing.T) {
+	t.Parallel()
+	g := three(t, testserver.EtcdPartitionable())
+	alone := g.Leader()
+	rest := others(g, alone)
+	direct := connect(t, rest[0].Addr(), rest[1].Addr())
+	minority := openURL(t, alone.URL()+"?ttl=6s")
+	majority := clientOf(t, direct, locker.WithTTL(20*time.Second)) // its holds outlast two elections
+	x, nextX := minority.Mutex("x"), majority.Mutex("x")
+	y, nextY := majority.Mutex("y"), minority.Mutex("y")
+	require.NoError(t, lockAtLast(t, x))
+	require.NoError(t, y.Lock(t.Context()))
+	token := x.FencingToken()
+	waitsForX := async(func() error { return nextX.Lock(t.Context()) })
+	waitsForY := async(func() error { return nextY.Lock(t.Context()) })
+	eventually(t, "both wait", func() bool { return len(queue(t, direct, "x"))+len(queue(t, direct, "y")) == 4 })
+
+	g.Isolate(alone)
+	err := await(t, waitsForY)
+	require.Error(t, err, "a waiter rides out half a TTL, and this is more")
+	require.NotErrorIs(t, err, locker.ErrHeld)
+	err = minority.Mutex("z").TryLock(t.Context())
+	require.Error(t, err)
+	require.NotErrorIs(t, err, locker.ErrHeld)
+
+	require.NoError(t, await(t, waitsForX))
+	assert.Zero(t, x.FencingToken(), "the majority's hold began when the minority's had ended")
+	assert.True(t, time.Now().After(x.Deadline()))
+	assert.Greater(t, nextX.FencingToken(), token)
+	require.NoError(t, y.Extend(t.Context()), "nothing has happened to the majority's")
+	require.NoError(t, y.Unlock(t.Context()))
+	require.ErrorIs(t, x.Unlock(t.Context()), locker.ErrLost)
+
+	g.Heal()
+	waitsForX = async(func() error { return lockAtLast(t, x) })
+	eventually(t, "the minority's client is back", func() bool { return len(queue(t, direct, "x")) == 2 })
+	token = nextX.FencingToken()
+	require.NoError(t, nextX.Unlock(t.Context()))
+	require.NoError(t, await(t, waitsForX))
+	assert.Greater(t, x.FencingToken(), token)
+	require.NoError(t, x.Unlock(t.Context()))
+	eventually(t, "nothing is left", func() bool { return len(queue(t, direct, "x"))+len(queue(t, direct, "y")) == 0 })
+}
+
+// lockAtLast locks m, when the outage is over.
+func lockAtLast(t *testing.T, m *locker.Mutex) error {
+	t.Helper()
+	ctx := withTimeout(t, patient)
+	for {
+		if err := m.Lock(ctx); err == nil || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// The leader is stopped until what it knows of a session has expired. When it goes on it finds that
+// it leads no more, and leaves the session, which was renewed at its successor, alone; or it does
+// not find out in time, see the package's documentation, and then the holder hears of it.
+func TestCluster_aLeaderThatWasStoppedForATTLEndsNoSessionInSilence(t *testing.T) {
+	testwait.OnlyNightly(t, "it shows what etcd does, and the suite that a hold which was ended is lost")
+	t.Parallel()
+	g := three(t)
+	old := g.Leader()
+	rest := others(g, old)
+	c := openURL(t, "etcd://"+rest[0].Addr()+","+rest[1].Addr()+"?ttl=2s")
+	m := c.Mutex("x")
+	require.NoError(t, lockAtLast(t, m))
+	token, deadline := m.FencingToken(), m.Deadline()
+	old.Stop()
+	eventually(t, "the hold outlives what the old leader knows of it", func() bool { return m.Deadline().After(deadline.Add(3 * time.Second)) })
+	assert.Equal(t, token, m.FencingToken())
+	old.Continue()
+	deadline = m.Deadline()
+	eventually(t, "the old leader follows", func() bool { return g.Leader() != nil })
+	eventually(t, "the hold is renewed, or lost", func() bool { return m.Deadline().After(deadline.Add(time.Second)) || fired(m) })
+	if fired(m) {
+		t.Log("etcd has ended a session that had been renewed")
+		assert.Zero(t, m.FencingToken())
+		assert.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
+		return
+	}
+	assert.Equal(t, token, m.FencingToken())
+	require.NoError(t, m.Unlock(t.Context()))
+}
 
 // One cluster goes through both.
 func TestCluster_theLeaderIsKilled(t *testing.T) {

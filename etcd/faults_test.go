@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
@@ -76,28 +77,34 @@ func TestRestore_tokensRiseOnlyWithATokenBase(t *testing.T) {
 	assert.Greater(t, lock(based), first)
 }
 
-// All connections that are open fall silent, and new ones work, as behind a firewall that has lost
-// its table. The client library waits for its keepalive: 13 s.
-func TestSilentConnections_areLeft(t *testing.T) {
+func TestSilence_ofTwoFifthsOfTheTTLEndsNoHold(t *testing.T) {
 	t.Parallel()
-	s := testserver.SharedEtcd(t)
-	network := testserver.NewProxy(t, s.Addr())
-	c := openURL(t, fmt.Sprintf("etcd://%s?ttl=12s", network.Addr()))
-	m, ahead := c.Mutex("x"), openURL(t, s.URL()).Mutex("y")
+	s := testserver.Etcd(t)
+	c := openURL(t, s.URL()+"?ttl="+harness.SilenceTTL.String())
+	harness.OutlivesSilence(t, c.Mutex("x"), s.Stop, s.Continue)
+}
+
+// A connection is half open: what is sent on it is acknowledged, and nothing comes back. gRPC's own
+// keepalive would notice after 13 s.
+func TestSilence_ofOneConnectionEndsNoHold(t *testing.T) {
+	t.Parallel()
+	const ttl = 12 * time.Second
+	network := testserver.NewProxy(t, testserver.SharedEtcd(t).Addr())
+	m := openURL(t, "etcd://"+network.Addr()+"?ttl="+ttl.String()).Mutex("x")
 	require.NoError(t, m.Lock(t.Context()))
-	require.NoError(t, ahead.Lock(t.Context()))
-	behind := c.Mutex("y")
-	waiting := async(func() error { return behind.Lock(t.Context()) })
-	direct := connect(t, s.Addr())
-	eventually(t, "it waits", func() bool { return len(queue(t, direct, "y")) == 2 })
-	network.HushConns()
-	before := m.Deadline()
-	require.NoError(t, c.Mutex("z").Lock(t.Context()))
-	eventually(t, "it is renewed", func() bool { return m.Deadline().After(before) || fired(m) })
-	network.HushConns()
 	token := m.FencingToken()
-	require.NoError(t, ahead.Unlock(t.Context()))
-	require.NoError(t, await(t, waiting))
-	assert.Equal(t, token, m.FencingToken())
+	network.DropReplies(true)
+	require.Error(t, m.Extend(withTimeout(t, 100*time.Millisecond)))
+	network.DropReplies(false)
+	deadline := m.Deadline()
+	eventually(t, "it is renewed, or lost", func() bool { return m.FencingToken() == 0 || m.Deadline().After(deadline) })
+	require.Equal(t, token, m.FencingToken())
 	require.NoError(t, m.Unlock(t.Context()))
+}
+
+func TestSlowness_endsNoHold(t *testing.T) {
+	t.Parallel()
+	network := testserver.NewProxy(t, testserver.SharedEtcd(t).Addr())
+	c := openURL(t, "etcd://"+network.Addr()+"?ttl="+harness.SilenceTTL.String())
+	harness.OutlivesSlowness(t, c.Mutex("x"), network)
 }

@@ -167,47 +167,38 @@ func TestAsk_doesNotRelyOnEvents(t *testing.T) {
 	require.NoError(t, second.Release(t.Context()))
 }
 
-// A try came second, between its look and its node. It may not know whether it has left.
+// A try came second, between its read and its node, and what was to remove its node is not answered. It
+// is not granted the lock by a node that may go at any time.
 func TestAsk_ofATryThatComesSecond(t *testing.T) {
-	t.Parallel()
-	const ttl = 30 * time.Second
-	conn, d := direct(t), driverOf(t)
-	req := driver.Request{Name: fresh(), TTL: ttl}
-	c := d.Claim(req).(*claim)
-	require.NoError(t, c.Release(t.Context()), "it has sent nothing")
-	require.NoError(t, c.join(t.Context()), "it is free")
-	l := c.lease
-	holder, err := claims.Take(t.Context(), d, req)
-	require.NoError(t, err)
-	before, err := l.predecessor(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, holder.(*claim).lease.state().path, l.parent+"/"+before)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	require.ErrorIs(t, c.leave(ctx), context.Canceled)
-	_, err = c.Ask(t.Context())
-	require.ErrorIs(t, err, driver.ErrHeld)
-	require.NoError(t, c.Release(t.Context()), "nothing is left")
-	children, _, err := conn.Children(l.parent)
-	require.NoError(t, err)
-	assert.Len(t, children, 1)
-	require.NoError(t, holder.Release(t.Context()))
-}
-
-// The same, and what was to remove its node is not answered, and comes late. It is not granted the
-// lock by a node that may go at any time.
-func TestAsk_ofATryThatIsToLeave(t *testing.T) {
 	t.Parallel()
 	conn, d := direct(t), driverOf(t)
 	req := driver.Request{Name: fresh(), TTL: 30 * time.Second}
-	c := d.Claim(req).(*claim)
-	require.NoError(t, c.join(t.Context()), "it is free")
-	holder, err := claims.Take(t.Context(), d, req)
+	come := func() (*claim, driver.Lease) {
+		c := d.Claim(req).(*claim)
+		require.NoError(t, c.Release(t.Context()), "it has sent nothing")
+		require.NoError(t, c.join(t.Context()), "it is free")
+		holder, err := claims.Take(t.Context(), d, req)
+		require.NoError(t, err)
+		before, err := c.lease.predecessor(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, holder.(*claim).lease.state().path, c.lease.parent+"/"+before)
+		return c, holder
+	}
+	c, holder := come()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, c.leave(ctx), context.Canceled)
+	_, err := c.Ask(t.Context())
+	require.ErrorIs(t, err, driver.ErrHeld)
+	require.NoError(t, c.Release(t.Context()), "nothing is left")
+	children, _, err := conn.Children(holder.(*claim).lease.parent)
 	require.NoError(t, err)
-	_, err = c.lease.predecessor(t.Context())
-	require.NoError(t, err)
+	assert.Len(t, children, 1)
+	require.NoError(t, holder.Release(t.Context()))
+
+	c, holder = come()
 	node := c.lease.state().path
-	c.lease.deletes = 1 // as if that were still on its way
+	c.lease.deletes = 1 // as if that were still in flight
 	require.NoError(t, holder.Release(t.Context()))
 	_, err = c.Ask(t.Context())
 	require.NoError(t, err)

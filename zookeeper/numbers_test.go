@@ -18,9 +18,8 @@ import (
 // note is a child of the lock x that is not ours, and keeps the servers from removing the node.
 func note(t testing.TB) string { return parent(t, "x") + "/note" }
 
-// numbered starts a server on which n children of the lock x were made, and a note. The node of the
-// lock is a container, or plain.
-func numbered(t testing.TB, n int32, container bool) (*testserver.ZooKeeperServer, *zk.Conn) {
+// numbered starts a server on which n children of the lock x were made, and a note.
+func numbered(t testing.TB, n int32) (*testserver.ZooKeeperServer, *zk.Conn) {
 	t.Helper()
 	s := testserver.ZooKeeper(t, testserver.ZooKeeperReaping())
 	create := func(node string, container bool) {
@@ -39,7 +38,7 @@ func numbered(t testing.TB, n int32, container bool) (*testserver.ZooKeeperServe
 		require.NoError(t, err)
 	}
 	create("/"+space(t), true)
-	create(parent(t, "x"), container)
+	create(parent(t, "x"), true)
 	create(note(t), false)
 	s.SetCreated(parent(t, "x"), n)
 	return s, direct(t, s.Addr())
@@ -50,7 +49,7 @@ func numbered(t testing.TB, n int32, container bool) (*testserver.ZooKeeperServe
 // the container from being removed, and then it goes on.
 func TestNumbers_nearTheEnd(t *testing.T) {
 	t.Parallel()
-	s, look := numbered(t, math.MaxInt32-2, true)
+	s, look := numbered(t, math.MaxInt32-2)
 	c, other := openURL(t, s.URL(), "ttl=30s"), openURL(t, s.URL(), "ttl=30s")
 	var (
 		holders, grants, refusals atomic.Int64
@@ -92,14 +91,15 @@ func TestNumbers_nearTheEnd(t *testing.T) {
 // Who got a number below the end keeps its place, and the lock in its turn.
 func TestNumbers_thoseWhoStandInTheQueueHoldInTurn(t *testing.T) {
 	t.Parallel()
-	s, look := numbered(t, math.MaxInt32-1<<20-1, true)
+	s, look := numbered(t, math.MaxInt32-1<<20-1)
 	c := openURL(t, s.URL(), "ttl=30s")
 	first, second, third := c.Mutex("x"), c.Mutex("x"), c.Mutex("x")
 	require.NoError(t, first.Lock(t.Context()))
 	waiting := async(func() error { return second.Lock(t.Context()) })
 	eventually(t, "it waits", func() bool { return len(queue(t, look, "x")) == 3 })
 	err := third.Lock(withTimeout(t, patient))
-	require.ErrorContains(t, err, "number children up to 2147483647")
+	require.ErrorContains(t, err, parent(t, "x")+": the servers number children up to 2147483647")
+	require.ErrorContains(t, err, "delete it")
 	require.NotErrorIs(t, err, locker.ErrHeld)
 	require.ErrorIs(t, third.TryLock(t.Context()), locker.ErrHeld, "so it is")
 	require.Len(t, queue(t, look, "x"), 3, "they have left nothing behind")
@@ -115,22 +115,4 @@ func TestNumbers_thoseWhoStandInTheQueueHoldInTurn(t *testing.T) {
 	assert.Greater(t, third.FencingToken(), token)
 	assert.LessOrEqual(t, number(queue(t, look, "x")[0]), "0000000001")
 	require.NoError(t, third.Unlock(t.Context()))
-}
-
-// A node that the servers do not remove stays as it is, and the error says what to do.
-func TestNumbers_ofANodeThatIsNoContainer(t *testing.T) {
-	t.Parallel()
-	s, look := numbered(t, math.MaxInt32-1, false)
-	m := openURL(t, s.URL(), "ttl=30s").Mutex("x")
-	for range 3 {
-		err := m.Lock(withTimeout(t, patient))
-		require.ErrorContains(t, err, parent(t, "x"))
-		require.ErrorContains(t, err, "delete it")
-		require.NotErrorIs(t, err, locker.ErrHeld)
-	}
-	require.Len(t, queue(t, look, "x"), 1)
-	require.NoError(t, look.Delete(note(t), -1))
-	require.NoError(t, look.Delete(parent(t, "x"), -1), "it is there, and empty")
-	require.NoError(t, m.Lock(withTimeout(t, patient)))
-	require.NoError(t, m.Unlock(t.Context()))
 }

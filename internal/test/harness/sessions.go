@@ -160,6 +160,7 @@ func (b Sessions) endsUnderAWaiterWhoseTurnItIs(t *testing.T) {
 func (b Sessions) endsUnused(t *testing.T) {
 	const ttl = time.Minute
 	for name, take := range takes {
+		name = "unused " + name
 		m := b.open(t, ttl).Mutex(name)
 		require.NoError(t, m.Lock(t.Context()))
 		session := b.SessionOf(t, b.Queue(t, name)[0])
