@@ -100,7 +100,8 @@ func (f *foreign) startFor(t TB, address string) *stdio.Program {
 				return p
 			}
 		}
-		defer trial.starting()()
+		begun := trial.starting()
+		defer begun()
 	}
 	if again {
 		if p := f.pool.Take(); p != nil {

@@ -65,3 +65,14 @@ func TestExamine_countsOperations(t *testing.T) {
 		assert.Equal(t, locker.LevelYes, r.Promised.Level)
 	})
 }
+
+// A program that dies in a scenario ends that, as any Fatalf of the Harness. It is counted, and has
+// its line.
+func TestReport_ofAScenarioThatTheHarnessEnds(t *testing.T) {
+	var all results
+	t.Run("s", func(t *testing.T) {
+		report(t, Scenario{Name: "s", Promise: "P.", Check: func(TB, Harness) error { t.SkipNow(); return nil }}, Harness{}, &all)
+	})
+	require.Len(t, all.all, 1)
+	assert.Equal(t, Undecided, all.all[0].Outcome)
+}

@@ -85,12 +85,15 @@ func batches(all []Scenario) []batch {
 // report is the subtest of a scenario. Only what could not run is skipped.
 func report(t *testing.T, s Scenario, h Harness, results *results) {
 	t.Helper()
-	r := Examine(t, s, h)
-	r.Test = caller(t.Name(), s.Name)
-	results.add(r)
-	if err := r.save(); err != nil {
-		t.Error(err)
-	}
+	r := Result{Scenario: s.Name, Promise: s.Promise, Outcome: Undecided, Seen: "the Harness has ended it"} // by a Fatalf
+	defer func() {
+		r.Test = caller(t.Name(), s.Name)
+		results.add(r)
+		if err := r.save(); err != nil {
+			t.Error(err)
+		}
+	}()
+	r = Examine(t, s, h)
 	switch says := r.String(); {
 	case r.Outcome.failed():
 		t.Fatal(says)

@@ -195,7 +195,11 @@ func (e *examiner) examineAll(ctx context.Context, scenarios []conformance.Scena
 		bar.at(s.Name)
 		v := e.examine(ctx, s)
 		if ctx.Err() != nil {
-			return context.Cause(ctx)
+			ended := context.Cause(ctx)
+			if exitCode(ended) == exitUnreachable && report.count(conformance.Broken) > 0 { // --limit
+				return &statusError{code: exitBroken, err: ended}
+			}
+			return ended
 		}
 		var probeErr error
 		if v.Outcome == conformance.Broken || v.Outcome == conformance.Undecided {

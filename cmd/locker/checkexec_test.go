@@ -173,6 +173,9 @@ func TestCheckExec_verdicts(t *testing.T) {
 	r := checked(t, exitBroken, "--exec", everyone, "--run", "^a held lock is not granted to another")
 	assert.Equal(t, 1, r.count(conformance.Broken))
 
+	r = checked(t, exitBroken, "--exec", everyone, "--limit", "3s")
+	assert.NotZero(t, r.NotRun, "a promise is broken, whether or not there was time for all")
+
 	o := locked(t, "check", "--exec", "echo hello")
 	assert.Equal(t, exitUnreachable, o.code)
 	assert.Contains(t, o.stderr, `its first line is not what a program begins with: "hello"`)
