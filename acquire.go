@@ -155,6 +155,9 @@ func (c *contender) ask() (*Hold, error) {
 		answered bool // the backend has answered
 		pause    = set.backoffMin
 	)
+	if c.latest == nil && c.mutex.another.Load() {
+		c.mutex.another.Store(false) // it was so for an earlier call
+	}
 	if c.mutex.outage.Load() != nil && c.outage == nil {
 		c.joinOutage(noanswer.Start(c.ctx))
 	}
@@ -286,9 +289,9 @@ func (c *contender) over() error {
 // note keeps what the backend has answered, or how its client has failed.
 func (c *contender) note(err error) {
 	c.latest = err
-	if errors.Is(err, ErrHeld) {
-		c.contended = true
-	}
+	held := errors.Is(err, ErrHeld)
+	c.contended = c.contended || held
+	c.mutex.another.Store(held)
 }
 
 // wake ends the wait that there is, or the next one.

@@ -25,7 +25,8 @@ type Mutex struct {
 	request  driver.Request
 	invalid  error // why no method works
 
-	outage atomic.Pointer[outage] // in which the last call that asked has ended; Unlock clears it
+	outage  atomic.Pointer[outage] // in which the last call that asked has ended; Unlock clears it
+	another atomic.Bool            // another owner had the lock, by the latest answer to a call that asks
 
 	mu      sync.Mutex
 	hold    *Hold        // from Lock until its Unlock, also when lost
@@ -125,6 +126,9 @@ func (c *contender) takeTurn() error {
 		select {
 		case err := <-turn:
 			c.joinOutage(began)
+			if m.another.Load() {
+				c.latest = ErrHeld
+			}
 			return err
 		case <-c.ctx.Done():
 		case <-closed.Done():
@@ -137,7 +141,7 @@ func (c *contender) takeTurn() error {
 	} else if <-turn == nil {
 		m.passTurn()
 	}
-	if m.hold != nil {
+	if m.hold != nil || m.another.Load() {
 		c.latest = ErrHeld
 	}
 	return cmp.Or(why, c.over())

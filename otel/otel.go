@@ -20,7 +20,7 @@
 //	locker.lock.contended      of lock, trylock, rlock and tryrlock: another held the lock
 //	locker.hold.fencing_token  of the hold, if there is one
 //	error.type                 of a call that failed: lost, not_held, closed, unsupported, canceled,
-//	                           deadline_exceeded, held, timeout, else the Go type of the client
+//	                           held, deadline_exceeded, timeout, else the Go type of the client
 //	                           library's error
 //
 // A call that fails has the status Error. A trylock or tryrlock that finds the lock held has not
@@ -251,7 +251,7 @@ func (o *observer) labelled(label string) []attribute.KeyValue {
 }
 
 // types are what errors are called, the first that fits: an error that says more than one thing says the
-// most important one first. That ctx ended while another held the lock is the end of ctx.
+// most important one first. A deadline is last: it is then one that no answer of the backend explains.
 var types = []struct {
 	err  error
 	name string
@@ -261,8 +261,8 @@ var types = []struct {
 	{locker.ErrClosed, "closed"},
 	{locker.ErrUnsupported, "unsupported"},
 	{context.Canceled, "canceled"},
-	{context.DeadlineExceeded, "deadline_exceeded"},
 	{locker.ErrHeld, "held"},
+	{context.DeadlineExceeded, "deadline_exceeded"},
 }
 
 // failure reports whether a call has failed, and as what.

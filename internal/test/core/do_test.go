@@ -291,6 +291,7 @@ func TestAtLeast_aHoldThatBeginsShortIsExtendedFirst(t *testing.T) {
 		require.NoError(t, err)
 		assert.True(t, ran)
 		time.Sleep(9 * time.Second)
+		synctest.Wait()
 
 		for refused, f := range map[error]fault{errRefused: unreachable, locker.ErrUnsupported: {age: 4 * time.Second}} {
 			b.next(acquire, fault{age: 4 * time.Second})
