@@ -9,12 +9,13 @@
 //
 //	client, err := locker.Open(ctx, "redis://localhost:6379/0?ttl=10s&prefix=app")
 //	m := client.Mutex("orders/42")
-//	if err := m.Lock(ctx); err != nil { … }
-//	defer m.Unlock(context.WithoutCancel(ctx))
-//	write(row, m.FencingToken())
+//	err = m.Do(ctx, func(ctx context.Context) error { // ctx ends if the lock is lost
+//		return write(ctx, row, m.FencingToken())
+//	})
 //
-// [Mutex.Do] also handles a loss: it cancels its function's context, with cause [ErrLost], before
-// the lock expires.
+// [Mutex.Do] waits for the lock, calls the function, and unlocks. [Mutex.TryDo] does not wait. With
+// [AtLeast] a job that several machines start at the same time runs once. [Mutex.Acquire] returns a
+// [Hold] for code that does not fit into a function.
 //
 // # What a lock is worth
 //
@@ -52,6 +53,11 @@ import (
 
 // Locker is one name, held by at most one holder among many processes, as far as the backend's
 // Guarantees say. [Mutex] implements it; the conformance package tests any implementation.
+//
+// Locker is what every implementation of a lock has, and it leaves out the news of a loss: who has
+// only a Locker learns of a loss by its next Extend, or by the ErrLost of Unlock, when the work is
+// done. So a library that works under a lock takes a [*Client] or a [*Mutex] from its user. Their
+// Do, and the contexts of their holds, end with the lock. Package locktest has a Client for tests.
 //
 // A Locker is not reentrant, and may be used by several goroutines: each Lock contends, and each
 // success needs one Unlock, even after the hold was lost. While a lost hold awaits its Unlock, Lock

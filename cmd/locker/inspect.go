@@ -30,6 +30,7 @@ func newInspect() *cobra.Command {
 	var output string
 	c := &cobra.Command{
 		Use:               "inspect [flags] URL NAME",
+		SuggestFor:        []string{"status", "show", "info", "who"},
 		Short:             "Show who holds a lock, and who waits for it",
 		Long:              inspectHelp,
 		Example:           "  locker inspect redis://localhost:6379 backup\n  locker inspect --output json - backup | jq .holder.metadata",

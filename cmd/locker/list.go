@@ -25,6 +25,7 @@ func newList() *cobra.Command {
 	var output string
 	c := &cobra.Command{
 		Use:               "list [flags] URL [PREFIX]",
+		SuggestFor:        []string{"ls", "locks"},
 		Short:             "Print the names of the locks that are held",
 		Long:              listHelp,
 		Example:           "  locker list redis://localhost:6379\n  locker list --output json - orders/ | jq -r .name",

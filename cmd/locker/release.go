@@ -30,6 +30,7 @@ func newRelease() *cobra.Command {
 	var hold string
 	c := &cobra.Command{
 		Use:               "release --force --hold HOLD URL NAME",
+		SuggestFor:        []string{"unlock", "free", "unblock"},
 		Short:             "End the hold of another process",
 		Long:              releaseHelp,
 		Example:           "  locker inspect redis://localhost:6379 backup\n  locker release --force --hold 1795367485451592 redis://localhost:6379 backup",

@@ -79,6 +79,7 @@ func newRun() *cobra.Command {
 	var o runOptions
 	c := &cobra.Command{
 		Use:               "run [flags] URL NAME -- COMMAND [ARGUMENT…]",
+		SuggestFor:        []string{"lock", "exec"},
 		Short:             "Run a command under a lock",
 		Long:              runHelp,
 		Example:           "  locker run --wait 10s etcd://localhost:2379 deploy -- ./deploy.sh production\n  LOCKER_URL=redis://:secret@db1:6379 locker run --no-wait - report -- report -m",

@@ -65,3 +65,13 @@ func TestUsage_showsNoSecretAfterASlip(t *testing.T) {
 		}
 	}
 }
+
+// What other programs call it.
+func TestUsage_namesTheNearestCommand(t *testing.T) {
+	t.Parallel()
+	for typed, want := range map[string]string{"unlock": "release", "status": "inspect", "ls": "list", "lock": "run", "inspekt": "inspect"} {
+		o := lockedWith(t, nil, typed)
+		assert.Equal(t, exitUsage, o.code)
+		assert.Contains(t, o.stderr, want, typed)
+	}
+}
