@@ -3,6 +3,7 @@ package history
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -88,4 +89,190 @@ func (h *History) remarks(from, to int64) []porcupine.Annotation {
 		}
 	}
 	return all
+}
+
+// legal checks the holds of one name, in parts: what the checker takes grows fast with the length
+// of a history.
+func legal(holds []ops, limit time.Duration) porcupine.CheckResult {
+	result, end, last, phase := porcupine.Ok, time.Now().Add(limit), uint64(0), uint64(0)
+	for _, part := range parts(holds) {
+		from, before := model, mutex{last: last, phase: phase} // a checker that ran out of time goes on for a moment
+		from.Init = func() any { return before }
+		left := max(time.Until(end), limit/10) // 0 is no limit
+		switch porcupine.CheckOperationsTimeout(from, slices.Concat(part...), left) {
+		case porcupine.Illegal:
+			return porcupine.Illegal
+		case porcupine.Unknown:
+			result = porcupine.Unknown
+		}
+		if token, share := newest(part); token > last {
+			last, phase = token, 0
+			if share {
+				phase = token
+			}
+		}
+	}
+	return result
+}
+
+// parts cuts a history where nothing is under way and nobody holds. All of a part comes before the
+// next then, which begins with a free lock and the largest token so far: the parts are legal, one
+// after the other, if and only if the whole is.
+func parts(holds []ops) [][]ops {
+	holds = slices.SortedStableFunc(slices.Values(holds), func(a, b ops) int { return cmp.Compare(a.begin(), b.begin()) })
+	var all [][]ops
+	first, over := 0, int64(math.MinInt64) // when all before is over
+	for i, s := range holds {
+		if i > first && s.begin() > over {
+			all = append(all, holds[first:i])
+			first = i
+		}
+		over = max(over, s.over())
+	}
+	return append(all, holds[first:])
+}
+
+// newest is the largest token, and whether a share had it.
+func newest(holds []ops) (token uint64, share bool) {
+	for _, s := range holds {
+		of := slices.IndexFunc(s, func(op porcupine.Operation) bool {
+			kind := op.Input.(move).kind
+			return kind == takes || kind == mints
+		})
+		if of < 0 {
+			continue
+		}
+		v := s[of].Input.(move)
+		if v.token < token {
+			continue
+		}
+		weak := v.share || slices.ContainsFunc(s, func(op porcupine.Operation) bool { return op.Input.(move).kind == weakens })
+		token, share = v.token, weak || share && v.token == token
+	}
+	return token, share
+}
+
+// begin is the first call.
+func (s ops) begin() int64 {
+	return slices.MinFunc(s, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) }).Call
+}
+
+// over is the last return, or never if what was taken may still be held.
+func (s ops) over() (at int64) {
+	held, ended := false, false
+	for _, op := range s {
+		at = max(at, op.Return)
+		held = held || op.Input.(move).kind == takes
+		ended = ended || op.Input.(move).kind == ends
+	}
+	if held && !ended {
+		return math.MaxInt64
+	}
+	return at
+}
+
+// Revoke is the kind of fault that ends a hold at the backend. It may come too late, and then finds
+// nothing.
+const Revoke = "Revoke"
+
+// SlowToAct is how long after it has returned a fault may begin to act.
+const SlowToAct = 100 * time.Millisecond
+
+// Hits counts the faults of a kind: those that were caused, those that acted as far as the history
+// shows it, and those of these that hit a holder.
+type Hits struct{ All, Acted, OfHolders int }
+
+// Hits counts the faults of each kind.
+func (h *History) Hits() map[string]Hits {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	counts := map[string]Hits{}
+	for _, f := range h.Faults {
+		c := counts[f.Kind]
+		if f.Kind != Revoke || f.Until > 0 { // else nobody was known to hold
+			c.All++
+			if h.acted(f) {
+				c.Acted++
+				if f.Until > 0 {
+					c.OfHolders++
+				}
+			}
+		}
+		counts[f.Kind] = c
+	}
+	return counts
+}
+
+// acted reports whether a fault did what it says, by what clients were told. Of what cannot be
+// seen, such as a clock that jumps, it reports true.
+func (h *History) acted(f Fault) bool {
+	switch {
+	case f.Answered:
+		return false
+	case f.Kind == Revoke:
+		return h.endedEarly(f)
+	case f.Mutes == Nobody:
+		return true
+	default:
+		return h.nothingGranted(f)
+	}
+}
+
+// nothingGranted reports whether those whom a fault kept from the backend were granted nothing
+// while it lasted.
+func (h *History) nothingGranted(f Fault) bool {
+	from := f.Set + min(int64(SlowToAct), (f.Undone-f.Set)/2)
+	for _, e := range h.Events {
+		asked := e.Op != OpExtend // some Lockers extend without a request
+		if (f.Mutes == Everyone || e.Client == f.Client) && e.Call >= from && e.Return <= f.Undone && e.grants() && asked {
+			return false
+		}
+	}
+	return true
+}
+
+// grants reports whether e gave a hold, or prolonged one.
+func (e Event) grants() bool {
+	return e.Err == NoErr && (e.Op == OpLock || e.Op == OpTryLock || e.Op == OpExtend)
+}
+
+// endedEarly reports whether the victim's hold ended before its time: its client was told so, or
+// another was granted the lock.
+func (h *History) endedEarly(f Fault) bool {
+	end := min(f.From+(f.Until-f.From)*3/4, h.expiry(f))
+	for _, e := range h.Events {
+		if e.Client == f.Client && e.Op == OpUnlock && e.Err != IsLost && e.Return > f.From {
+			end = min(end, e.Call)
+		}
+	}
+	name := h.Clients[f.Client].Name
+	return slices.ContainsFunc(h.Events, func(e Event) bool {
+		switch {
+		case e.Return < f.From || e.Return > end:
+			return false
+		case e.Client == f.Client:
+			return e.tellsLoss()
+		default:
+			return h.Clients[e.Client].Name == name && e.Op != OpExtend && e.grants()
+		}
+	})
+}
+
+// expiry returns a time shortly before the victim's hold would have ended by itself.
+func (h *History) expiry(f Fault) (at int64) {
+	c := h.Clients[f.Client]
+	if c.Renews {
+		return math.MaxInt64
+	}
+	for _, e := range h.Events {
+		if e.Client == f.Client && e.Call < f.From && e.grants() {
+			at = max(at, e.Call+int64(c.TTL*9/10))
+		}
+	}
+	return at
+}
+
+// tellsLoss reports whether e says, to one who holds, that the hold is lost.
+func (e Event) tellsLoss() bool {
+	return e.Op == OpLost || e.Op == OpToken && e.Token == 0 || e.Err == IsLost
 }

@@ -1,16 +1,24 @@
 package core_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/backends"
 )
 
 func TestNew_refusesWhatIsNotValid(t *testing.T) {
@@ -153,5 +161,206 @@ func TestWithTokenBase_isAddedToEveryToken(t *testing.T) {
 		h, err := m.Acquire(t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, base+2, h.Token())
+	})
+}
+
+var schemes atomic.Int64
+
+// scheme registers open under a scheme that nothing else has.
+func scheme(open driver.OpenFunc) string {
+	s := fmt.Sprintf("test%d", schemes.Add(1))
+	driver.Register(s, open)
+	return s
+}
+
+// opened is what an OpenFunc got, and the Driver it returned.
+type opened struct {
+	fakeDriver
+	url   *driver.URL
+	knows string // the parameter that it takes
+	value string
+	err   error
+}
+
+func (o *opened) open(_ context.Context, u *driver.URL) (driver.Driver, error) {
+	o.url = u
+	if o.knows != "" {
+		o.value, _ = u.Take(o.knows)
+	}
+	if o.err != nil {
+		return nil, o.err
+	}
+	return &o.fakeDriver, nil
+}
+
+func TestOpen_appliesTheParametersOfEveryBackend(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		o := &opened{fakeDriver: fakeDriver{b: b}}
+		url := scheme(o.open) + "://h?ttl=5s&renew=false&prefix=a%20b&token_base=1000" +
+			"&require=exclusive,%20exclusive&metadata=me%20too&backoff=3s,4s"
+		c, err := locker.Open(t.Context(), url, locker.WithTTL(time.Hour), locker.WithMetadata("me"))
+		require.NoError(t, err)
+		m := c.Mutex("x")
+		require.NoError(t, m.Lock(t.Context()))
+		assert.Equal(t, driver.Request{Name: "a b:x", Metadata: "me too", TTL: 5 * time.Second}, b.calls(acquire)[0].req)
+		assert.EqualValues(t, 1001, m.FencingToken())
+		require.NoError(t, c.Mutex("x").Lock(t.Context()), "after an expiry")
+		assert.Empty(t, b.calls(extend))
+		for _, gap := range gaps(b.times(acquire)[1:]) {
+			assert.GreaterOrEqual(t, gap, 3*time.Second/2)
+			assert.LessOrEqual(t, gap, 4*time.Second)
+		}
+		require.NoError(t, c.Close())
+		assert.True(t, o.closed)
+	})
+}
+
+func TestOpen_requiresWhatTheURLAndTheOptionsRequire(t *testing.T) {
+	o := &opened{}
+	s := scheme(o.open)
+	for _, c := range []struct {
+		query  string
+		option locker.Option
+	}{
+		{"require=fencing", locker.Require(locker.Exclusive)},
+		{"require=exclusive", locker.Require(locker.Fencing)},
+		{"require=exclusive,fencing", locker.Require()},
+	} {
+		o.closed = false
+		_, err := locker.Open(t.Context(), s+"://h?"+c.query, c.option)
+		require.ErrorIs(t, err, locker.ErrUnsupported)
+		require.ErrorContains(t, err, "while the moon is full")
+		assert.True(t, o.closed, "the Driver is Open's, and is closed when New fails")
+	}
+}
+
+func TestOpen_refusesParameters(t *testing.T) {
+	for query, want := range map[string]string{
+		"color=red":             `does not know the parameter "color"`,
+		"zz=1&color=red":        `"color"`,
+		"TTL=5s":                `"TTL"`,
+		"ttl=5":                 `ttl="5" is not a duration such as 10s`,
+		"ttl=":                  `ttl="" is not a duration`,
+		"ttl=0s":                "TTL 0s",
+		"ttl=-1s":               "TTL -1s",
+		"ttl=1ms":               "at least 5ms",
+		"ttl=5s&ttl=6s":         `"ttl" is given twice`,
+		"renew=maybe":           `renew="maybe" is not true or false`,
+		"token_base=-1":         `token_base="-1" is not a whole number`,
+		"token_base=1e3":        "token_base",
+		"token_base=" + twoTo64: "token_base",
+		"require=speed":         `unknown guarantee "speed"`,
+		"require=":              `unknown guarantee ""`,
+		"prefix=%FF":            "prefix",
+		"backoff=1s":            `backoff="1s" is not two durations`,
+		"backoff=1s,x":          "backoff",
+		"backoff=1s,10ms":       "needs 0 < min <= max",
+		"ttl":                   "parameter 1",
+		"ttl=5s&":               "parameter 2",
+		"=5s":                   "parameter 1",
+		"ttl=%zz":               "parameter 1",
+		"knows=1&knows=2":       `"knows" is given twice`,
+	} {
+		t.Run(query, func(t *testing.T) {
+			o := &opened{knows: "knows"}
+			c, err := locker.Open(t.Context(), scheme(o.open)+"://h?"+query)
+			assert.Nil(t, c)
+			require.ErrorContains(t, err, want)
+			assert.True(t, o.closed || o.url == nil, "a Driver that was made is closed")
+		})
+	}
+}
+
+const (
+	twoTo63 = "9223372036854775808"
+	twoTo64 = "18446744073709551616"
+)
+
+// A backend that is unreachable does not hide what is wrong with the configuration.
+func TestOpen_refusesValuesBeforeTheBackendIsAsked(t *testing.T) {
+	for _, query := range []string{"ttl=0s", "token_base=" + twoTo63 + "1", "require=speed", "prefix=%FF", "backoff=1s,10ms"} {
+		o := &opened{err: errRefused}
+		_, err := locker.Open(t.Context(), scheme(o.open)+"://h?"+query)
+		require.Error(t, err)
+		require.NotErrorIs(t, err, errRefused)
+		assert.Nil(t, o.url)
+	}
+	o := &opened{}
+	_, err := locker.Open(t.Context(), scheme(o.open)+"://h", nil)
+	require.ErrorContains(t, err, "nil Option")
+	assert.Nil(t, o.url)
+}
+
+func TestOpen_anUnknownParameterIsToldWhichAreKnown(t *testing.T) {
+	_, err := locker.Open(t.Context(), scheme((&opened{knows: "replicas"}).open)+"://h?replica=1")
+	require.ErrorContains(t, err, `does not know the parameter "replica": known are backoff, metadata, prefix, renew, replicas, require, token_base, ttl`)
+	node := scheme((&opened{knows: "nodes_own"}).open)
+	made := scheme(func(ctx context.Context, u *driver.URL) (driver.Driver, error) {
+		own := *u
+		own.Scheme = node
+		return driver.Open(ctx, &own)
+	})
+	_, err = locker.Open(t.Context(), made+"://h?color=red")
+	require.ErrorContains(t, err, "nodes_own", "what a node takes is known")
+}
+
+func TestOpen_leavesABackendItsOwnParameters(t *testing.T) {
+	o := &opened{knows: "replicas"}
+	c, err := locker.Open(t.Context(), scheme(o.open)+"://h?replicas=a%26b+c&ttl=5s")
+	require.NoError(t, err)
+	assert.Equal(t, "a&b c", o.value)
+	require.NoError(t, c.Close())
+}
+
+func TestOpen_unknownSchemeNamesTheMissingImport(t *testing.T) {
+	for _, b := range backends.All[1:] { // the first is memory
+		for _, s := range append(b.Schemes, strings.ToUpper(b.Schemes[0])) {
+			_, err := locker.Open(t.Context(), s+"://localhost")
+			require.ErrorContains(t, err, `"github.com/go-locker/locker/`+b.Package+`"`)
+		}
+	}
+	known := scheme((&opened{}).open)
+	assert.Contains(t, driver.Schemes(), known)
+	assert.True(t, slices.IsSorted(driver.Schemes()))
+	assert.Contains(t, driver.Schemes(), "mem", "which a test in this package imports")
+	assert.NotContains(t, driver.Schemes(), "redis", "which none does")
+	_, err := locker.Open(t.Context(), "oracle://localhost")
+	require.ErrorContains(t, err, `unknown scheme "oracle"`)
+	require.ErrorContains(t, err, known)
+}
+
+func TestOpen_returnsTheAdaptersErrorAsItIs(t *testing.T) {
+	_, err := locker.Open(t.Context(), scheme((&opened{err: errRefused}).open)+"://h")
+	require.ErrorIs(t, err, errRefused)
+	own := &locker.Error{Op: "open", Err: errors.New("no such cluster")}
+	_, err = locker.Open(t.Context(), scheme((&opened{err: own}).open)+"://h")
+	assert.EqualError(t, err, "locker: open: no such cluster")
+}
+
+func TestOpen_ofAnEndedContext(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errShutdown)
+	o := &opened{}
+	_, err := locker.Open(ctx, scheme(o.open)+"://h")
+	interruptedBy(ctx, t, err)
+	assert.Nil(t, o.url)
+}
+
+func TestOpen_schemeIsInLowerCase(t *testing.T) {
+	o := &opened{}
+	s := scheme(o.open)
+	c, err := locker.Open(t.Context(), "T"+s[1:]+"://h")
+	require.NoError(t, err)
+	assert.Equal(t, s, o.url.Scheme)
+	require.NoError(t, c.Close())
+}
+
+func TestOpen_doesNotChangeTheCallersOptions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opts := make([]locker.Option, 1, 8)
+		opts[0] = locker.WithTTL(time.Minute)
+		_, err := locker.Open(t.Context(), scheme((&opened{}).open)+"://h?ttl=1s&prefix=p", opts...)
+		require.NoError(t, err)
+		assert.Nil(t, opts[:2][1])
 	})
 }

@@ -1,10 +1,19 @@
 package harness
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strconv"
+	"sync"
+	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
 	"github.com/go-locker/locker/internal/redisscript"
 	"github.com/go-locker/locker/internal/test/testserver"
@@ -135,4 +144,155 @@ func QuorumFailOver[S interface {
 			follower.Restart()
 		}
 	}
+}
+
+// RedisRouter tests that behind a proxy to several servers each lock is on its own, whatever shares a batch with it: if the proxy
+// routes a script by its first key, and if it refuses one with keys of several servers. client makes a Client of an address.
+func RedisRouter(t *testing.T, client func(addr string, opts ...locker.Option) *locker.Client) {
+	for _, strict := range []bool{false, true} {
+		t.Run(fmt.Sprintf("strict: %v", strict), func(t *testing.T) {
+			t.Parallel()
+			router := testserver.NewRedisRouter(t, strict, testserver.Redis(t), testserver.Redis(t))
+			const ttl = 3 * time.Second
+			c, other := client(router.Addr(), locker.WithTTL(ttl)), client(router.Addr())
+			held := takeAtOnce(t, c, 64)
+			start := time.Now()
+			wantHeld(t, other, len(held))
+			lost := 0
+			for _, h := range held {
+				patience.Until(t, "it is renewed until its first TTL is over, and the second", func() bool {
+					return isLost(h) || h.Deadline().After(start.Add(2*ttl))
+				})
+				if isLost(h) {
+					lost++
+				}
+			}
+			require.Zero(t, lost, "of %d healthy holds are reported lost", len(held))
+			wantHeld(t, other, len(held))
+			for i, h := range held {
+				assert.NoError(t, h.Unlock(t.Context()), "lock %d", i)
+			}
+		})
+	}
+}
+
+// takeAtOnce takes n locks, each in a goroutine of its own.
+func takeAtOnce(t *testing.T, c *locker.Client, n int) []*locker.Hold {
+	t.Helper()
+	held := make([]*locker.Hold, n)
+	errs := make([]error, n)
+	var taking sync.WaitGroup
+	for i := range held {
+		taking.Go(func() { held[i], errs[i] = c.Mutex(fmt.Sprint(i)).TryAcquire(t.Context()) })
+	}
+	taking.Wait()
+	require.NoError(t, errors.Join(errs...))
+	return held
+}
+
+func isLost(h *locker.Hold) bool {
+	select {
+	case <-h.Lost():
+		return true
+	default:
+		return false
+	}
+}
+
+// wantHeld has another client ask for the first n names.
+func wantHeld(t *testing.T, other *locker.Client, n int) {
+	t.Helper()
+	granted := 0
+	for i := range n {
+		m := other.Mutex(fmt.Sprint(i))
+		if err := m.TryLock(t.Context()); err == nil {
+			granted++
+			require.NoError(t, m.Unlock(t.Context()))
+		} else {
+			require.ErrorIs(t, err, locker.ErrHeld)
+		}
+	}
+	assert.Zero(t, granted, "of %d held locks are granted to another", n)
+}
+
+// member is a server of several, of which a majority has to know what is decided.
+type member interface {
+	comparable
+	Kill()
+	Restart()
+}
+
+// Majority is such servers. Its methods are tests.
+type Majority[S member] struct {
+	URL    string                                   // of all of them; ends with a query that something can be added to
+	Leader func() S                                 // of those that are up
+	Queue  func(t testing.TB, name string) []string // the entries of a lock, in order
+}
+
+func (g Majority[S]) open(t testing.TB, ttl time.Duration) *locker.Client {
+	t.Helper()
+	c, err := locker.Open(context.WithoutCancel(t.Context()), g.URL+"ttl="+ttl.String())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// LosesItsLeader costs nobody a lock.
+func (g Majority[S]) LosesItsLeader(t *testing.T) {
+	const ttl = 15 * time.Second // of which a waiter rides out a half
+	m, next := g.open(t, ttl).Mutex("x"), g.open(t, ttl).Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	token := m.FencingToken()
+	waiting := async(func() error { return next.Lock(t.Context()) })
+	patience.Until(t, "it waits", func() bool { return len(g.Queue(t, "x")) == 2 })
+
+	old := g.Leader()
+	old.Kill()
+	require.NotSame(t, old, g.Leader())
+	deadline := m.Deadline()
+	patience.Until(t, "the hold is renewed, by the new leader", func() bool { return m.Deadline().After(deadline) })
+	assert.Equal(t, token, m.FencingToken())
+	select {
+	case err := <-waiting:
+		t.Fatalf("the waiter's Lock returned %v while the lock was held", err)
+	default:
+	}
+	require.NoError(t, m.Unlock(t.Context()))
+	require.NoError(t, patience.Result(t, waiting))
+	assert.Greater(t, next.FencingToken(), token)
+	require.NoError(t, next.Unlock(t.Context()))
+	old.Restart()
+	patience.Until(t, "nobody stands in the queue", func() bool { return len(g.Queue(t, "x")) == 0 })
+}
+
+// Rights tests that the user of the Clients that open makes may do all that holders, waiters and
+// operators do.
+func Rights(t *testing.T, open func() *locker.Client) {
+	t.Helper()
+	c := open()
+	m, next := c.Mutex("x"), open().Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	locked := async(func() error { return next.Lock(t.Context()) })
+	if c.Guarantees()[locker.Ordered].Level == locker.LevelNo {
+		time.Sleep(200 * time.Millisecond) // it waits, in no queue that could be seen
+	} else {
+		patience.Until(t, "it waits", func() bool {
+			state, err := c.Inspect(t.Context(), "x")
+			return err == nil && len(state.Waiters) == 1
+		})
+	}
+	require.NoError(t, m.Extend(t.Context()))
+	require.NoError(t, m.Unlock(t.Context()))
+	require.NoError(t, patience.Result(t, locked))
+	state, err := c.Inspect(t.Context(), "x")
+	require.NoError(t, err)
+	var names []string
+	for name, err := range c.List(t.Context(), "") {
+		require.NoError(t, err)
+		names = append(names, name)
+	}
+	assert.Equal(t, []string{"x"}, names)
+	require.NoError(t, c.ForceRelease(t.Context(), "x", state))
+	require.NoError(t, m.TryLock(t.Context()), "it is free: whoever held it does not stand in the queue")
+	require.ErrorIs(t, next.Unlock(t.Context()), locker.ErrLost)
 }

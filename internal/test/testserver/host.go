@@ -1,11 +1,18 @@
 package testserver
 
 import (
+	"bytes"
+	"flag"
 	"fmt"
+	"io"
 	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // Host stands in for a test in a program that needs servers. Its zero value is ready for use.
@@ -75,3 +82,203 @@ func (*hosted) Errorf(format string, args ...any) { fmt.Fprintf(os.Stderr, forma
 func (*hosted) Fatalf(format string, args ...any) { panic(hostEnded(fmt.Sprintf(format, args...))) }
 
 func (t *hosted) Skipf(format string, args ...any) { t.Fatalf(format, args...) }
+
+// Tests returns m, for TestMain of a package whose tests wait for servers most of the time. Run has eight of them run
+// side by side, unless -parallel says otherwise, and ends the servers that they shared.
+func Tests(m *testing.M) *Main { return &Main{m} }
+
+// Main is what [Tests] returns.
+type Main struct{ m *testing.M }
+
+// Run returns the exit code.
+func (m *Main) Run() int {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		_ = flag.Set("test.parallel", "8")
+	}
+	code := m.m.Run()
+	sharing.end()
+	return code
+}
+
+// SharedRedis returns the one server of this test binary that tests have in common, each with a prefix or names of its own. It
+// lasts until the last test has ended. Who stops, wipes or configures a server starts another by [Redis].
+func SharedRedis(t testing.TB) *RedisServer {
+	t.Helper()
+	return shared(t, &sharedRedis, func(t testing.TB) *RedisServer { return Redis(t) })
+}
+
+// SharedEtcd returns an etcd server that several tests share, as SharedRedis does.
+func SharedEtcd(t testing.TB) *EtcdServer {
+	t.Helper()
+	return shared(t, &sharedEtcd, func(t testing.TB) *EtcdServer { return Etcd(t) })
+}
+
+// SharedZooKeeper returns a ZooKeeper server that several tests share, as SharedRedis does.
+func SharedZooKeeper(t testing.TB) *ZooKeeperServer {
+	t.Helper()
+	return shared(t, &sharedZooKeeper, func(t testing.TB) *ZooKeeperServer { return ZooKeeper(t) })
+}
+
+var (
+	sharing         lasting
+	sharedRedis     *RedisServer
+	sharedEtcd      *EtcdServer
+	sharedZooKeeper *ZooKeeperServer
+)
+
+// shared returns *server, which the first test that asks starts.
+func shared[S any](t testing.TB, server **S, start func(testing.TB) *S) *S {
+	t.Helper()
+	sharing.starting.Lock()
+	defer sharing.starting.Unlock()
+	if *server == nil {
+		sharing.TB = t // which fails, or is skipped, if the server cannot be started
+		*server = start(&sharing)
+		sharing.TB = nil
+	}
+	return *server
+}
+
+// lasting is a TB whose life ends with the test binary.
+type lasting struct {
+	testing.TB // of the test that starts a server, or nil
+	starting   sync.Mutex
+
+	mu       sync.Mutex
+	cleanups []func()
+}
+
+// Helper does nothing where no test starts a server.
+func (l *lasting) Helper() {}
+
+// Fatalf is the test's that starts a server. A server that others use too is not to be stopped or restarted.
+func (l *lasting) Fatalf(format string, args ...any) {
+	if l.TB == nil {
+		panic("a shared server: " + fmt.Sprintf(format, args...))
+	}
+	l.TB.Fatalf(format, args...)
+}
+
+// Errorf is Fatalf: after the last test there is nobody to tell but by a panic.
+func (l *lasting) Errorf(format string, args ...any) { l.Fatalf(format, args...) }
+
+// Cleanup has f called after the last test.
+func (l *lasting) Cleanup(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cleanups = append(l.cleanups, f)
+}
+
+// TempDir returns a directory that is removed after the last test.
+func (l *lasting) TempDir() string {
+	dir, err := os.MkdirTemp("", "testserver-")
+	if err != nil {
+		l.Fatalf("testserver: %v", err)
+	}
+	l.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// end runs the clean-ups, last in, first out.
+func (l *lasting) end() {
+	for len(l.cleanups) > 0 {
+		last := l.cleanups[len(l.cleanups)-1]
+		l.cleanups = l.cleanups[:len(l.cleanups)-1]
+		last()
+	}
+}
+
+// SharedPostgres is SharedRedis for PostgreSQL. Tests side by side need databases of their own.
+func SharedPostgres(t testing.TB) *PostgresServer {
+	t.Helper()
+	return shared(t, &sharedPostgres, func(t testing.TB) *PostgresServer { return Postgres(t) })
+}
+
+// SharedMariaDB returns a MariaDB server that several tests share, as SharedPostgres does.
+func SharedMariaDB(t testing.TB) *MariaDBServer {
+	t.Helper()
+	return shared(t, &sharedMariaDB, func(t testing.TB) *MariaDBServer { return MariaDB(t) })
+}
+
+var (
+	sharedPostgres *PostgresServer
+	sharedMariaDB  *MariaDBServer
+)
+
+// server is a program that tests start, and how to get it.
+type server struct{ program, install string }
+
+var (
+	redisServer     = server{"redis-server", "run make setup, or install Redis 7 or later (Debian: redis-server, Homebrew: redis)"}
+	etcdServer      = server{"etcd", "run make setup, which builds it, or install etcd 3.5 or later"}
+	zooKeeperServer = server{"zookeeper-server", "run make setup, which fetches it"}
+)
+
+// TellMissing writes to the terminal which servers were missing, and how to get them. `go test` shows nothing of a package
+// that passes, skipped tests included, so the message goes past it. For the last package that `go test ./...` lists.
+func TellMissing() {
+	var b strings.Builder
+	for _, s := range []server{redisServer, etcdServer, zooKeeperServer} {
+		if _, err := find(s.program); err != nil {
+			fmt.Fprintf(&b, "  %-17s %s\n", s.program, s.install)
+		}
+	}
+	if b.Len() == 0 {
+		return
+	}
+	out := pastGoTest()
+	if out == nil {
+		return
+	}
+	defer func() { _ = out.Close() }()
+	awaitSiblings(time.Minute)
+	_, _ = fmt.Fprintf(out, "Skipped: the tests that need these servers, which are not on the PATH:\n%smake test sets them up, and runs those tests.\n", &b)
+}
+
+// pastGoTest opens what `go test` writes its errors to, or the terminal. It returns nil where there is neither, or the
+// parent is another program.
+func pastGoTest() io.WriteCloser {
+	comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", os.Getppid()))
+	if err == nil && string(bytes.TrimSpace(comm)) != "go" {
+		return nil
+	}
+	for _, file := range []string{fmt.Sprintf("/proc/%d/fd/2", os.Getppid()), "/dev/tty"} {
+		if f, err := os.OpenFile(file, os.O_WRONLY|os.O_APPEND, 0); err == nil {
+			return f
+		}
+	}
+	return nil
+}
+
+// awaitSiblings returns when `go test` runs no other package any more, so that what comes next is its last line but one. It
+// returns at once where there is no /proc.
+func awaitSiblings(limit time.Duration) {
+	const look = 100 * time.Millisecond
+	for end, quiet := time.Now().Add(limit), 0; quiet < 3 && time.Now().Before(end); time.Sleep(look) {
+		if quiet++; siblings() > 0 {
+			quiet = 0
+		}
+	}
+}
+
+// siblings counts the other processes of the parent.
+func siblings() (n int) {
+	files, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, file := range files {
+		stat, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		// pid (name) state parent …; the name may contain anything.
+		_, rest, _ := strings.Cut(string(stat), ")")
+		fields := strings.Fields(rest[strings.LastIndex(rest, ")")+1:])
+		pid := filepath.Base(filepath.Dir(file))
+		if len(fields) > 1 && fields[1] == strconv.Itoa(os.Getppid()) && pid != strconv.Itoa(os.Getpid()) {
+			n++
+		}
+	}
+	return n
+}

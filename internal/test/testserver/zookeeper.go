@@ -1,8 +1,11 @@
 package testserver
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/adler32"
 	"io"
 	"net"
 	"os"
@@ -10,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -193,4 +197,229 @@ func (s *ZooKeeperServer) Ask(word string) (string, error) {
 		err = errors.New(s.name + " closed the connection without an answer")
 	}
 	return string(answer), err
+}
+
+// announcements stands before the election port of one member and changes in what the others send the one
+// thing that leads around the proxies: who dials says first where it listens itself, and a member with a
+// higher id hangs up and calls back there (QuorumCnxManager.handleConnection), whatever its own
+// configuration says. Here that becomes the address that this configuration has.
+type announcements struct {
+	to      *ZooKeeperServer
+	network *zooKeeperNetwork
+	addr    string
+
+	wg    sync.WaitGroup
+	mu    sync.Mutex
+	ended bool
+	conns map[net.Conn]struct{}
+}
+
+func newAnnouncements(t testing.TB, to *ZooKeeperServer, network *zooKeeperNetwork) *announcements {
+	t.Helper()
+	a := &announcements{to: to, network: network, conns: make(map[net.Conn]struct{})}
+	var listener net.Listener
+	withPort(t, "election of "+to.name, func(port int) (err error) {
+		a.addr = loopback(port)
+		listener, err = net.Listen("tcp4", a.addr)
+		return err
+	})
+	a.wg.Go(func() { a.accept(listener) })
+	t.Cleanup(func() {
+		_ = listener.Close()
+		a.mu.Lock()
+		a.ended = true
+		for conn := range a.conns {
+			_ = conn.Close()
+		}
+		a.mu.Unlock()
+		a.wg.Wait()
+	})
+	return a
+}
+
+func (a *announcements) accept(listener net.Listener) {
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		a.wg.Go(func() { a.serve(conn) })
+	}
+}
+
+// serve forwards a connection until either end closes it.
+func (a *announcements) serve(peer net.Conn) {
+	a.keep(peer)
+	defer a.drop(peer)
+	announcement, err := a.read(peer)
+	if err != nil {
+		return
+	}
+	member, err := net.Dial("tcp", loopback(a.to.electionPort))
+	if err != nil {
+		return
+	}
+	a.keep(member)
+	defer a.drop(member)
+	if _, err := member.Write(announcement); err != nil {
+		return
+	}
+	var wg sync.WaitGroup
+	forward := func(dst, src net.Conn) {
+		_, _ = io.Copy(dst, src)
+		_ = dst.Close()
+		_ = src.Close()
+	}
+	wg.Go(func() { forward(member, peer) })
+	wg.Go(func() { forward(peer, member) })
+	wg.Wait()
+}
+
+// keep has conn closed at the end of the test, unless it is dropped before.
+func (a *announcements) keep(conn net.Conn) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.conns[conn] = struct{}{}
+	if a.ended {
+		_ = conn.Close()
+	}
+}
+
+func (a *announcements) drop(conn net.Conn) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.conns, conn)
+	_ = conn.Close()
+}
+
+// read reads QuorumCnxManager's initial message: a version of the protocol and the sender's id, of
+// eight bytes each, and the sender's addresses with their length in four. It returns the message with
+// other addresses.
+func (a *announcements) read(peer net.Conn) ([]byte, error) {
+	const fixed, longest = 20, 2048
+	message := make([]byte, fixed)
+	if _, err := io.ReadFull(peer, message); err != nil {
+		return nil, err
+	}
+	length := binary.BigEndian.Uint32(message[16:])
+	if length > longest {
+		return nil, fmt.Errorf("an address of %d bytes", length)
+	}
+	if _, err := io.CopyN(io.Discard, peer, int64(length)); err != nil {
+		return nil, err
+	}
+	id := int(binary.BigEndian.Uint64(message[8:]))
+	// The way back, which there is once all members have been started.
+	path := a.network.paths[[2]int{a.to.id, id}]
+	if path == nil {
+		return nil, fmt.Errorf("no member %d", id)
+	}
+	addr := path.election.Addr()
+	binary.BigEndian.PutUint32(message[16:], uint32(len(addr)))
+	return append(message, addr...), nil
+}
+
+// SetCreated restarts the server, which then believes that n children of parent have been made: the next that is sequential gets
+// the number n. No client can make so many. The transaction that says so, the making of a child, and one that deletes the child are
+// appended to the server's log.
+func (s *ZooKeeperServer) SetCreated(parent string, n int32) {
+	s.t.Helper()
+	s.kill()
+	if err := s.setCreated(parent, n); err != nil {
+		s.t.Fatalf("testserver: %s: %v", s.name, err)
+	}
+	s.Restart()
+}
+
+func (s *ZooKeeperServer) setCreated(parent string, n int32) error {
+	path, err := s.lastLog()
+	if err != nil {
+		return err
+	}
+	log, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	end, last, err := readTransactions(log)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	child := parent + "/created"
+	var made []byte
+	made = appendJute(made, child)
+	made = appendJute(made, "")                   // its data
+	made = binary.BigEndian.AppendUint32(made, 1) // of its ACL's entries
+	made = binary.BigEndian.AppendUint32(made, 31)
+	made = appendJute(appendJute(made, "world"), "anyone")
+	made = append(made, 0) // not ephemeral
+	made = binary.BigEndian.AppendUint32(made, uint32(n))
+	const create, remove = 1, 2
+	more := appendTransaction(nil, last+1, create, made)
+	more = appendTransaction(more, last+2, remove, appendJute(nil, child))
+	if rest := log[end:]; len(rest) < len(more) {
+		log = append(log, make([]byte, len(more)-len(rest))...)
+	}
+	copy(log[end:], more)
+	return os.WriteFile(path, log, 0o600)
+}
+
+// lastLog is the path of the log that the server wrote last. Its name has the number of its first transaction.
+func (s *ZooKeeperServer) lastLog() (string, error) {
+	logs, err := filepath.Glob(filepath.Join(s.dataDir(), "version-2", "log.*"))
+	if err != nil || len(logs) == 0 {
+		return "", errors.Join(errors.New("it has written nothing yet"), err)
+	}
+	number := func(log string) uint64 {
+		n, _ := strconv.ParseUint(strings.TrimPrefix(filepath.Ext(log), "."), 16, 64)
+		return n
+	}
+	return slices.MaxFunc(logs, func(a, b string) int { return int(number(a)) - int(number(b)) }), nil
+}
+
+// A log is a header of 16 bytes, transactions, and zeros. A transaction is a checksum of eight bytes, its length in four, a
+// header, what it does, and a mark (FileTxnLog).
+const (
+	logHeader   = 16
+	beforeBytes = 8 + 4
+	endMark     = 'B'
+)
+
+// readTransactions returns where a log's transactions end, and the number of the last.
+func readTransactions(log []byte) (end int, last uint64, err error) {
+	if !bytes.HasPrefix(log, []byte("ZKLG")) {
+		return 0, 0, errors.New("this is no log of transactions")
+	}
+	const zxid = 8 + 4 // behind the client's number and that of its request
+	for end = logHeader; end+beforeBytes <= len(log); {
+		length := int(binary.BigEndian.Uint32(log[end+8:]))
+		if length == 0 {
+			break
+		}
+		next := end + beforeBytes + length + 1
+		if next > len(log) || log[next-1] != endMark {
+			break // it was being written
+		}
+		last = binary.BigEndian.Uint64(log[end+beforeBytes+zxid:])
+		end = next
+	}
+	if last == 0 {
+		return 0, 0, errors.New("it has no transactions")
+	}
+	return end, last, nil
+}
+
+func appendTransaction(log []byte, zxid uint64, kind uint32, what []byte) []byte {
+	transaction := make([]byte, 8+4, 64+len(what)) // nobody's request
+	transaction = binary.BigEndian.AppendUint64(transaction, zxid)
+	transaction = binary.BigEndian.AppendUint64(transaction, uint64(time.Now().UnixMilli()))
+	transaction = binary.BigEndian.AppendUint32(transaction, kind)
+	transaction = append(transaction, what...)
+	log = binary.BigEndian.AppendUint64(log, uint64(adler32.Checksum(transaction)))
+	log = appendJute(log, string(transaction))
+	return append(log, endMark)
+}
+
+// appendJute appends a string as ZooKeeper writes them.
+func appendJute(b []byte, s string) []byte {
+	return append(binary.BigEndian.AppendUint32(b, uint32(len(s))), s...)
 }

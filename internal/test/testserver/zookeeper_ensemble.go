@@ -1,12 +1,17 @@
 package testserver
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // ZooKeeperGroup is an ensemble of ZooKeeper servers.
@@ -139,4 +144,146 @@ func (g *ZooKeeperGroup) Restart() {
 	if err := startAll(g.servers); err != nil {
 		g.t.Fatalf("testserver: ZooKeeper did not start again: %v", err)
 	}
+}
+
+// zooKeeperNetwork is what lies between the members of an ensemble. Each member is told that the others
+// are at proxies, other ones than any other member is told.
+type zooKeeperNetwork struct {
+	paths    map[[2]int]*zooKeeperPath // by the ids of who dials and who is dialled
+	isolated map[int]bool              // by id
+}
+
+// zooKeeperPath is how one member reaches another.
+type zooKeeperPath struct{ quorum, election *Proxy }
+
+func newZooKeeperNetwork(t testing.TB, servers []*ZooKeeperServer) *zooKeeperNetwork {
+	t.Helper()
+	n := &zooKeeperNetwork{paths: make(map[[2]int]*zooKeeperPath), isolated: make(map[int]bool)}
+	for _, to := range servers {
+		a := newAnnouncements(t, to, n)
+		for _, from := range servers {
+			if from == to {
+				continue
+			}
+			n.paths[[2]int{from.id, to.id}] = &zooKeeperPath{
+				quorum:   NewProxy(t, loopback(to.quorumPort)),
+				election: NewProxy(t, a.addr),
+			}
+		}
+	}
+	return n
+}
+
+func (n *zooKeeperNetwork) path(from, to *ZooKeeperServer) *zooKeeperPath {
+	return n.paths[[2]int{from.id, to.id}]
+}
+
+func (p *zooKeeperPath) ports() (quorum, election int) { return p.quorum.port(), p.election.port() }
+
+func (p *Proxy) port() int {
+	_, port, _ := net.SplitHostPort(p.Addr())
+	n, _ := strconv.Atoi(port)
+	return n
+}
+
+// around calls f with every proxy that leads to s or away from it.
+func (n *zooKeeperNetwork) around(s *ZooKeeperServer, f func(*Proxy)) {
+	for ends, path := range n.paths {
+		if ends[0] == s.id || ends[1] == s.id {
+			f(path.quorum)
+			f(path.election)
+		}
+	}
+}
+
+// Isolate cuts s off from the other members until Heal. Clients still reach it. Connections stay open, new ones can be made, and nothing arrives until Heal, when all that
+// was sent arrives late, as TCP would have it. It takes ZooKeeperPartitionable.
+func (g *ZooKeeperGroup) Isolate(s *ZooKeeperServer) {
+	g.t.Helper()
+	if g.network == nil {
+		g.t.Fatal("testserver: this takes ZooKeeperPartitionable")
+	}
+	g.network.isolated[s.id] = true
+	g.network.around(s, func(p *Proxy) {
+		p.HoldRequests(true)
+		p.HoldReplies(true)
+	})
+}
+
+// Heal ends all that Isolate did. It does not wait for the members to find together, for
+// which there is [ZooKeeperGroup.Leader].
+func (g *ZooKeeperGroup) Heal() {
+	g.t.Helper()
+	for _, s := range g.servers {
+		if !g.isolated(s) {
+			continue
+		}
+		g.network.around(s, func(p *Proxy) {
+			p.ReleaseRequests()
+			p.ReleaseReplies()
+		})
+	}
+	if g.network != nil {
+		clear(g.network.isolated)
+	}
+}
+
+func (g *ZooKeeperGroup) isolated(s *ZooKeeperServer) bool {
+	return g.network != nil && g.network.isolated[s.id]
+}
+
+// EndSession ends a session as if its client had closed it, and returns when there is no such session.
+func (s *ZooKeeperServer) EndSession(id int64) {
+	s.t.Helper()
+	await(s.t, fmt.Sprintf("%s has no session %#x", s.name, id), func() error { return s.endSession(id) })
+}
+
+// endSession takes the session up on a connection of its own, and closes it there, unless its client is faster and takes it
+// back. It returns nil if there is no such session.
+func (s *ZooKeeperServer) endSession(id int64) error {
+	const timeout = 5 * time.Second
+	conn, err := net.DialTimeout("tcp4", s.Addr(), timeout)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
+		return err
+	}
+	connect := make([]byte, 12)                             // version of the protocol, last transaction seen
+	connect = binary.BigEndian.AppendUint32(connect, 10000) // time-out, ms
+	connect = binary.BigEndian.AppendUint64(connect, uint64(id))
+	password := sessionPassword(id)
+	connect = binary.BigEndian.AppendUint32(connect, uint32(len(password)))
+	connect = append(connect, password...)
+	const closeSession = -11
+	closing := binary.BigEndian.AppendUint32([]byte{0, 0, 0, 1}, 1<<32+closeSession) // of request 1
+	for _, packet := range [][]byte{connect, closing} {
+		length := binary.BigEndian.AppendUint32(nil, uint32(len(packet)))
+		if _, err := conn.Write(append(length, packet...)); err != nil {
+			return err
+		}
+	}
+	granted := make([]byte, 12) // length of the packet, version of the protocol, time-out
+	if _, err := io.ReadFull(conn, granted); err != nil {
+		return err
+	}
+	if binary.BigEndian.Uint32(granted[8:]) == 0 {
+		return nil
+	}
+	_, err = io.Copy(io.Discard, conn) // until the server closes it
+	return errors.Join(errors.New("there was one"), err)
+}
+
+// sessionPassword is what the servers derive from a session's id alone (ZooKeeperServer.generatePasswd): 16 bytes of
+// Java's generator, which is a linear congruential one of 48 bits.
+func sessionPassword(id int64) []byte {
+	const secret, multiplier, mask = 0xB3415C00, 0x5DEECE66D, 1<<48 - 1
+	state := (uint64(id) ^ secret ^ multiplier) & mask
+	var password []byte
+	for range 4 {
+		state = (state*multiplier + 0xB) & mask
+		password = binary.LittleEndian.AppendUint32(password, uint32(state>>16))
+	}
+	return password
 }

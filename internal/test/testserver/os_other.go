@@ -4,6 +4,8 @@ package testserver
 
 import (
 	"errors"
+	"syscall"
+	"testing"
 	"time"
 )
 
@@ -17,3 +19,20 @@ func (p *process) useClock() {
 }
 
 func addToClock(string, time.Duration) error { return errors.ErrUnsupported }
+
+// MemoryDir returns t.TempDir.
+func MemoryDir(t testing.TB) string {
+	t.Helper()
+	return t.TempDir()
+}
+
+// notAsRoot fails: on these systems we do not run as root.
+func notAsRoot(*syscall.SysProcAttr, string) error {
+	return errors.New("only on Linux a server that refuses to run as root is started by root")
+}
+
+const knowsOwners = false
+
+func inodeOf(int, int) string { return "" }
+
+func hasSocket(int, string) bool { return false }
