@@ -27,13 +27,15 @@ const (
 type samples struct{ locks, unlocks, pairs []time.Duration }
 
 func (s *samples) add(lock, unlock time.Duration) {
-	s.locks, s.unlocks, s.pairs = append(s.locks, lock), append(s.unlocks, unlock), append(s.pairs, lock+unlock)
+	s.locks, s.unlocks = append(s.locks, lock), append(s.unlocks, unlock)
+	s.pairs = append(s.pairs, lock+unlock)
 }
 
 func (s *samples) figures() figures {
 	return figures{
-		"pair µs": micros(percentile(s.pairs, 50)), "p90 µs": micros(percentile(s.pairs, 90)), "longest µs": micros(percentile(s.pairs, 100)),
-		"Lock µs": micros(percentile(s.locks, 50)), "Unlock µs": micros(percentile(s.unlocks, 50)),
+		"pair µs": micros(percentile(s.pairs, 50)), "p90 µs": micros(percentile(s.pairs, 90)),
+		"longest µs": micros(percentile(s.pairs, 100)),
+		"Lock µs":    micros(percentile(s.locks, 50)), "Unlock µs": micros(percentile(s.unlocks, 50)),
 	}
 }
 
@@ -126,7 +128,9 @@ func pairs(ctx context.Context, r *round) error {
 func apart(goroutines ...int) func(context.Context, *round) error {
 	return func(ctx context.Context, r *round) error {
 		for _, n := range r.upTo(goroutines) {
-			if err := r.several(func(round int, l library) error { return r.apart(ctx, n, round, l) }); err != nil {
+			if err := r.several(func(round int, l library) error {
+				return r.apart(ctx, n, round, l)
+			}); err != nil {
 				return err
 			}
 		}
@@ -168,7 +172,8 @@ func (r *round) apart(ctx context.Context, goroutines, round int, l library) err
 		return err
 	}
 	n := float64(done.Load())
-	r.add(fmt.Sprint(goroutines, " goroutines"), l, spent.each(n, figures{"pairs/s": n / spent.seconds, "errors": float64(failed.Load())}))
+	r.add(fmt.Sprint(goroutines, " goroutines"), l,
+		spent.each(n, figures{"pairs/s": n / spent.seconds, "errors": float64(failed.Load())}))
 	return nil
 }
 
@@ -267,7 +272,10 @@ func (r *round) held(ctx context.Context, n int, l library) error {
 	}
 	heapAfter, goroutinesAfter := inUse()
 	window := 3 * r.idle
-	spent, err := r.on.during(ctx, sent, func() error { sleep(ctx, window); return context.Cause(ctx) })
+	spent, err := r.on.during(ctx, sent, func() error {
+		sleep(ctx, window)
+		return context.Cause(ctx)
+	})
 	if err != nil {
 		return err
 	}
@@ -280,7 +288,8 @@ func (r *round) held(ctx context.Context, n int, l library) error {
 	})
 	// A third of the TTL passes between two renewals.
 	f := spent.each(float64(n)/100*window.Seconds()/(l.ttl.Seconds()/3), figures{
-		"goroutines": goroutinesAfter - goroutines, "heap bytes": (heapAfter - heap) / float64(n), "lost": float64(lost.Load()),
+		"goroutines": goroutinesAfter - goroutines, "heap bytes": (heapAfter - heap) / float64(n),
+		"lost": float64(lost.Load()),
 	})
 	r.add(fmt.Sprint(n, " locks"), l, f)
 	return nil

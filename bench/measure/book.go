@@ -27,18 +27,22 @@ import (
 // figures are what one library came to in one round, by the names of columns.
 type figures map[string]float64
 
-// columns are those of each part's table on the page, in their order; the ratio is of the first. The file has more. Those in
-// sums are added up over the rounds, of the others the table has the median.
+// columns are those of each part's table on the page, in their order; the ratio is of the first.
+// The file has more. Those in sums are added up over the rounds, of the others the table has the
+// median.
 var columns = map[string][]string{
-	"pairs":     {"pair µs", "requests", "server µs", "allocations", "client µs"},
-	"apart":     {"pairs/s", "server µs", "allocations", "client µs", "connections", "errors"},
-	"contended": {"acquisitions/s", "wait p50 ms", "longest ms", "requests", "server µs", "connections", "errors", "overlaps"},
-	"handover":  {"p50 µs", "p99 µs", "PING p50 µs", "errors", "overlaps"},
-	"killed":    {"ms", "beyond the TTL, ms", "errors"},
-	"idle":      {"requests/s", "run/s", "server µs/s"},
-	"held":      {"requests", "server µs", "goroutines", "heap bytes", "client µs", "lost"},
-	"names":     {"bytes at once", "bytes later", "server µs"},
-	"minority":  {"pair µs", "longest µs", "times as long", "errors"},
+	"pairs": {"pair µs", "requests", "server µs", "allocations", "client µs"},
+	"apart": {"pairs/s", "server µs", "allocations", "client µs", "connections", "errors"},
+	"contended": {
+		"acquisitions/s", "wait p50 ms", "longest ms", "requests", "server µs",
+		"connections", "errors", "overlaps",
+	},
+	"handover": {"p50 µs", "p99 µs", "PING p50 µs", "errors", "overlaps"},
+	"killed":   {"ms", "beyond the TTL, ms", "errors"},
+	"idle":     {"requests/s", "run/s", "server µs/s"},
+	"held":     {"requests", "server µs", "goroutines", "heap bytes", "client µs", "lost"},
+	"names":    {"bytes at once", "bytes later", "server µs"},
+	"minority": {"pair µs", "longest µs", "times as long", "errors"},
 }
 
 var sums = []string{"errors", "overlaps", "starved", "lost"}
@@ -77,7 +81,9 @@ type (
 )
 
 // MarshalJSON writes a row as one array.
-func (r *row) MarshalJSON() ([]byte, error) { return json.Marshal([]any{r.Cell, r.Library, r.Figures}) }
+func (r *row) MarshalJSON() ([]byte, error) {
+	return json.Marshal([]any{r.Cell, r.Library, r.Figures})
+}
 
 // UnmarshalJSON reads what MarshalJSON wrote.
 func (r *row) UnmarshalJSON(text []byte) error {
@@ -107,7 +113,8 @@ func (b *book) save(file string) error {
 		if err != nil {
 			return err
 		}
-		out.WriteString(strings.Repeat(",", min(i, 1)) + "\n" + strings.TrimSuffix(string(text), `null}`) + "[")
+		out.WriteString(strings.Repeat(",", min(i, 1)) + "\n" +
+			strings.TrimSuffix(string(text), `null}`) + "[")
 		for j, r := range t.Rows {
 			text, err := json.Marshal(r)
 			if err != nil {
@@ -124,7 +131,8 @@ func (b *book) save(file string) error {
 // fresh replaces the table of a part by an empty one.
 func (b *book) fresh(subject, what, note, server string, libraries []library) *table {
 	t := &table{
-		Subject: subject, What: what, Note: note, Server: server, At: time.Now().UTC().Truncate(time.Second),
+		Subject: subject, What: what, Note: note, Server: server,
+		At: time.Now().UTC().Truncate(time.Second),
 		Go: runtime.Version(), Processors: runtime.GOMAXPROCS(0),
 	}
 	modules := make(map[string]string)
@@ -187,7 +195,9 @@ of Lock and Unlock, or one acquisition. The file has more columns, and the setti
 		for _, note := range notes {
 			head := ""
 			for _, p := range s.parts {
-				i := slices.IndexFunc(b.Tables, func(t *table) bool { return t.Subject == s.name && t.What == p.name && t.Note == note })
+				i := slices.IndexFunc(b.Tables, func(t *table) bool {
+					return t.Subject == s.name && t.What == p.name && t.Note == note
+				})
 				if i < 0 {
 					continue
 				}
@@ -214,15 +224,19 @@ func noted(title, note string) string { return strings.TrimSuffix(title+", "+not
 func (t *table) head() string {
 	var versions []string
 	for _, l := range t.Libraries {
-		versions = append(versions, strings.TrimSpace(l.Name+" "+strings.TrimPrefix(l.Version, "this tree")))
+		version := strings.TrimPrefix(l.Version, "this tree")
+		versions = append(versions, strings.TrimSpace(l.Name+" "+version))
 	}
-	return fmt.Sprintf("%s, %s, %d processors, %s: %s.", t.Server, t.Go, t.Processors, t.At.Format(time.DateOnly), strings.Join(versions, ", "))
+	return fmt.Sprintf("%s, %s, %d processors, %s: %s.", t.Server, t.Go, t.Processors,
+		t.At.Format(time.DateOnly), strings.Join(versions, ", "))
 }
 
 // print writes one row for each cell and library. A column that nobody has a value for is left out.
 func (t *table) print(b *strings.Builder, baseline string) {
 	shown := slices.DeleteFunc(slices.Clone(columns[t.What]), func(c string) bool {
-		return !slices.ContainsFunc(t.Rows, func(r *row) bool { return slices.ContainsFunc(r.Figures[c], func(v float64) bool { return v != 0 }) }) &&
+		return !slices.ContainsFunc(t.Rows, func(r *row) bool {
+			return slices.ContainsFunc(r.Figures[c], func(v float64) bool { return v != 0 })
+		}) &&
 			!slices.Contains(sums, c)
 	})
 	head := append([]string{"", "library"}, shown...)
@@ -233,7 +247,8 @@ func (t *table) print(b *strings.Builder, baseline string) {
 			head = slices.Insert(head, 3, "ratio to "+baseline)
 		}
 	}
-	fmt.Fprintf(b, "\n|%s|\n|---|---|%s\n", strings.Join(head, "|"), strings.Repeat("--:|", len(head)-2))
+	fmt.Fprintf(b, "\n|%s|\n|---|---|%s\n", strings.Join(head, "|"),
+		strings.Repeat("--:|", len(head)-2))
 	for _, r := range t.Rows {
 		cells := []string{r.Cell, r.Library}
 		for i, c := range shown {
@@ -279,7 +294,8 @@ func (t *table) ratio(r *row, column, baseline string) string {
 	return "–"
 }
 
-// draw has a line for each library: requests for an acquisition, over the number of those who wait on Redis.
+// draw has a line for each library: requests for an acquisition, over the number of those who wait
+// on Redis.
 func (b *book) draw(file string) error {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = "One name", "waiters", "commands sent for an acquisition"
@@ -302,7 +318,8 @@ func (b *book) draw(file string) error {
 			if lines[r.Library] == nil {
 				names = append(names, r.Library)
 			}
-			lines[r.Library] = append(lines[r.Library], plotter.XY{X: waiters, Y: median(r.Figures["requests"])})
+			lines[r.Library] = append(lines[r.Library],
+				plotter.XY{X: waiters, Y: median(r.Figures["requests"])})
 			ticks = append(ticks, plot.Tick{Value: waiters, Label: fmt.Sprint(waiters)})
 		}
 	}
@@ -364,8 +381,9 @@ func digits(f float64) string {
 	return strconv.FormatFloat(f, 'f', decimals, 64)
 }
 
-// jain is the fairness index of R. Jain, D. Chiu and W. Hawe, "A Quantitative Measure of Fairness and Discrimination"
-// (DEC-TR-301, 1984): 1 if all shares are equal, 1/n if one of n has everything.
+// jain is the fairness index of R. Jain, D. Chiu and W. Hawe, "A Quantitative Measure of Fairness
+// and Discrimination" (DEC-TR-301, 1984): 1 if all shares are equal, 1/n if one of n has
+// everything.
 func jain(shares []int) float64 {
 	var sum, squares float64
 	for _, share := range shares {

@@ -26,14 +26,23 @@ const (
 
 var etcdLibraries = []library{
 	{"etcd locker", lockerModule, "TTL 1m", consensusTTL, openEtcd},
-	{"etcd concurrency.Mutex", etcdModule, "a session of 1m for each waiter, because two Mutexes of one session would both hold", consensusTTL, openConcurrency},
+	{
+		"etcd concurrency.Mutex", etcdModule,
+		"a session of 1m for each waiter, because two Mutexes of one session would both hold", consensusTTL, openConcurrency,
+	},
 	{"etcd bare", etcdModule, "no lock: a Txn that puts a key with a lease if the key does not exist, and a Txn that deletes the key if it is still the same", consensusTTL, openBareEtcd},
 }
 
 var zooKeeperLibraries = []library{
-	{"zookeeper locker", lockerModule, "TTL and session 1m; the option Tick is set to the servers' tickTime", consensusTTL, openZooKeeper},
+	{
+		"zookeeper locker", lockerModule,
+		"TTL and session 1m; the option Tick is set to the servers' tickTime", consensusTTL, openZooKeeper,
+	},
 	{"zookeeper zk.Lock", zooKeeperModule, "NewLock, session 1m", consensusTTL, openZKLock},
-	{"zookeeper bare", zooKeeperModule, "no lock: an ephemeral sequential node is created, while the children are listed; then it is deleted", consensusTTL, openBareZooKeeper},
+	{
+		"zookeeper bare", zooKeeperModule,
+		"no lock: an ephemeral sequential node is created, while the children are listed; then it is deleted", consensusTTL, openBareZooKeeper,
+	},
 }
 
 // newEtcdClient has the settings of those that etcd:// makes.
@@ -57,7 +66,8 @@ func openEtcd(addrs []string, sent *tally, ttl time.Duration) (*client, error) {
 	return clientOf(c, func() { _ = cli.Close() }), nil
 }
 
-// openConcurrency gives each waiter of one name a session of its own, and waiters of different names the same ones.
+// openConcurrency gives each waiter of one name a session of its own, and waiters of different
+// names the same ones.
 func openConcurrency(addrs []string, sent *tally, ttl time.Duration) (*client, error) {
 	cli, err := newEtcdClient(addrs, sent)
 	if err != nil {

@@ -32,8 +32,8 @@ type (
 		close  func()
 	}
 
-	// lockFunc waits until it holds the lock or ctx is done. ctx stays alive through the hold, and has a deadline further
-	// off than the TTL: some libraries end the hold with ctx, or invent a deadline.
+	// lockFunc waits until it holds the lock or ctx is done. ctx stays alive through the hold, and has
+	// a deadline further off than the TTL: some libraries end the hold with ctx, or invent a deadline.
 	lockFunc func(ctx context.Context) (unlockFunc, error)
 
 	unlockFunc func(ctx context.Context) error
@@ -122,7 +122,8 @@ const (
 	aboutKilled = "100 wait for one name, with a TTL of 6 s. The time until one of them has the lock: after the first waiter was killed (SIGKILL) and the holder unlocks a moment later, and after the holder was killed."
 )
 
-// subjects is all that can be measured. It is filled in init, for what measures kills looks libraries up in it.
+// subjects is all that can be measured. It is filled in init, for what measures kills looks
+// libraries up in it.
 var subjects []subject
 
 func init() {
@@ -133,7 +134,10 @@ func init() {
 			{"contended", "Many want one name, over at most 64 clients. A hold lasts 1 ms; then the waiter pauses for 20 ms. The longest wait may not have ended.", "redsync", append(bare, "locker-redigo"), contended(calm, 2, 32, 256, 1024)},
 			{"handover", "The time from the call of Unlock until the Lock of one of 8 waiters returns. PING was measured at the same time.", "", append(bare, "locker-redigo"), handover},
 			{"killed", aboutKilled, "", append(bare, "locker-redigo"), killed(100, 64)},
-			{"idle", "50 wait behind one hold, each on a client of its own, and nothing happens.", "", append(bare, "locker-redigo"), idle(50)},
+			{
+				"idle", "50 wait behind one hold, each on a client of its own, and nothing happens.", "",
+				append(bare, "locker-redigo"), idle(50),
+			},
 			{"held", "One client holds locks with a TTL of 30 s. Requests, server µs and client µs are of 100 locks and one renewal of each; heap bytes of one lock.", "", nil, held(map[string]int{"locker": math.MaxInt, "locker-redigo": math.MaxInt, "rueidislock": 1000}, 10, 1000, 100_000)},
 			{"names", "Each of many names is locked once. Bytes: how much the server's memory grew for each, at once and two minutes later.", "", bare, names},
 		}},
@@ -150,12 +154,19 @@ func init() {
 		}},
 		{"zookeeper", "ZooKeeper, one server", startZooKeeper, zooKeeperLibraries, []part{
 			{"pairs", aboutPairs, "zookeeper bare", nil, pairs},
-			{"contended", "As for etcd.", "zookeeper zk.Lock", []string{"zookeeper bare"}, contended(eager, 2, 32, 256)},
+			{
+				"contended", "As for etcd.", "zookeeper zk.Lock",
+				[]string{"zookeeper bare"},
+				contended(eager, 2, 32, 256),
+			},
 			{"killed", aboutKilled, "", []string{"zookeeper bare"}, killed(100, 4)},
 		}},
 		{"postgres", "PostgreSQL", startPostgres, postgresLibraries, []part{
 			{"apart", aboutApart, "pg_advisory_lock", nil, apart(1, 16)},
-			{"contended", "Many want one name, and ask again at once.", "pg_advisory_lock", nil, contended(contention{clients: 1}, 32, 256)},
+			{
+				"contended", "Many want one name, and ask again at once.", "pg_advisory_lock", nil,
+				contended(contention{clients: 1}, 32, 256),
+			},
 		}},
 	}
 }
@@ -164,23 +175,29 @@ const pgxModule = "github.com/jackc/pgx/v5"
 
 var postgresLibraries = []library{
 	{"locker", lockerModule, "one Client, at most 16 connections", redisTTL, openPostgres},
-	{"pg_advisory_lock", pgxModule, "a connection each", 0, openConnections(func(ctx context.Context, conn *pgx.Conn, name string) (unlockFunc, error) {
-		_, err := conn.Exec(ctx, "SELECT pg_advisory_lock(hashtextextended($1, 0))", name)
-		return func(ctx context.Context) error {
-			_, err := conn.Exec(ctx, "SELECT pg_advisory_unlock(hashtextextended($1, 0))", name)
-			return err
-		}, err
-	})},
-	{"SELECT … FOR UPDATE", pgxModule, "a connection each", 0, openConnections(func(ctx context.Context, conn *pgx.Conn, name string) (unlockFunc, error) {
-		tx, err := conn.Begin(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if _, err := tx.Exec(ctx, "SELECT FROM names WHERE name = $1 FOR UPDATE", name); err != nil {
-			return nil, errors.Join(err, tx.Rollback(ctx))
-		}
-		return tx.Commit, nil
-	})},
+	{
+		"pg_advisory_lock", pgxModule, "a connection each", 0,
+		openConnections(func(ctx context.Context, conn *pgx.Conn, name string) (unlockFunc, error) {
+			_, err := conn.Exec(ctx, "SELECT pg_advisory_lock(hashtextextended($1, 0))", name)
+			return func(ctx context.Context) error {
+				_, err := conn.Exec(ctx, "SELECT pg_advisory_unlock(hashtextextended($1, 0))", name)
+				return err
+			}, err
+		}),
+	},
+	{
+		"SELECT … FOR UPDATE", pgxModule, "a connection each", 0,
+		openConnections(func(ctx context.Context, conn *pgx.Conn, name string) (unlockFunc, error) {
+			tx, err := conn.Begin(ctx)
+			if err != nil {
+				return nil, err
+			}
+			if _, err := tx.Exec(ctx, "SELECT FROM names WHERE name = $1 FOR UPDATE", name); err != nil {
+				return nil, errors.Join(err, tx.Rollback(ctx))
+			}
+			return tx.Commit, nil
+		}),
+	},
 }
 
 func openPostgres(addrs []string, _ *tally, ttl time.Duration) (*client, error) {
@@ -191,9 +208,11 @@ func openPostgres(addrs []string, _ *tally, ttl time.Duration) (*client, error) 
 	return clientOf(c, func() {}), nil
 }
 
-// openConnections makes a connection for each waiter, as a lock of a session or a transaction needs: when it first locks. There
-// is a row for its name then.
-func openConnections(lock func(ctx context.Context, conn *pgx.Conn, name string) (unlockFunc, error)) open {
+// openConnections makes a connection for each waiter, as a lock of a session or a transaction
+// needs: when it first locks. There is a row for its name then.
+func openConnections(lock func(ctx context.Context, conn *pgx.Conn, name string) (unlockFunc,
+	error),
+) open {
 	return func(addrs []string, _ *tally, _ time.Duration) (*client, error) {
 		var mu sync.Mutex
 		var all []*pgx.Conn

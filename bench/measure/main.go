@@ -1,13 +1,14 @@
-// Command measure measures what locks cost: this library's beside others', and beside the fewest requests that any lock
-// needs, on servers that it starts itself on free loopback ports.
+// Command measure measures what locks cost: this library's beside others', and beside the fewest
+// requests that any lock needs, on servers that it starts itself on free loopback ports.
 //
 //	go run ./measure                          # everything, an hour on a machine that does nothing else
 //	go run ./measure -only redis/apart,etcd   # one part of Redis, and all of etcd
 //	go run ./measure -render                  # the page once more, from the figures of earlier runs
 //
-// The figures go to -json, where those of parts that are not measured stay, and from there to a page in Markdown, with
-// a table for each part. Libraries take turns, so that what else the machine does befalls all of them. Absolute times
-// are good for one machine and one hour; compare what is in one run.
+// The figures go to -json, where those of parts that are not measured stay, and from there to a
+// page in Markdown, with a table for each part. Libraries take turns, so that what else the machine
+// does befalls all of them. Absolute times are good for one machine and one hour; compare what is
+// in one run.
 package main
 
 import (
@@ -61,12 +62,19 @@ type options struct {
 }
 
 var (
-	full  = options{10, 6, 100, 3, 2 * time.Second, time.Second, 1_000_000, 10 * time.Second, 6 * time.Second, 2 * time.Minute}
-	quick = options{1, 2, 10, 1, 300 * time.Millisecond, 100 * time.Millisecond, 8, time.Second, 2 * time.Second, 100 * time.Millisecond}
+	full = options{
+		10, 6, 100, 3, 2 * time.Second, time.Second, 1_000_000, 10 * time.Second,
+		6 * time.Second, 2 * time.Minute,
+	}
+	quick = options{
+		1, 2, 10, 1, 300 * time.Millisecond, 100 * time.Millisecond, 8, time.Second,
+		2 * time.Second, 100 * time.Millisecond,
+	}
 )
 
 func main() {
-	logging.Disable() // go-redis says of each connection that it could not make what is measured anyway
+	// go-redis says of each connection that it could not make what is measured anyway
+	logging.Disable()
 	serveKill()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Stderr)
@@ -84,7 +92,8 @@ func run(ctx context.Context, args []string, progress io.Writer) error {
 	page := f.String("page", "", "file of the page; standard output if empty")
 	chart := f.String("chart", "", "file of a chart, as SVG, of who waits on Redis; none if empty")
 	only := f.String("only", "", "subjects or parts, such as redis/pairs,etcd; all if empty")
-	note := f.String("note", "", "what is special about this run, such as: one processor; its figures get tables of their own")
+	note := f.String("note", "",
+		"what is special about this run, such as: one processor; its figures get tables of their own")
 	brief := f.Bool("quick", false, "a minute of everything, which says next to nothing")
 	render := f.Bool("render", false, "measure nothing")
 	if err := f.Parse(args); err != nil {
@@ -102,7 +111,8 @@ func run(ctx context.Context, args []string, progress io.Writer) error {
 		return err
 	}
 	if !*render {
-		if err := o.measure(ctx, b, strings.FieldsFunc(*only, func(r rune) bool { return r == ',' }), *note, progress); err != nil {
+		if err := o.measure(ctx, b, strings.FieldsFunc(*only, func(r rune) bool { return r == ',' }),
+			*note, progress); err != nil {
 			return err
 		}
 		if err := b.save(*file); err != nil {
@@ -125,7 +135,9 @@ func run(ctx context.Context, args []string, progress io.Writer) error {
 }
 
 // measure replaces what b has of the parts that were chosen.
-func (o *options) measure(ctx context.Context, b *book, only []string, note string, progress io.Writer) error {
+func (o *options) measure(ctx context.Context, b *book, only []string, note string,
+	progress io.Writer,
+) error {
 	measured := 0
 	for _, s := range subjects {
 		var parts []part
@@ -151,7 +163,9 @@ func (o *options) measure(ctx context.Context, b *book, only []string, note stri
 	return nil
 }
 
-func (o *options) measureSubject(ctx context.Context, b *book, s subject, parts []part, note string, progress io.Writer) error {
+func (o *options) measureSubject(ctx context.Context, b *book, s subject, parts []part, note string,
+	progress io.Writer,
+) error {
 	on, err := s.start(ctx)
 	if err != nil {
 		return err

@@ -30,7 +30,10 @@ func TestRun_measuresEveryLibraryOnRealServers(t *testing.T) {
 			testserver.Need(t, programs[s.name])
 			dir := t.TempDir()
 			file, page := filepath.Join(dir, "bench.json"), filepath.Join(dir, "bench.md")
-			require.NoError(t, run(t.Context(), []string{"-quick", "-only", s.name, "-json", file, "-page", page}, t.Output()))
+			require.NoError(t, run(t.Context(), []string{
+				"-quick", "-only", s.name,
+				"-json", file, "-page", page,
+			}, t.Output()))
 			b, err := load(file)
 			require.NoError(t, err)
 			text, err := os.ReadFile(page)
@@ -44,7 +47,10 @@ func TestRun_measuresEveryLibraryOnRealServers(t *testing.T) {
 				return
 			}
 			chart := filepath.Join(dir, "chart.svg")
-			require.NoError(t, run(t.Context(), []string{"-render", "-json", file, "-page", page, "-chart", chart}, t.Output()))
+			require.NoError(t, run(t.Context(), []string{
+				"-render", "-json", file,
+				"-page", page, "-chart", chart,
+			}, t.Output()))
 			assert.FileExists(t, chart)
 			again, err := os.ReadFile(page)
 			require.NoError(t, err)
@@ -76,7 +82,8 @@ func checkTable(t *testing.T, got *table, s subject, p part) {
 			}
 		}
 		if p.name != "held" { // of those that renew
-			assert.Equal(t, !slices.Contains(p.without, l.name), found, "%s/%s: a row of %s", s.name, p.name, l.name)
+			assert.Equal(t, !slices.Contains(p.without, l.name), found, "%s/%s: a row of %s", s.name, p.name,
+				l.name)
 		}
 	}
 }

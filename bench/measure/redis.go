@@ -32,22 +32,49 @@ const (
 )
 
 var redisLibraries = []library{
-	{"locker", lockerModule, "ContextTimeoutEnabled, as locker.Open sets it", redisTTL, openNodes(goRedisNode, 1)},
-	{"locker-background", lockerModule, "the same, with a ctx that cannot be cancelled", redisTTL, openBackground},
-	{"redsync", redsyncModule, "no limit of tries; all other settings are the defaults", redisTTL, openRedsync()},
+	{
+		"locker", lockerModule, "ContextTimeoutEnabled, as locker.Open sets it", redisTTL,
+		openNodes(goRedisNode, 1),
+	},
+	{
+		"locker-background", lockerModule, "the same, with a ctx that cannot be cancelled", redisTTL,
+		openBackground,
+	},
+	{
+		"redsync", redsyncModule, "no limit of tries; all other settings are the defaults", redisTTL,
+		openRedsync(),
+	},
 	// It now and then waits for a lock that is free until its context ends: bench/thirdparty has how.
-	{"rueidislock", "github.com/redis/rueidis", "KeyMajority 1, NoLoopTracking, TryNextAfter as long as the TTL", redisTTL, openRueidislock},
+	{
+		"rueidislock", "github.com/redis/rueidis",
+		"KeyMajority 1, NoLoopTracking, TryNextAfter as long as the TTL", redisTTL, openRueidislock,
+	},
 	{"redislock", "github.com/bsm/redislock", "LinearBackoff 10 ms", redisTTL, openRedislock},
-	{"locker-redigo", lockerModule, "redigo, with a pool as large as that of go-redis", redisTTL, openNodes(redigoNode, 1)},
-	{"bare", goRedisModule, "no lock: EVALSHA of SET NX PX, and of GET and DEL", redisTTL, openBare(false)},
-	{"bare-autopipeline", goRedisModule, "no lock: the same through go-redis's AutoPipeline", redisTTL, openBare(true)},
+	{
+		"locker-redigo", lockerModule, "redigo, with a pool as large as that of go-redis", redisTTL,
+		openNodes(redigoNode, 1),
+	},
+	{
+		"bare", goRedisModule, "no lock: EVALSHA of SET NX PX, and of GET and DEL", redisTTL,
+		openBare(false),
+	},
+	{
+		"bare-autopipeline", goRedisModule, "no lock: the same through go-redis's AutoPipeline", redisTTL,
+		openBare(true),
+	},
 }
 
 var quorumLibraries = []library{
 	{"locker", lockerModule, "go-redis nodes", quorumTTL, openNodes(goRedisNode, 5)},
 	{"locker-redigo", lockerModule, "redigo nodes", quorumTTL, openNodes(redigoNode, 5)},
-	{"redsync", redsyncModule, "no limit of tries; all other settings are the defaults", quorumTTL, openRedsync()},
-	{"redsync-failfast", redsyncModule, "no limit of tries, WithFailFast", quorumTTL, openRedsync(redsync.WithFailFast(true))},
+	{
+		"redsync", redsyncModule, "no limit of tries; all other settings are the defaults", quorumTTL,
+		openRedsync(),
+	},
+	{
+		"redsync-failfast", redsyncModule, "no limit of tries, WithFailFast", quorumTTL,
+		openRedsync(redsync.WithFailFast(true)),
+	},
 	{"bare", goRedisModule, "no lock: a script to all nodes at the same time, until a majority has answered; then the same with a second script", quorumTTL, openBare(false)},
 }
 
@@ -56,7 +83,10 @@ func newGoRedis(addr string, sent *tally) *goredis.Client {
 }
 
 func goRedisNode(addr string, sent *tally) (driver.Driver, func(), error) {
-	rdb := goredis.NewClient(&goredis.Options{Addr: addr, Dialer: sent.dialRedis, ContextTimeoutEnabled: true})
+	rdb := goredis.NewClient(&goredis.Options{
+		Addr: addr, Dialer: sent.dialRedis,
+		ContextTimeoutEnabled: true,
+	})
 	d, err := redis.NewDriver(rdb)
 	return d, func() { _ = rdb.Close() }, err
 }
@@ -138,8 +168,8 @@ func openRedsync(opts ...redsync.Option) open {
 		}
 		rs := redsync.New(pools...)
 		return &client{
-			// A Mutex for each hold. With WithFailFast its Unlock returns before it has asked all nodes, and those asked late
-			// are asked about the value of the next hold, if Lock has set that meanwhile.
+			// A Mutex for each hold. With WithFailFast its Unlock returns before it has asked all nodes, and
+			// those asked late are asked about the value of the next hold, if Lock has set that meanwhile.
 			waiter: func(name string) lockFunc {
 				return func(ctx context.Context) (unlockFunc, error) {
 					m := rs.NewMutex(name, opts...)
@@ -168,14 +198,16 @@ func openRueidislock(addrs []string, sent *tally, ttl time.Duration) (*client, e
 		ClientOption: rueidis.ClientOption{
 			InitAddress:       addrs[:1],
 			ForceSingleClient: true,
-			DialCtxFn: func(ctx context.Context, addr string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
+			DialCtxFn: func(ctx context.Context, addr string, _ *net.Dialer, _ *tls.Config,
+			) (net.Conn, error) {
 				return sent.dialRedis(ctx, "tcp", addr)
 			},
 		},
 		KeyValidity:    ttl,
 		KeyMajority:    1, // one server: more keys on it add work and no safety
 		NoLoopTracking: true,
-		TryNextAfter:   ttl, // by default 20 ms: a try that takes longer is undone, and then waits for a lock that is free
+		// by default 20 ms: a try that takes longer is undone, and then waits for a lock that is free
+		TryNextAfter: ttl,
 	})
 	if err != nil {
 		return nil, err
@@ -197,7 +229,8 @@ func openRedislock(addrs []string, sent *tally, ttl time.Duration) (*client, err
 	return &client{
 		waiter: func(name string) lockFunc {
 			return func(ctx context.Context) (unlockFunc, error) {
-				lock, err := l.Obtain(ctx, name, ttl, &redislock.Options{RetryStrategy: redislock.LinearBackoff(10 * time.Millisecond)})
+				lock, err := l.Obtain(ctx, name, ttl,
+					&redislock.Options{RetryStrategy: redislock.LinearBackoff(10 * time.Millisecond)})
 				if err != nil {
 					return nil, err
 				}
@@ -214,7 +247,8 @@ var (
 	give = goredis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
 )
 
-// openBare is no lock: what it takes is taken only if nobody else wants it, and nobody counts what nodes say.
+// openBare is no lock: what it takes is taken only if nobody else wants it, and nobody counts what
+// nodes say.
 func openBare(pipelined bool) open {
 	return func(addrs []string, sent *tally, ttl time.Duration) (*client, error) {
 		var nodes []*goredis.Client
@@ -246,7 +280,9 @@ func openBare(pipelined bool) open {
 }
 
 // ask returns when a majority has answered.
-func ask(ctx context.Context, nodes []goredis.Scripter, script *goredis.Script, keys []string, args ...any) error {
+func ask(ctx context.Context, nodes []goredis.Scripter, script *goredis.Script, keys []string,
+	args ...any,
+) error {
 	if len(nodes) == 1 {
 		return script.Run(ctx, nodes[0], keys, args...).Err()
 	}

@@ -25,7 +25,8 @@ type servers struct {
 	addrs []string       // for clients
 	redis []*redisServer // of Redis alone
 
-	count func(ctx context.Context, into *look) error // what the servers tell of themselves; nil: nothing
+	// what the servers tell of themselves; nil: nothing
+	count func(ctx context.Context, into *look) error
 
 	mu      sync.Mutex // guards what follows
 	host    testserver.Host
@@ -78,7 +79,10 @@ func startRedis(n int) func(context.Context) (*servers, error) {
 		return start(ctx, func(t testing.TB, s *servers) error {
 			for range n {
 				server := testserver.Redis(t)
-				client := goredis.NewClient(&goredis.Options{Addr: server.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true})
+				client := goredis.NewClient(&goredis.Options{
+					Addr: server.Addr(), MaxRetries: -1,
+					ContextTimeoutEnabled: true,
+				})
 				s.addrs = append(s.addrs, server.Addr())
 				s.redis = append(s.redis, &redisServer{server, client})
 			}
@@ -111,7 +115,8 @@ const tick = 100 * time.Millisecond
 func startZooKeeper(ctx context.Context) (*servers, error) {
 	return start(ctx, func(t testing.TB, s *servers) error {
 		// Empty containers go after a minute, as is the default: tests are in a hurry.
-		one := testserver.ZooKeeperEnsemble(t, 1, testserver.ZooKeeperConfig(fmt.Sprint("tickTime=", tick.Milliseconds())),
+		one := testserver.ZooKeeperEnsemble(t, 1,
+			testserver.ZooKeeperConfig(fmt.Sprint("tickTime=", tick.Milliseconds())),
 			testserver.ZooKeeperJVM("-Dznode.container.checkIntervalMs=60000")).Leader()
 		s.addrs = []string{one.Addr()}
 		answer, err := one.Ask("srvr")
@@ -157,7 +162,8 @@ type cost struct {
 func (c cost) each(n float64, f figures) figures {
 	n = max(n, 1)
 	f["requests"], f["run"], f["server µs"] = c.sent/n, c.run/n, c.serverUs/n
-	f["allocations"], f["client µs"], f["connections"] = c.allocations/n, c.clientUs/n, float64(c.connections)
+	f["allocations"], f["client µs"] = c.allocations/n, c.clientUs/n
+	f["connections"] = float64(c.connections)
 	return f
 }
 
@@ -229,16 +235,16 @@ func (l *look) since(before look) cost {
 			continue
 		}
 		c.run += float64(calls)
-		// The time of a script contains that of what it runs. A command that both clients and scripts use is charged by
-		// the clients' share in it.
+		// The time of a script contains that of what it runs. A command that both clients and scripts use
+		// is charged by the clients' share in it.
 		share := min(1, float64(sent[name])/float64(calls))
 		c.serverUs += share * float64(total.microseconds-before.ran[name].microseconds)
 	}
 	return c
 }
 
-// commands counts those that all the Redis servers have run. It leaves out INFO, by which it comes by the figures and which
-// no library sends.
+// commands counts those that all the Redis servers have run. It leaves out INFO, by which it comes
+// by the figures and which no library sends.
 func (s *servers) commands(ctx context.Context, into *look) error {
 	into.ran = make(map[string]commandTotals)
 	for _, r := range s.redis {
@@ -255,7 +261,8 @@ func (s *servers) commands(ctx context.Context, into *look) error {
 	return nil
 }
 
-// parseCommandStats adds subcommands ("client|tracking") to their command, for that is the name which clients send.
+// parseCommandStats adds subcommands ("client|tracking") to their command, for that is the name
+// which clients send.
 func parseCommandStats(fields map[string]string) map[string]commandTotals {
 	runs := make(map[string]commandTotals, len(fields))
 	for key, value := range fields {

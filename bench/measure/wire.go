@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc/stats"
 )
 
-// tally counts, by name, the requests that clients write to their connections. The server cannot tell: its own counts
-// contain those that scripts run.
+// tally counts, by name, the requests that clients write to their connections. The server cannot
+// tell: its own counts contain those that scripts run.
 type tally struct {
 	mu     sync.Mutex
 	counts map[string]*int64
@@ -157,8 +157,8 @@ func (h grpcHandler) HandleRPC(ctx context.Context, s stats.RPCStats) {
 func (grpcHandler) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
 func (grpcHandler) HandleConn(context.Context, stats.ConnStats)                       {}
 
-// dialZooKeeper returns a connection whose packets are counted by the numbers of their operations, but for the first, which
-// opens a session, pings and passwords.
+// dialZooKeeper returns a connection whose packets are counted by the numbers of their operations,
+// but for the first, which opens a session, pings and passwords.
 func (t *tally) dialZooKeeper(network, addr string, timeout time.Duration) (net.Conn, error) {
 	conn, err := net.DialTimeout(network, addr, timeout)
 	if err != nil {
@@ -167,8 +167,8 @@ func (t *tally) dialZooKeeper(network, addr string, timeout time.Duration) (net.
 	return &zooKeeperConn{Conn: conn, tally: t}, nil
 }
 
-// zooKeeperConn finds frames in what is written, each with its length before it in four bytes; then come the request's
-// number, which is above zero but for pings and the like, and its operation.
+// zooKeeperConn finds frames in what is written, each with its length before it in four bytes; then
+// come the request's number, which is above zero but for pings and the like, and its operation.
 type zooKeeperConn struct {
 	net.Conn
 
