@@ -13,7 +13,7 @@ import (
 )
 
 func TestAllocations_ofAPair(t *testing.T) {
-	harness.RedisAllocations(t, 38, func(dial harness.Connector) *locker.Client {
+	harness.RedisAllocations(t, 24, func(dial harness.Connector) *locker.Client {
 		return clientOf(t, newPool(t, "", func(p *redis.Pool) {
 			p.DialContext = func(ctx context.Context) (redis.Conn, error) {
 				return redis.DialContext(ctx, "tcp", "", redis.DialContextFunc(dial))

@@ -83,21 +83,25 @@ func ended(ctx context.Context) error {
 func (p *pipeline) exchange(ctx context.Context, c redis.Conn) ([]any, error) {
 	// Send of redigo knows no context, and blocks if there is much to say to a server that does not
 	// read.
-	aborted := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		abort(c)
-		close(aborted)
-	})
-	defer func() {
-		if !stop() {
-			<-aborted
+	p.conn = c
+	defer redisscript.AtEnd(ctx, p).Stop()
+	if len(p.calls) == 1 && p.replicas.N == 0 {
+		name, args := p.command(p.calls[0])
+		reply, err := c.Do(name, args...)
+		if _, refused := reply.(redis.Error); err != nil && !refused {
+			return nil, err
 		}
-	}()
+		p.answer[0] = reply
+		return p.answer[:], nil
+	}
 	if err := p.send(ctx, c); err != nil {
 		return nil, err
 	}
 	return redis.Values(c.Do(""))
 }
+
+// End implements redisscript.Ender.
+func (p *pipeline) End() { abort(p.conn) }
 
 // abort breaks a pooled connection, so that what is under way on it fails, and the pool drops it.
 // It is what receiving after the end of a context does, and may be called beside Send and

@@ -73,6 +73,17 @@ type pipeline struct {
 	replicas redisscript.Replicas // N is 0 if nobody waits for any
 	waits    redisscript.Replicas // what was asked of them last
 	args     [10]any              // of a command, as most calls are
+	conn     redis.Conn           // that it is sent on
+	answer   [1]any               // to a single call
+}
+
+// command returns the command that is a call. The next overwrites its arguments.
+func (p *pipeline) command(call redisscript.Call) (name string, args []any) {
+	name, args = "EVALSHA", append(p.args[:0], call.Script.SHA, len(call.Keys))
+	if call.Load {
+		name, args[0] = "EVAL", call.Script.Source
+	}
+	return name, append(append(args, call.Keys...), call.Args...)
 }
 
 // send writes the commands for c to send.
@@ -81,12 +92,7 @@ func (p *pipeline) send(ctx context.Context, c redis.Conn) error {
 		return c.Send("SCAN", p.scan...)
 	}
 	for _, call := range p.calls {
-		name, args := "EVALSHA", append(p.args[:0], call.Script.SHA, len(call.Keys))
-		if call.Load {
-			name, args[0] = "EVAL", call.Script.Source
-		}
-		args = append(args, call.Keys...)
-		args = append(args, call.Args...)
+		name, args := p.command(call)
 		if err := c.Send(name, args...); err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package redisscript
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -24,6 +25,9 @@ type batch struct {
 	wanted     int32  // requests that are still waited for
 	err        error  // not nil when the context has ended
 	done       chan struct{}
+	ender      Ender
+
+	enders sync.WaitGroup // Ends under way
 }
 
 // load returns a batch of the requests that wait, or of some. The caller holds s.mu.
@@ -134,6 +138,48 @@ func (b *batch) end(now time.Time) {
 	}
 	if b.done != nil {
 		close(b.done)
+	}
+	if b.ender != nil {
+		b.enders.Go(b.ender.End)
+	}
+}
+
+// Ender breaks what a request is waiting for.
+type Ender interface{ End() }
+
+// AtEnd has e.End called when ctx, of a Runner, ends, unless Stop is called before. It is
+// context.AfterFunc, without its allocations where ctx is a batch.
+func AtEnd(ctx context.Context, e Ender) Ending {
+	b, ok := ctx.(*batch)
+	if !ok {
+		ended := make(chan struct{})
+		return Ending{ended: ended, stop: context.AfterFunc(ctx, func() { e.End(); close(ended) })}
+	}
+	b.sender.mu.Lock()
+	defer b.sender.mu.Unlock()
+	if b.ender = e; b.err != nil {
+		b.enders.Go(e.End)
+	}
+	return Ending{batch: b}
+}
+
+// Ending is what AtEnd has arranged.
+type Ending struct {
+	batch *batch
+	stop  func() bool // of another context
+	ended chan struct{}
+}
+
+// Stop undoes AtEnd, or waits until End has returned.
+func (e Ending) Stop() {
+	switch b := e.batch; {
+	case b != nil:
+		b.sender.mu.Lock()
+		b.ender = nil
+		b.sender.mu.Unlock()
+		b.enders.Wait()
+	case !e.stop():
+		<-e.ended
 	}
 }
 

@@ -115,6 +115,10 @@ func TestAsk_waitsForTheRequestThatIsUnderWay(t *testing.T) {
 	})
 }
 
+type ender struct{ n atomic.Int32 }
+
+func (e *ender) End() { e.n.Add(1) }
+
 // What a client library is given is a context in all respects.
 func TestBatch_isAContext(t *testing.T) {
 	for name, want := range map[string]error{"cancelled": context.Canceled, "timed out": context.DeadlineExceeded, "answered": context.Canceled} {
@@ -134,6 +138,9 @@ func TestBatch_isAContext(t *testing.T) {
 				derived, release := context.WithCancel(ctx)
 				defer release()
 				context.AfterFunc(ctx, func() { ran.Add(1) })
+				var ends ender
+				AtEnd(ctx, &ends).Stop()
+				ending := AtEnd(ctx, &ends)
 				stopped := context.AfterFunc(ctx, func() { t.Error("it was stopped") })
 				assert.True(t, stopped())
 				assert.False(t, stopped())
@@ -157,6 +164,10 @@ func TestBatch_isAContext(t *testing.T) {
 				require.ErrorIs(t, ctx.Err(), want)
 				assert.Equal(t, want, derived.Err())
 				assert.EqualValues(t, 1, ran.Load())
+				ending.Stop()
+				assert.EqualValues(t, 1, ends.n.Load())
+				AtEnd(ctx, &ends).Stop()
+				assert.EqualValues(t, 2, ends.n.Load(), "it has ended before")
 				context.AfterFunc(ctx, func() { ran.Add(1) })
 				synctest.Wait()
 				assert.EqualValues(t, 2, ran.Load())

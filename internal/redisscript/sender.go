@@ -277,6 +277,7 @@ type watch struct {
 	until  time.Time
 
 	// The sender's mu guards:
+	over   bool // its request is answered or given up
 	timer  *time.Timer
 	forget func() bool
 }
@@ -288,16 +289,14 @@ func (w *watch) start() {
 	w.sender.mu.Lock()
 	defer w.sender.mu.Unlock()
 	w.timer, w.forget = timer, forget
-	if w.of.watch != w {
+	if w.over {
 		w.stop()
 	}
 }
 
 // stop ends it. The caller holds the sender's mu.
 func (w *watch) stop() {
-	if w.of.watch == w {
-		w.of.watch = nil
-	}
+	w.over = true
 	if w.timer != nil {
 		w.timer.Stop()
 		w.forget()
@@ -310,8 +309,8 @@ func (w *watch) giveUp() {
 	s, r := w.sender, w.of
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r.watch != w {
-		return // answered, or given up
+	if w.over {
+		return // r is answered, and may be another by now; or given up
 	}
 	w.stop()
 	r.givenUp = true
