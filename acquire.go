@@ -29,18 +29,52 @@ type contender struct {
 	ctx       context.Context // of the caller, as the Observer has it
 	contended bool            // the lock was seen to be another's
 	latest    error           // answer of the backend, or failure to reach it
-	outage    *outage         // nil unless the latest request has failed
-	first     request         // most make no other
+	outage    outage
+	first     request // most make no other
 
 	mu     sync.Mutex
 	early  bool          // wake was called before the contender waited
 	signal chan struct{} // by wake; nil: the contender has not waited yet
 }
 
-// outage is a row of requests that have failed, since the last answer.
+// outage is what a call knows of the backend's silence: the requests in a row that have failed
+// since the last answer. Calls of one Mutex that wait for their turn share it by joinOutage.
 type outage struct {
-	since time.Time // when the first was sent, or a call that has joined the outage began
-	why   error     // the latest failure that says so
+	answered bool      // the backend has answered a request of this call
+	tries    int       // requests of this call
+	began    time.Time // when the first of them was sent
+	since    time.Time // when the first of the row was sent, or a call that has joined the outage began
+	why      error     // the latest failure of the row that says more than silence; nil: there is no outage
+}
+
+// onAnswer ends the outage.
+func (o *outage) onAnswer() { o.answered, o.why = true, nil }
+
+// onFailure takes in that a request which was sent at sent has failed.
+func (o *outage) onFailure(sent time.Time, err error) {
+	switch {
+	case o.why == nil:
+		o.since, o.why = sent, err
+	case !silent(err) || silent(o.why):
+		o.why = err
+	}
+}
+
+// left returns for how much longer a waiter rides out the outage: half a TTL in all.
+func (o *outage) left(ttl time.Duration, now time.Time) time.Duration {
+	if o.why == nil {
+		return ttl / 2
+	}
+	return ttl/2 - now.Sub(o.since)
+}
+
+// hopeless reports whether a call gives up after the failure err. A short outage is ridden out if
+// the caller waits, or the backend has answered the call before. Another failure is tried again a
+// few times.
+func (o *outage) hopeless(err error, waits bool, ttl time.Duration, now time.Time) bool {
+	last := o.tries >= firstTries || now.Sub(o.began) > firstPatience || final(err)
+	ridesOut := o.answered || waits && noanswer.Outage(o.why)
+	return o.left(ttl, now) <= 0 || last && !ridesOut
 }
 
 // joinOutage counts from start the outage in which another call of this Mutex has ended, if this
@@ -50,17 +84,8 @@ func (c *contender) joinOutage(start time.Time) {
 		if o.since.After(start) {
 			start = o.since
 		}
-		c.outage = &outage{start, o.why}
+		c.outage = outage{began: start, since: start, why: o.why}
 	}
-}
-
-// rideLeft returns how much time is left to ride out the outage, if there is one.
-func (c *contender) rideLeft(now time.Time) time.Duration {
-	left := c.mutex.settings.ttl / 2
-	if c.outage != nil {
-		left -= now.Sub(c.outage.since)
-	}
-	return left
 }
 
 // contend makes a call that takes a hold, by acquire.
@@ -99,8 +124,11 @@ func (c *contender) acquire() (*Hold, error) {
 	}
 	defer client.calls.Done()
 	h, err := c.ask()
-	if c.outage != nil || c.mutex.outage.Load() != nil {
-		c.mutex.outage.Store(c.outage)
+	switch {
+	case c.outage.why != nil:
+		c.mutex.outage.Store(&outage{since: c.outage.since, why: c.outage.why})
+	case c.mutex.outage.Load() != nil:
+		c.mutex.outage.Store(nil)
 	}
 	if err != nil {
 		return nil, err
@@ -150,35 +178,35 @@ const (
 func (c *contender) ask() (*Hold, error) {
 	var (
 		set      = &c.mutex.settings
+		o        = &c.outage
 		h, claim = c.newClaim()
-		began    = clock.Now()
-		answered bool // the backend has answered
 		pause    = set.backoffMin
 	)
 	if c.latest == nil && c.mutex.another.Load() {
 		c.mutex.another.Store(false) // it was so for an earlier call
 	}
-	if c.mutex.outage.Load() != nil && c.outage == nil {
+	if c.mutex.outage.Load() != nil && o.why == nil {
 		c.joinOutage(noanswer.Start(c.ctx))
 	}
-	if c.outage != nil {
-		began = c.outage.since
-	}
-	for try := 1; ; try++ {
+	for {
 		sent := clock.Now()
-		patience := c.rideLeft(sent)
+		patience := o.left(set.ttl, sent)
 		if patience <= 0 {
-			return nil, c.abandon(h, c.outage.why)
+			return nil, c.abandon(h, o.why)
 		}
 		r := &c.first
-		if try > 1 {
+		if o.tries++; o.tries > 1 {
 			r = new(request)
+		}
+		if o.began.IsZero() {
+			o.began = sent
 		}
 		next, err := claim.Ask(r.begin(c.ctx, c.mutex.client.open, patience))
 		err = r.explain(err)
 		r.end()
 		if err == nil {
 			if err = h.begin(sent); err == nil {
+				o.onAnswer()
 				return h, nil
 			}
 		}
@@ -186,17 +214,14 @@ func (c *contender) ask() (*Hold, error) {
 		if !silent(err) || over == nil && c.latest == nil {
 			c.note(err)
 		}
-		held, late, first := errors.Is(err, ErrHeld), errors.Is(err, errLate), c.outage == nil
-		switch {
-		case held || late:
-			c.outage = nil
-		case first:
-			c.outage = &outage{sent, err}
-		case !silent(err) || silent(c.outage.why):
-			c.outage = &outage{c.outage.since, err}
+		held, late, certain := errors.Is(err, ErrHeld), errors.Is(err, errLate), o.why == nil
+		if held || late {
+			o.onAnswer()
+		} else {
+			o.onFailure(sent, err)
 		}
 		switch {
-		case !c.waits() && held && first:
+		case !c.waits() && held && certain:
 			return nil, err // nothing is left of the claim
 		case over != nil:
 			return nil, c.abandon(h, c.over()) // with what was answered
@@ -205,25 +230,18 @@ func (c *contender) ask() (*Hold, error) {
 		case late:
 			_ = c.abandon(h, err)
 			h, claim = c.newClaim()
-			fallthrough
-		case held:
-			answered = true
-		default:
-			last := try >= firstTries || clock.Since(began) > firstPatience || final(err)
-			ridesOut := answered || c.waits() && noanswer.Outage(c.outage.why)
-			if c.rideLeft(clock.Now()) <= 0 || last && !ridesOut {
-				return nil, c.abandon(h, c.outage.why)
-			}
+		case !held && o.hopeless(err, c.waits(), set.ttl, clock.Now()):
+			return nil, c.abandon(h, o.why)
 		}
 		switch {
-		case !answered && c.outage != nil && !silent(c.outage.why) && try < firstTries:
+		case !o.answered && o.why != nil && !silent(o.why) && o.tries < firstTries:
 			next = firstPause/2 + clock.Random(firstPause/2)
 		case !held || next <= 0:
 			next = pause/2 + clock.Random(pause/2+1)
 			pause = min(2*pause, set.backoffMax)
 		}
-		if c.outage != nil { // a long pause leaves time for another request
-			next = min(next, max(c.rideLeft(clock.Now())/2, firstPause))
+		if o.why != nil { // a long pause leaves time for another request
+			next = min(next, max(o.left(set.ttl, clock.Now())/2, firstPause))
 		}
 		if !c.wait(next) {
 			return nil, c.leave(h)

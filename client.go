@@ -1,3 +1,32 @@
+// A map of this package.
+//
+//	Mutex, RWMutex   what callers have: names and settings. Goroutines of one Mutex take turns
+//	                 (mutex.go, rwmutex.go); the others contend at the backend.
+//	  │ Lock, Acquire, Do, …
+//	contender        one such call: asks the Driver, waits, rides out an outage (acquire.go)
+//	  │ granted
+//	Hold             one hold, from its grant to its end: deadline, loss, contexts (hold.go,
+//	  │              context.go), Unlock and Abandon (unlock.go), who waits for it (wanted.go)
+//	  ├─ renewer     of the Client: one timer over a heap of holds; extends those that are due, and
+//	  │              ends those that have expired (renew.go)
+//	  └─ releaser    the requests by which a lease is given back, by an Unlock, the clean-up of a
+//	                 failed attempt or a lost hold, and Close (release.go)
+//	request          the context of one request to the Driver: its own limit, and the caller's and
+//	                 the Client's end (request.go)
+//	observers        spans, metrics and logs, of which no renewal and no loss waits (observer.go,
+//	                 logger.go, reports.go)
+//
+// What each mutex guards, and the order in which they are locked:
+//
+//	Client.mu        that no call is counted after Close has begun. Close locks it before renewer.mu.
+//	Mutex.mu         the Mutex's own hold, and who waits for a turn. Neither Hold.mu nor renewer.mu
+//	                 is locked under it.
+//	Hold.mu          the state of a hold, its deadline, and who is told of its end. Before renewer.mu.
+//	renewer.mu       the heap, the timer and the wall clock. Last, with reports.mu.
+//	contender.mu     whether a wake-up came before the wait. Alone: a Driver calls wake under its own.
+//
+// No Driver, Observer or caller's function is called under any of them.
+
 package locker
 
 import (

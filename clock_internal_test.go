@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/noanswer"
 )
 
 // outside is the world of a machine that can be frozen: a backend, which is also the driver and the
@@ -288,4 +290,48 @@ func TestLoss_isInTimeThoughTheGoroutineOfATickStops(t *testing.T) {
 		<-h.Lost()
 		assert.LessOrEqual(t, time.Since(h.Deadline()), time.Millisecond)
 	})
+}
+
+// Each step is a request: when it was sent, in seconds, and its outcome; nil is ErrHeld. What is
+// checked follows it, at the same moment.
+func TestOutage(t *testing.T) {
+	const ttl = 20 * time.Second
+	refused, away := errors.New("refused"), noanswer.Error("silence")
+	unreachable := &net.OpError{Op: "dial", Err: refused}
+	type step struct {
+		at   int
+		err  error
+		why  error
+		left int
+		// whether a caller that waits gives up, and one that does not
+		waiting, trying bool
+	}
+	for name, steps := range map[string][]step{
+		"a refusal is tried three times": {
+			{0, refused, refused, 10, false, false}, {0, refused, refused, 10, false, false}, {0, refused, refused, 10, true, true},
+		},
+		"one that comes late is the last":               {{0, nil, nil, 10, false, false}, {1, refused, refused, 10, false, false}},
+		"an outage is ridden out for half a TTL":        {{0, unreachable, unreachable, 10, false, false}, {9, unreachable, unreachable, 1, false, true}, {10, unreachable, unreachable, 0, true, true}},
+		"an answer ends it":                             {{0, unreachable, unreachable, 10, false, false}, {5, nil, nil, 10, false, false}, {9, refused, refused, 10, false, false}, {19, refused, refused, 0, true, true}},
+		"silence does not hide why, nor outlive a word": {{0, unreachable, unreachable, 10, false, false}, {1, away, unreachable, 9, false, true}, {2, refused, refused, 8, true, true}},
+		"what asking again does not change":             {{0, ErrUnsupported, ErrUnsupported, 10, true, true}},
+	} {
+		began := time.Now()
+		o := outage{began: began}
+		for i, s := range steps {
+			now := began.Add(time.Duration(s.at) * time.Second)
+			o.tries++
+			if s.err == nil {
+				o.onAnswer()
+			} else {
+				o.onFailure(now, s.err)
+			}
+			assert.Equal(t, s.why, o.why, "%s: %d", name, i)
+			assert.Equal(t, time.Duration(s.left)*time.Second, o.left(ttl, now), "%s: %d", name, i)
+			if s.err != nil {
+				assert.Equal(t, s.waiting, o.hopeless(s.err, true, ttl, now), "%s: %d, waits", name, i)
+				assert.Equal(t, s.trying, o.hopeless(s.err, false, ttl, now), "%s: %d, does not wait", name, i)
+			}
+		}
+	}
 }

@@ -65,13 +65,22 @@ func New(c *locker.Client, name string, n int, opts ...locker.MutexOption) *Sema
 
 // Permit is one of the n holds of a [Semaphore]. Its Unlock gives it back.
 type Permit struct {
-	*locker.Hold
+	hold *locker.Hold
 	slot int
 }
+
+// Hold returns the hold of the slot's lock, for what Permit itself has no method for.
+func (p *Permit) Hold() *locker.Hold { return p.hold }
 
 // Slot returns the number of the permit's slot, from 0 to n-1. No two permits have the same slot at
 // the same time, as far as the backend's Guarantees say.
 func (p *Permit) Slot() int { return p.slot }
+
+// Token returns the fencing token, which counts for this slot alone.
+func (p *Permit) Token() uint64 { return p.hold.Token() }
+
+// Unlock gives the permit back, as [locker.Hold.Unlock] ends a hold.
+func (p *Permit) Unlock(ctx context.Context) error { return p.hold.Unlock(ctx) }
 
 // Acquire waits until it has a permit, or ctx is done. Its errors are those of
 // [locker.Mutex.Acquire]. If the server of one slot fails for so long that a Lock would give up,
@@ -150,5 +159,5 @@ func (s *Semaphore) Do(ctx context.Context, f func(ctx context.Context, p *Permi
 	if err != nil {
 		return err
 	}
-	return p.Do(ctx, func(ctx context.Context) error { return f(ctx, p) })
+	return p.hold.Do(ctx, func(ctx context.Context) error { return f(ctx, p) })
 }

@@ -256,7 +256,7 @@ func (o *runOptions) take(ctx context.Context, c *locker.Client, name string) (_
 		if err != nil {
 			return nil, 0, err
 		}
-		return p.Hold, p.Slot(), nil
+		return p.Hold(), p.Slot(), nil
 	}
 	m := c.RWMutex(name, opts...)
 	acquire := map[bool]map[bool]func(context.Context) (*locker.Hold, error){
