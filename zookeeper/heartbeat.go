@@ -30,7 +30,8 @@ import (
 // Lost reply: of a heartbeat, nothing is recorded; of a quorum write, nothing is confirmed. Either
 // may have extended the session, which then lasts for longer than is known here.
 //
-// What is left: docs/backends/zookeeper.md, "A leader that is stopped".
+// One danger remains: a leader that was paused until the session had expired by its clock may answer
+// the quorum write before it hears of the heartbeat. Then the session ends early.
 
 // heartbeat is an answered request that is not confirmed yet.
 type heartbeat struct{ sent, confirmedFrom time.Time }
