@@ -219,7 +219,7 @@ func (s *sender) onReply(r *request, why error) Reply {
 		}
 		timedOut := errors.Is(err, os.ErrDeadlineExceeded) && !time.Now().Before(r.until)           // seen by the client library first
 		if why != nil && (timedOut || err == context.DeadlineExceeded || err == context.Canceled) { //nolint:errorlint // one that wraps it has more to say
-			err = why
+			err = cmp.Or(r.ctx.Err(), why)
 		}
 		r.replies[i].Err = explain(err, s.atOnce == 0)
 	}
