@@ -23,6 +23,7 @@ type remote struct {
 	lost chan struct{} // of the current hold; nil: there was none, or nobody tells
 	asks uint64        // the request that is answered when it is lost
 	ends time.Time     // the last Deadline
+	took time.Duration // the quickest Lock that was granted; 0: none was
 }
 
 const (
@@ -65,7 +66,7 @@ func openRemote(t TB, p *stdio.Program, request stdio.Request) (locker.Locker, e
 // Lock is the program's. One that only tries is asked again and again; one that cannot be cancelled
 // waits for a while each time.
 func (r *remote) Lock(ctx context.Context) error {
-	for wait := slice; ; wait = min(2*wait, lastSlice) {
+	for wait := r.slice(0); ; wait = r.slice(wait) {
 		var err error
 		start := time.Now()
 		switch {
@@ -74,7 +75,9 @@ func (r *remote) Lock(ctx context.Context) error {
 		case r.p.Can(stdio.CanCancel):
 			return r.do(ctx, stdio.Request{Op: stdio.CanLock})
 		default:
-			err = r.do(ctx, stdio.Request{Op: stdio.CanLock, Limit: limitOf(ctx, wait)})
+			if err = r.do(ctx, stdio.Request{Op: stdio.CanLock, Limit: limitOf(ctx, wait)}); err == nil {
+				r.needs(time.Since(start))
+			}
 		}
 		if !errors.Is(err, locker.ErrHeld) && !errors.Is(err, errGaveUp) || ctx.Err() != nil {
 			return err
@@ -85,6 +88,26 @@ func (r *remote) Lock(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return interrupted(ctx, err)
 		}
+	}
+}
+
+// slice is for how long one waits that cannot be cancelled, after a wait of last in vain. It holds up
+// other requests to the program. While nobody knows how long a take needs, it grows.
+func (r *remote) slice(last time.Duration) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.took == 0 {
+		return min(max(slice, 2*last), lastSlice)
+	}
+	return min(max(slice, 2*r.took), lastSlice)
+}
+
+// needs notes what a Lock took that was granted.
+func (r *remote) needs(took time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.took == 0 || took < r.took {
+		r.took = took
 	}
 }
 

@@ -39,7 +39,8 @@ const trialsIfKnown = 2
 var Respite = 200 * time.Millisecond
 
 // Run runs trials until one of them says something for certain, another would tell nothing new, or
-// half of limit has passed. One trial in doubt proves nothing, however long it took: there are two.
+// half of limit has passed. One trial in doubt proves nothing, however long it took, nor do those in
+// which the machine was busy: two others do.
 func (n *Tally) Run(limit time.Duration, logf func(format string, args ...any), trial func() (paused bool, err error)) error {
 	end := time.Now().Add(limit / 2)
 	for {
@@ -111,7 +112,7 @@ func (n *Tally) add(err error, paused bool) (certain bool) {
 // many as may be: a promise that was kept in four of five trials is another than one that was kept
 // in one of two. If the machine spoiled every one there are more, while there is time.
 func (n *Tally) enough() bool {
-	spoiled := n.kept == 0 && n.Excused == n.Doubts
+	spoiled := n.kept == 0 && n.Doubts-n.Excused < 2
 	return n.Trials >= Trials && !spoiled || n.hidden >= enoughClean || n.Doubts == 0 && n.kept > n.hidden
 }
 
@@ -121,7 +122,7 @@ func (n *Tally) verdict() error {
 	switch {
 	case n.kept == 0 && n.silent > 0 && n.silent < n.Doubts:
 		return fmt.Errorf("%w: %d of %d trials say nothing; in the others, the last time: %w", ErrInDoubt, n.silent, n.Trials, n.Seen)
-	case n.kept == 0 && (sure == 0 || n.Doubts < 2):
+	case n.kept == 0 && sure < 2:
 		return fmt.Errorf("%w: in each of %d trials, and in %d of them the machine paused or was overloaded; the last time: %w",
 			ErrInDoubt, n.Trials, n.Excused, n.Seen)
 	case n.kept == 0:

@@ -37,7 +37,7 @@ func TestTally(t *testing.T) {
 		{"once is not each time", all, []scripted{doubted, doubted, clean, clean, clean}, ""},
 		{"all but once", all, []scripted{doubted, doubted, doubted, doubted, clean}, ""},
 		{"each time", all, []scripted{doubted, doubted, doubted, doubted, doubted}, "in each of 5 trials"},
-		{"each time, on a machine that pauses at first", 0, []scripted{doubtedPaused, doubtedPaused, doubtedPaused, doubtedPaused, doubtedPaused, doubtedPaused, doubted}, "in each of 7"},
+		{"each time, on a machine that pauses at first", 0, []scripted{doubtedPaused, doubtedPaused, doubtedPaused, doubtedPaused, doubtedPaused, doubtedPaused, doubted, doubted}, "in each of 8"},
 		{"not each time, on a machine that pauses at first", 0, []scripted{doubtedPaused, doubtedPaused, doubtedPaused, doubtedPaused, doubtedPaused, doubtedPaused, clean}, ""},
 		{"each time, on a machine that always pauses", all, slices.Repeat([]scripted{doubtedPaused}, 5), "in doubt: in each of 5 trials, and in 5 of them"},
 		{"certain", all, []scripted{doubted, sure}, "two at once"},
