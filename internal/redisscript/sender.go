@@ -148,10 +148,14 @@ func (s *sender) send(ctx context.Context, timeout time.Duration, r *request) (r
 	case b != nil:
 		return s.onReply(r, b.runHere(r)), true
 	}
-	if <-r.done {
-		return s.onReply(r, errNoAnswer), true
-	}
+	answered = <-r.done
 	why := cmp.Or(ctx.Err(), errNoAnswer)
+	if deadline, ok := ctx.Deadline(); ok && why == errNoAnswer && !time.Now().Before(deadline) { //nolint:errorlint // it is ours
+		why = context.DeadlineExceeded // which ctx is late to say on a busy machine
+	}
+	if answered {
+		return s.onReply(r, why), true
+	}
 	if r.unsent {
 		return Reply{Err: why}, false
 	}
