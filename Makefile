@@ -259,12 +259,12 @@ fuzz: ## fuzz what takes apart URLs, names and what servers answer, each target 
 		once || once; \
 	done
 
-# How many changes of the code are tried. tools/mutants/main.go tells how a run that was ended goes on.
-MUTANTS ?= 60
+# gremlins runs the tests of a package that cover the line which it changes.
+GREMLINS = v0.6.0
+PACKAGE ?= election
 .PHONY: mutants
-mutants: setup ## change the code in MUTANTS places (60), one at a time, and list the changes that no test notices (an hour)
-	@rm -f .mutants.jsonl
-	nice $(GO) run -C tools ./mutants -n $(MUTANTS) -out "$(CURDIR)/.mutants.jsonl"
+mutants: setup ## change the code of PACKAGE (election) in one place at a time, and list the changes that its tests do not notice
+	nice $(GO) run github.com/go-gremlins/gremlins/cmd/gremlins@$(GREMLINS) unleash --workers 1 "./$(PACKAGE)"
 
 .PHONY: gofmt
 gofmt:
