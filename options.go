@@ -134,7 +134,8 @@ func WithoutRenewal() MutexOption {
 // ErrUnsupported, before anything runs. An example is ZooKeeper, whose servers allow 40 s by
 // default. On etcd and ZooKeeper a hold may begin with less than its TTL, because it shares a
 // session: then it is extended once before Lock returns. If that fails, Lock returns the error, and
-// the lock is given back. A d of 0 or less is an error.
+// the lock is given back. A d of 0 or less is an error. Do not use it with package semaphore, whose
+// waiters take slots and give them back.
 func AtLeast(d time.Duration) MutexOption {
 	return mutexOption(func(s *settings) error {
 		if d <= 0 {

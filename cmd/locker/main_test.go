@@ -201,6 +201,7 @@ func TestUsage_thatMakesNoSenseSaysWhy(t *testing.T) {
 		{[]string{"run", "--wait", "0s", "mem://x", "name", "--", "true"}, "--no-wait"},
 		{[]string{"run", "--wait", "soon", "mem://x", "name", "--", "true"}, "--wait: must be a duration, as in 10s"},
 		{[]string{"run", "--wait", "1s", "--no-wait", "mem://x", "name", "--", "true"}, "no-wait"},
+		{[]string{"run", "--at-least", "1m", "-n", "2", "mem://x", "name", "--", "true"}, "exclude each other"},
 		{[]string{"run", "--at-least", "0s", "mem://x", "name", "--", "true"}, "more than 0"},
 		{[]string{"run", "--held-exit-code", "256", "mem://x", "name", "--", "true"}, "from 0 to 255"},
 		{[]string{"run", "gopher://x", "name", "--", "true"}, "unknown scheme"},

@@ -100,6 +100,9 @@ func newRun() *cobra.Command {
 			if o.slots > 0 && o.shared {
 				return usagef("-n and --shared exclude each other")
 			}
+			if o.slots > 0 && o.atLeast > 0 {
+				return usagef("-n and --at-least exclude each other: slots that a waiter gives back would stay taken")
+			}
 			if c.Flags().Changed("at-least") && o.atLeast <= 0 {
 				return usagef("--at-least %v: must be more than 0", o.atLeast)
 			}
