@@ -262,8 +262,10 @@ func (c *contender) newClaim() (*Hold, driver.Claim) {
 		req.Wake = c.wake
 	}
 	claim := m.client.driver.Claim(req)
-	return &Hold{lockID: m.lockID, lease: claim, ttl: m.settings.ttl, renewed: m.settings.renew,
-		atLeast: m.settings.atLeast, shared: req.Shared, place: -1}, claim
+	return &Hold{
+		lockID: m.lockID, lease: claim, ttl: m.settings.ttl, renewed: m.settings.renew,
+		atLeast: m.settings.atLeast, shared: req.Shared, place: -1,
+	}, claim
 }
 
 // abandon gives back what there may be of a claim, in the background, and returns err.

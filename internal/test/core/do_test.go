@@ -210,7 +210,7 @@ func TestAtLeast_theJobRunsOnce(t *testing.T) {
 			for range 5 {
 				c, err := locker.New(&fakeDriver{b: b}, locker.AtLeast(time.Minute))
 				require.NoError(t, err)
-				defer c.Close()
+				t.Cleanup(func() { _ = c.Close() })
 				ran, err := c.Mutex("x").TryDo(t.Context(), func(context.Context) error {
 					started++
 					time.Sleep(20 * time.Millisecond)
