@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -358,11 +359,11 @@ func TestLock_afterTheRowOfTheEraWasDeleted(t *testing.T) {
 // them say nothing. Whoever held goes on, whether the clock went forward or back.
 func TestHolds_surviveACleanStopAfterWhichTheClockIsSet(t *testing.T) {
 	t.Parallel()
-	for name, set := range map[string]string{"forward": "-", "back": "+"} {
+	for name, by := range map[string]time.Duration{"forward": time.Hour, "back": -time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := testserver.Postgres(t)
-			const ttl = 6 * time.Second
+			s := testserver.Postgres(t, testserver.PostgresClock())
+			const ttl = 12 * time.Second
 			take := func(name string) *locker.Client {
 				c := openURL(t, s.URL(), locker.WithTTL(ttl))
 				m := c.Mutex(name)
@@ -376,9 +377,11 @@ func TestHolds_surviveACleanStopAfterWhichTheClockIsSet(t *testing.T) {
 			token := m.FencingToken()
 			waiter := async(func() error { return other.Mutex("y").Lock(t.Context()) })
 			require.NoError(t, await(t, waiter))
-			// What a start changes: the time of it, and all others.
-			execute(t, s.URL(), "UPDATE locker_locks SET served = served "+set+" 3600000000 WHERE key = ''")
-			execute(t, s.URL(), "UPDATE locker_locks SET expires_at = expires_at "+set+" interval '1 hour'")
+			pid := s.PID()
+			require.NoError(t, syscall.Kill(pid, syscall.SIGINT))
+			eventually(t, "the server has shut down", func() bool { return syscall.Kill(pid, 0) != nil })
+			s.ShiftClock(by)
+			s.Restart()
 			began := time.Now()
 			next := other.Mutex("x")
 			require.ErrorIs(t, next.TryLock(t.Context()), locker.ErrHeld)
