@@ -5,8 +5,8 @@ import (
 	"errors"
 	"strings"
 	"sync/atomic"
-	"testing"
 	"syscall"
+	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
