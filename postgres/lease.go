@@ -71,9 +71,8 @@ func (d *backend) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time
 		c := l.(*claim)
 		keys[i], owners[i] = c.key, c.owner
 	}
-	results := map[string]error{}
-	err = d.query(ctx, d.spare(), func(rows pgx.Rows) error {
-		clear(results) // of an earlier try
+	results, err := queryFor(ctx, d, d.spare(), func(rows pgx.Rows) (map[string]error, error) {
+		results := map[string]error{}
 		var owner []byte
 		var extended bool
 		_, err := pgx.ForEachRow(rows, []any{&owner, &extended}, func() error {
@@ -83,8 +82,8 @@ func (d *backend) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time
 			}
 			return nil
 		})
-		return err
-	}, d.sql.extend.text, []any{keys, owners, ttl.Microseconds()})
+		return results, err
+	}, d.sql.extend.text, keys, owners, ttl.Microseconds())
 	if err != nil {
 		return all(err)
 	}
@@ -192,17 +191,15 @@ func (d *backend) reclaimRows(ctx context.Context, number int64, claims []*claim
 		keys, names, owners = append(keys, c.key), append(names, text(c.Name)), append(owners, c.owner)
 		metadata, tokens = append(metadata, text(c.Metadata)), append(tokens, c.hold.Load().token)
 	}
-	has = map[string]bool{}
-	err = d.query(ctx, d.spare(), func(rows pgx.Rows) error {
-		clear(has) // of an earlier try
+	return queryFor(ctx, d, d.spare(), func(rows pgx.Rows) (map[string]bool, error) {
+		has := map[string]bool{}
 		var owner []byte
 		_, err := pgx.ForEachRow(rows, []any{&owner}, func() error {
 			has[string(owner)] = true
 			return nil
 		})
-		return err
-	}, d.sql.reclaim.text, []any{keys, names, tokens, owners, metadata, ttl.Microseconds(), number})
-	return has, err
+		return has, err
+	}, d.sql.reclaim.text, keys, names, tokens, owners, metadata, ttl.Microseconds(), number)
 }
 
 // Release ends the hold, or the wait. The lock is handed over to the first of those who wait.

@@ -33,6 +33,15 @@ func (d *backend) query(ctx context.Context, pool *pgxpool.Pool, collect func(pg
 	}
 }
 
+// queryFor is query, and returns what its last try has collected, and nothing of an earlier one.
+func queryFor[T any](ctx context.Context, d *backend, pool *pgxpool.Pool, collect func(pgx.Rows) (T, error), sql string, args ...any) (last T, err error) {
+	err = d.query(ctx, pool, func(rows pgx.Rows) (err error) {
+		last, err = collect(rows)
+		return err
+	}, sql, args)
+	return last, err
+}
+
 // again reports whether a request has done nothing, and may do better at once.
 func (d *backend) again(ctx context.Context, err error, tries int) bool {
 	if err == nil || ctx.Err() != nil {

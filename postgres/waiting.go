@@ -147,9 +147,8 @@ func (w *waiting) beat(mark time.Duration) {
 	defer cancel()
 	d := w.driver
 	var missed bool
-	quiet := map[string]bool{}
-	err := d.query(ctx, d.spare(), func(rows pgx.Rows) error {
-		clear(quiet) // of an earlier try
+	quiet, err := queryFor(ctx, d, d.spare(), func(rows pgx.Rows) (map[string]bool, error) {
+		quiet := map[string]bool{}
 		var keys [][]byte
 		_, err := pgx.ForEachRow(rows, []any{&missed, &keys}, func() error {
 			for _, k := range keys {
@@ -157,8 +156,8 @@ func (w *waiting) beat(mark time.Duration) {
 			}
 			return nil
 		})
-		return err
-	}, d.sql.beat.text, []any{w.id, keys, mark.Microseconds()})
+		return quiet, err
+	}, d.sql.beat.text, w.id, keys, mark.Microseconds())
 	if err != nil || missed {
 		w.wakeOthers(nil)
 		return
