@@ -22,7 +22,7 @@ const (
 	sharesMark = "+" // the owner of a lock that is shared
 )
 
-// Inspect implements driver.Inspector, in one round trip. Who waits to hold the lock alone has no
+// Inspect implements driver.Operator, in one round trip. Who waits to hold the lock alone has no
 // metadata here, and who was handed the lock and has yet to take it is the first of the waiters
 // still.
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
@@ -81,7 +81,7 @@ func parseState(reply any) (state driver.State, ok bool) {
 	return state, true
 }
 
-// ForceRelease implements driver.ForceReleaser, in one round trip.
+// ForceRelease implements driver.Operator, in one round trip.
 func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.State) error {
 	keys, owners := keysOf(name), shown.Holder.ID
 	if owners == "" {

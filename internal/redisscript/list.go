@@ -18,7 +18,7 @@ type Scan func(ctx context.Context, cursor uint64, match string) (keys []string,
 // fraction of a millisecond.
 const ScanCount = 250
 
-// List implements driver.Lister: a page is one step of SCAN at one server, and one round trip for
+// List implements driver.Operator: a page is one step of SCAN at one server, and one round trip for
 // the locks among the keys.
 func (d *Driver) List(prefix string) driver.Pager {
 	w := &walk{driver: d, match: matching(prefix)}
