@@ -37,12 +37,11 @@ type pipeline struct {
 type request struct {
 	statement
 
-	args     [][]byte
-	prepares []string // the names of statements that its connection prepares with it
-	until    time.Time
-	row      [][]byte
-	err      error
-	done     chan struct{}
+	args  [][]byte
+	until time.Time
+	row   [][]byte
+	err   error
+	done  chan struct{}
 }
 
 // errNotSent is matched by the error of a request that has not been sent.
@@ -196,45 +195,36 @@ func (p *pipeline) roundTrip(ctx context.Context, requests []*request) {
 		return
 	}
 	defer conn.Release()
-	described := p.descriptions(conn.Conn())
+	described, prepare := p.descriptions(conn.Conn(), batch)
 	tracer := conn.Conn().Config().Tracer
 	out := conn.Conn().PgConn().StartPipeline(ctx)
 	defer func() { _ = out.Close() }()
 	strict := p.driver.strict.Load()
-	send := func(s statement, args [][]byte) {
-		formats := slices.Repeat([]int16{pgx.BinaryFormatCode}, len(args))
-		switch d := described[s.name]; {
-		case d != nil:
-			out.SendQueryStatement(d, args, formats, binaryResult)
-		case described != nil:
-			out.SendQueryPrepared(s.name, args, formats, binaryResult)
-		default:
-			out.SendQueryParams(s.text, args, nil, formats, binaryResult)
+	extra := func(text string) {
+		if strict {
+			out.SendQueryParams(text, nil, nil, nil, nil)
 		}
 	}
 	for i, r := range batch {
-		if strict {
-			out.SendQueryParams("BEGIN ISOLATION LEVEL READ COMMITTED", nil, nil, nil, nil)
-		}
-		if described != nil {
-			for _, s := range []statement{indexed, r.statement} {
-				if described[s.name] == nil && !slices.ContainsFunc(batch[:i+1], func(r *request) bool { return slices.Contains(r.prepares, s.name) }) {
-					out.SendPrepare(s.name, s.text, nil)
-					r.prepares = append(r.prepares, s.name)
-				}
-			}
-			send(indexed, nil)
+		extra("BEGIN ISOLATION LEVEL READ COMMITTED")
+		if prepare[i] {
+			out.SendPrepare(r.name, r.text, nil)
 		}
 		if tracer != nil {
 			tracer.TraceQueryEnd(tracer.TraceQueryStart(ctx, conn.Conn(), pgx.TraceQueryStartData{SQL: r.text}), conn.Conn(), pgx.TraceQueryEndData{})
 		}
-		send(r.statement, r.args)
-		if strict {
-			out.SendQueryParams("COMMIT", nil, nil, nil, nil)
+		formats := slices.Repeat([]int16{pgx.BinaryFormatCode}, len(r.args))
+		if d := described[r.name]; d != nil {
+			out.SendQueryStatement(d, r.args, formats, binaryResult)
+		} else if prepare[i] {
+			out.SendQueryPrepared(r.name, r.args, formats, binaryResult)
+		} else {
+			out.SendQueryParams(r.text, r.args, nil, formats, binaryResult)
 		}
+		extra("COMMIT")
 		out.SendPipelineSync()
 		if strict {
-			out.SendQueryParams("ROLLBACK", nil, nil, nil, nil) // of one that has failed
+			extra("ROLLBACK") // of one that has failed
 			out.SendPipelineSync()
 		}
 	}
@@ -243,8 +233,12 @@ func (p *pipeline) roundTrip(ctx context.Context, requests []*request) {
 		return
 	}
 	stale := false
-	for _, r := range batch {
-		r.row, r.err = receive(out, r.prepares, described, strict)
+	for i, r := range batch {
+		var prepared func(*pgconn.StatementDescription)
+		if prepare[i] {
+			prepared = func(d *pgconn.StatementDescription) { described[r.name] = d }
+		}
+		r.row, r.err = receive(out, r.name, strict, prepared)
 		if r.err != nil && !answeredBy(r.err) {
 			fail(r.err)
 			return
@@ -261,44 +255,39 @@ func (p *pipeline) roundTrip(ctx context.Context, requests []*request) {
 
 var binaryResult = []int16{pgx.BinaryFormatCode}
 
-// indexed has the planner not read whole tables in the rest of a transaction: see schema.sql. Where
-// statements are not prepared, each is planned for the tables as they are.
-var indexed = named(`SELECT set_config('enable_seqscan', 'off', true)`)
-
-// descriptions returns the statements that the connection has prepared, or nil where statements are
-// not prepared.
-func (p *pipeline) descriptions(conn *pgx.Conn) map[string]*pgconn.StatementDescription {
+// descriptions returns the statements that the connection has prepared, and which of the batch are
+// to be prepared with their first use. None are where statements are not prepared.
+func (p *pipeline) descriptions(conn *pgx.Conn, batch []*request) (described map[string]*pgconn.StatementDescription, prepare []bool) {
+	prepare = make([]bool, len(batch))
 	if p.driver.unnamed.Load() {
-		return nil
+		return nil, prepare
 	}
 	const ours = "github.com/go-locker/locker/postgres"
 	data := conn.PgConn().CustomData()
-	described, _ := data[ours].(map[string]*pgconn.StatementDescription)
+	described, _ = data[ours].(map[string]*pgconn.StatementDescription)
 	if described == nil {
 		described = map[string]*pgconn.StatementDescription{}
 		data[ours] = described
 	}
-	return described
+	for i, r := range batch {
+		prepare[i] = described[r.name] == nil && !slices.ContainsFunc(batch[:i], func(other *request) bool { return other.name == r.name })
+	}
+	return described, prepare
 }
 
-// receive reads the answer to one request, and to what goes with it. It notes which statements it
-// has prepared.
-func receive(out *pgconn.Pipeline, prepares []string, described map[string]*pgconn.StatementDescription, strict bool) (row [][]byte, err error) {
+// receive reads the answer to one request, and to what goes with it. Where that prepares a
+// statement, prepared is told of it.
+func receive(out *pgconn.Pipeline, name string, strict bool, prepared func(*pgconn.StatementDescription)) (row [][]byte, err error) {
 	if strict {
 		_, err = result(out) // BEGIN
 	}
-	for _, name := range prepares {
-		if err == nil {
-			var answer any
-			answer, err = out.GetResults()
-			if d, ok := answer.(*pgconn.StatementDescription); ok && err == nil {
-				d.Name = name
-				described[name] = d
-			}
+	if err == nil && prepared != nil {
+		var answer any
+		answer, err = out.GetResults()
+		if d, ok := answer.(*pgconn.StatementDescription); ok && err == nil {
+			d.Name = name
+			prepared(d)
 		}
-	}
-	if err == nil && described != nil {
-		_, err = result(out) // indexed
 	}
 	if err == nil {
 		row, err = result(out)

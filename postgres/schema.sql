@@ -106,7 +106,7 @@ END $locker$;
 -- logged one shows old rows after a failover, and an unlogged one forgets the TTLs.
 CREATE OR REPLACE FUNCTION public.locker_locks_enter_v1(in_client bytea, in_ttl bigint, in_again bigint, in_first boolean,
 	OUT era bigint, OUT version bigint, OUT started bigint)
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $locker$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $locker$
 #variable_conflict use_column
 DECLARE
 	whole record;
