@@ -207,6 +207,9 @@ func (c *contender) ask() (*Hold, error) {
 		if err == nil {
 			if err = h.begin(sent); err == nil {
 				o.onAnswer()
+				if c.contended {
+					c.mutex.another.Store(false)
+				}
 				return h, nil
 			}
 		}

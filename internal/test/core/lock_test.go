@@ -342,3 +342,26 @@ func TestLock_ofADriverThatBreaksItsWord(t *testing.T) {
 		assert.Len(t, b.calls(release), 1)
 	})
 }
+
+// A hold of this process is no answer of a server that is silent: what was another's is known to be
+// so until it is granted, and no longer.
+func TestLock_inASilenceAfterAContendedHoldIsNotHeld(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		c := clientOf(t, &fakeDriver{b: b})
+		m := c.Mutex("x")
+		b.steal("x")
+		first := inBackground(func() error { return m.Lock(t.Context()) })
+		time.Sleep(time.Second)
+		b.free("x")
+		require.NoError(t, <-first)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		second := inBackground(func() error { return m.Lock(ctx) })
+		time.Sleep(time.Second)
+		b.every(acquire, hangs)
+		require.NoError(t, m.Unlock(t.Context()))
+		err := <-second
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		noErrorIs(t, err, locker.ErrHeld)
+	})
+}
