@@ -126,8 +126,8 @@ func (d *backend) register(ctx context.Context, ttl time.Duration, first bool) (
 		row, err = d.gives.do(ctx, d.sql.enter, d.waiting.id, number(ttl.Microseconds()), number(registerAgain.Microseconds()), truth(first))
 		return err
 	})
-	if unkept := <-kept; err == nil && first {
-		err = unkept
+	if err == nil && first { // later it is there, or is made again beside what is to be done
+		err = <-kept
 	}
 	if err != nil {
 		return era{}, false, err

@@ -3,9 +3,11 @@ package postgres
 import (
 	"context"
 	"encoding/hex"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -234,6 +236,44 @@ func TestEras_forgetTTLs(t *testing.T) {
 	}
 	assert.Len(t, d.eras.registered, 1)
 	assert.Empty(t, d.eras.claims)
+}
+
+// While holds live, the connection in reserve is made again beside them: a firewall that lets no new
+// one through does not keep them waiting.
+func TestEras_whenNoNewConnectionCanBeMade(t *testing.T) {
+	t.Parallel()
+	config, err := pgxpool.ParseConfig(testserver.Postgres(t).URL())
+	require.NoError(t, err)
+	var hangs atomic.Bool
+	config.BeforeConnect = func(ctx context.Context, _ *pgx.ConnConfig) error {
+		if hangs.Load() {
+			<-ctx.Done()
+		}
+		return ctx.Err()
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	require.NoError(t, err)
+	defer pool.Close()
+	d := newDriver(pool, "")
+	defer func() { _ = d.Close() }()
+	l, err := claims.Take(t.Context(), d, driver.Request{Name: "x", TTL: time.Minute})
+	require.NoError(t, err)
+	d.reserve.pool.Load().Reset()
+	hangs.Store(true)
+	d.eras.mu.Lock()
+	d.eras.registered[time.Minute] = clock.Now() // half a minute later
+	d.eras.mu.Unlock()
+	ctx, cancel := context.WithCancel(t.Context())
+	extended := make(chan error, 1)
+	go func() { extended <- l.Extend(ctx, time.Minute) }()
+	select {
+	case err := <-extended:
+		require.NoError(t, err)
+	case <-time.After(20 * time.Second):
+		t.Error("the Extend waits for a new connection")
+	}
+	cancel()
+	hangs.Store(false)
 }
 
 // A TTL that the standby knows is registered again without it: holds live while it is away.
