@@ -282,6 +282,22 @@ func TestDo_costsTheSameForEachName(t *testing.T) {
 	assert.Less(t, many, 1.5*few, "allocations for each name")
 }
 
+// Whoever looks at the context at the deadline must not go on, though no timer may have fired yet.
+func TestContext_hasEndedAtTheDeadline(t *testing.T) {
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			c := locktest.New(t)
+			h, err := multi.New(c.Client, []string{"a", "b"}, locker.WithoutRenewal()).Acquire(t.Context())
+			require.NoError(t, err)
+			ctx, cancel := h.Context(t.Context(), 0)
+			defer cancel()
+			time.Sleep(time.Until(h.Deadline()))
+			require.Error(t, ctx.Err())
+			require.ErrorIs(t, context.Cause(ctx), locker.ErrLost)
+		})
+	}
+}
+
 func TestDo_sharesEachOfItsLocksWithJoin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := locktest.New(t)
