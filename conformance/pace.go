@@ -2,24 +2,18 @@ package conformance
 
 import (
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-locker/locker/conformance/internal/engine"
-	"github.com/go-locker/locker/internal/stdio"
 )
 
 // pace is what a trial learns of the time that its Lockers and their programs take. How long a
 // program takes to start says nothing of its lock, and is no part of a story: a trial that waits
-// for a start while its clocks run is run again, with as many programs as it needs ready before.
+// for a start while its clocks run is run again, by when the programs of the first are ready.
 type pace struct {
 	answer atomic.Int64 // nanoseconds of the quickest Lock of a free lock; 0: there was none
 	late   atomic.Int64 // nanoseconds of the last start that took long, while clocks were running
-
-	mu    sync.Mutex
-	used  int // programs
-	ready []*stdio.Program
 }
 
 const (

@@ -3,7 +3,6 @@ package conformance
 import (
 	"fmt"
 	"runtime"
-	"sync"
 	"time"
 
 	"github.com/go-locker/locker"
@@ -92,33 +91,6 @@ func sharers(p *party) []*party {
 		parties[i] = p.env.using(p.l, fmt.Sprintf("goroutine %d", i+1), p.name, p.ttl)
 	}
 	return parties
-}
-
-// spare returns a program that is ready, or nil.
-func (e *env) spare() (ready *stdio.Program) {
-	p := e.pace
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.used++
-	if n := len(p.ready); n > 0 {
-		ready, p.ready = p.ready[n-1], p.ready[:n-1]
-	}
-	return ready
-}
-
-// prepare starts n programs, which the trial then takes.
-func (e *env) prepare(n int) {
-	var all sync.WaitGroup
-	for range n {
-		all.Go(func() {
-			p := e.h.foreign.startFor(e, e.h.foreign.program.Address)
-			e.pace.mu.Lock()
-			defer e.pace.mu.Unlock()
-			e.pace.ready = append(e.pace.ready, p)
-			e.pace.used = 0
-		})
-	}
-	all.Wait()
 }
 
 // starting is called when a program is started, and begun when it has said hello. What that takes

@@ -91,15 +91,7 @@ func (f *foreign) start(address string) (*stdio.Program, error) {
 // startFor starts a process that ends with t, or is used again then.
 func (f *foreign) startFor(t TB, address string) *stdio.Program {
 	again := address == f.program.Address // the way there is nobody's own
-	if trial, ok := t.(interface {
-		starting() func()
-		spare() *stdio.Program
-	}); ok {
-		if again {
-			if p := trial.spare(); p != nil {
-				return p
-			}
-		}
+	if trial, ok := t.(interface{ starting() func() }); ok {
 		begun := trial.starting()
 		defer begun()
 	}

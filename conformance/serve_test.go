@@ -209,3 +209,21 @@ func TestServe_endsWithTheSuite(t *testing.T) {
 		t.Fatal("the process goes on")
 	}
 }
+
+// late takes longer than no time at all.
+type late struct{ told }
+
+func (l late) Lock(ctx context.Context) error {
+	time.Sleep(50 * time.Millisecond)
+	return l.told.Lock(ctx)
+}
+
+// A Lock whose ctx ended long ago has as much time to return as any other.
+func TestParty_aCallAfterTheEndOfItsContextHasALimit(t *testing.T) {
+	e := newEnv(t, Harness{TTL: time.Second})
+	t.Cleanup(e.close)
+	ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Hour))
+	defer cancel()
+	_, err := e.trial.Run(time.Minute, func() { _ = e.using(late{told{"x"}}, "A", "x", time.Second).lock(ctx) })
+	require.NoError(t, err)
+}

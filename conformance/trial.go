@@ -96,10 +96,9 @@ func enter(alone bool) (leave func()) {
 
 // trial runs the body once, and again where that was a rehearsal.
 func (r row) trial(t TB, h Harness, limit time.Duration) (paused bool, verdict error) {
-	programs := 0
 	for n := 1; ; n++ {
 		var late error
-		paused, verdict, late, programs = r.once(t, h, limit, programs)
+		paused, verdict, late = r.once(t, h, limit)
 		switch _, doubted := errors.AsType[*engine.Doubt](verdict); {
 		case late == nil, verdict != nil && !doubted: // what is certain is so whoever waited
 			return paused, verdict
@@ -110,17 +109,13 @@ func (r row) trial(t TB, h Harness, limit time.Duration) (paused bool, verdict e
 }
 
 // once runs the body in a goroutine, which is left alone if the Locker does not return. late is not
-// nil if the trial says nothing because it waited for a program to start. It has used so many
-// programs.
-func (r row) once(t TB, h Harness, limit time.Duration, ready int) (paused bool, verdict, late error, programs int) {
+// nil if the trial says nothing because it waited for a program to start.
+func (r row) once(t TB, h Harness, limit time.Duration) (paused bool, verdict, late error) {
 	e := newEnv(t, h)
 	e.scenario = r.name
 	e.calm = !slices.ContainsFunc(r.needs, need.fault)
 	defer e.close()
-	paused, verdict = e.trial.Run(limit, func() {
-		e.prepare(ready)
-		r.body(e)
-	})
+	paused, verdict = e.trial.Run(limit, func() { r.body(e) })
 	if e.record != nil && !IsSkip(verdict) {
 		if err := e.record.save(h.test, r.name, e.again(0), verdict); err != nil {
 			t.Fatalf("conformance: -conformance.record: %v", err)
@@ -129,9 +124,7 @@ func (r row) once(t TB, h Harness, limit time.Duration, ready int) (paused bool,
 	if bad, ok := errors.AsType[*engine.Fatal](verdict); ok {
 		t.Fatalf("%s", bad.Message)
 	}
-	e.pace.mu.Lock()
-	defer e.pace.mu.Unlock()
-	return paused, verdict, e.pace.rehearsed(), e.pace.used
+	return paused, verdict, e.pace.rehearsed()
 }
 
 // promising returns h with the promises of its Lockers, unless it has some of its own. It asks one
