@@ -143,7 +143,7 @@ func (c *contender) acquire() (*Hold, error) {
 	return h, nil
 }
 
-// cover extends a hold that began with less time than it is to be kept.
+// cover extends a hold whose lease is shorter than AtLeast asks for, as on a shared session.
 func (c *contender) cover(h *Hold) error {
 	if h.covered() {
 		return nil

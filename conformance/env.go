@@ -25,7 +25,7 @@ type env struct {
 	calm     bool                     // there are no faults
 	record   *record                  // nil: the trial is not recorded
 	pace     *pace
-	running  *atomic.Bool // a context was made, which may have a deadline, or a Locker called
+	running  *atomic.Bool // deadlines may be: a context was made, or a Locker called
 
 	ttl      time.Duration // the harness's
 	long     time.Duration // by far longer than anything but an expiry takes
@@ -49,19 +49,19 @@ func newEnv(t TB, h Harness) *env {
 	return e
 }
 
-// settle gives a Lock that was started the time to ask, be refused and wait: twice what this lock
-// takes for an answer, and settle.
+// settle returns the time in which a Lock that was started has been refused and waits: the constant,
+// and twice the latency of this lock.
 func (e *env) settle() time.Duration {
 	return min(settle+2*time.Duration(e.pace.answer.Load()), e.long/4)
 }
 
-// Context is the trial's. The clocks of this story run from now on: see pace.
+// Context returns that of the trial. From now on deadlines may be running: see pace.
 func (e *env) Context() context.Context {
 	e.running.Store(true)
 	return e.Scope.Context()
 }
 
-// story is for one of several that have nothing to do with one another.
+// story returns an env for one of several stories that are independent of one another.
 func (e *env) story() *env {
 	s := *e
 	s.running = new(atomic.Bool)

@@ -8,21 +8,20 @@ import (
 	"github.com/go-locker/locker/conformance/internal/engine"
 )
 
-// pace is what a trial learns of the time that its Lockers and their programs take. How long a
-// program takes to start says nothing of its lock, and is no part of a story: a trial that waits
-// for a start while its clocks run is run again, by when the programs of the first are ready.
+// pace has the latencies that a trial has measured. The start-up time of a program says nothing of
+// its lock. So a trial in which a program started slowly while deadlines were running is discarded,
+// and repeated with the programs that it has started.
 type pace struct {
-	answer atomic.Int64 // nanoseconds of the quickest Lock of a free lock; 0: there was none
-	late   atomic.Int64 // nanoseconds of the last start that took long, while clocks were running
+	answer atomic.Int64 // ns of the fastest uncontended Lock; 0: there was none
+	late   atomic.Int64 // ns of the latest slow start while deadlines were running; 0: there was none
 }
 
 const (
-	promptly   = settle / 2 // what a start may take while clocks run
-	rehearsals = 3          // trials that say nothing for want of programs that are ready
+	promptly   = settle / 2 // of a start while deadlines are running; a longer one is slow
+	rehearsals = 3          // trials at most, until one is not discarded
 )
 
-// rehearsed is the verdict of a trial that has waited for a program while its clocks were running,
-// or nil.
+// rehearsed returns the verdict of a discarded trial, or nil.
 func (p *pace) rehearsed() error {
 	late := time.Duration(p.late.Load())
 	if late == 0 {

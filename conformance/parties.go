@@ -93,8 +93,8 @@ func sharers(p *party) []*party {
 	return parties
 }
 
-// starting is called when a program is started, and begun when it has said hello. What that takes
-// is added to the limit of the trial.
+// starting is called before a program is started, and begun when it has said hello. The trial's
+// limit is extended by the time between the two.
 func (e *env) starting() (begun func()) {
 	start, running := time.Now(), e.running.Load()
 	e.trial.Allow(stdio.HelloWait)

@@ -23,7 +23,7 @@ type remote struct {
 	lost chan struct{} // of the current hold; nil: there was none, or nobody tells
 	asks uint64        // the request that is answered when it is lost
 	ends time.Time     // the last Deadline
-	took time.Duration // the quickest Lock that was granted; 0: none was
+	took time.Duration // minimum latency of a grant; 0: there was none
 }
 
 const (
@@ -91,8 +91,9 @@ func (r *remote) Lock(ctx context.Context) error {
 	}
 }
 
-// slice is for how long one waits that cannot be cancelled, after a wait of last in vain. It holds up
-// other requests to the program. While nobody knows how long a take needs, it grows.
+// slice returns the limit of the next lock request to a program without cancel, after one of last that
+// was not granted. A long one delays other requests, which wait for it. It backs off until the
+// latency of a grant is known, and is twice that then.
 func (r *remote) slice(last time.Duration) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -102,7 +103,7 @@ func (r *remote) slice(last time.Duration) time.Duration {
 	return min(max(slice, 2*r.took), lastSlice)
 }
 
-// needs notes what a Lock took that was granted.
+// needs records the latency of a grant.
 func (r *remote) needs(took time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

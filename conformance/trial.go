@@ -94,13 +94,13 @@ func enter(alone bool) (leave func()) {
 	return thisProcess.RUnlock
 }
 
-// trial runs the body once, and again where that was a rehearsal.
+// trial runs the body until it was not a rehearsal, see pace.
 func (r row) trial(t TB, h Harness, limit time.Duration) (paused bool, verdict error) {
 	for n := 1; ; n++ {
 		var late error
 		paused, verdict, late = r.once(t, h, limit)
 		switch _, doubted := errors.AsType[*engine.Doubt](verdict); {
-		case late == nil, verdict != nil && !doubted: // what is certain is so whoever waited
+		case late == nil, verdict != nil && !doubted: // a certain verdict does not depend on timing
 			return paused, verdict
 		case n == rehearsals:
 			return paused, late
@@ -109,7 +109,7 @@ func (r row) trial(t TB, h Harness, limit time.Duration) (paused bool, verdict e
 }
 
 // once runs the body in a goroutine, which is left alone if the Locker does not return. late is not
-// nil if the trial says nothing because it waited for a program to start.
+// nil if it was a rehearsal.
 func (r row) once(t TB, h Harness, limit time.Duration) (paused bool, verdict, late error) {
 	e := newEnv(t, h)
 	e.scenario = r.name

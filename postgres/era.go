@@ -126,7 +126,7 @@ func (d *backend) register(ctx context.Context, ttl time.Duration, first bool) (
 		row, err = d.gives.do(ctx, d.sql.enter, d.waiting.id, number(ttl.Microseconds()), number(registerAgain.Microseconds()), truth(first))
 		return err
 	})
-	if err == nil && first { // later it is there, or is made again beside what is to be done
+	if err == nil && first { // later registrations do not wait: it exists, or is being reconnected
 		err = <-kept
 	}
 	if err != nil {

@@ -35,7 +35,7 @@ func (d *backend) query(ctx context.Context, pool *pgxpool.Pool, collect func(pg
 	}
 }
 
-// queryFor is query, and returns what its last try has collected, and nothing of an earlier one.
+// queryFor is query, and returns what the last attempt has collected, and nothing of earlier ones.
 func queryFor[T any](ctx context.Context, d *backend, pool *pgxpool.Pool, collect func(pgx.Rows) (T, error), sql string, args ...any) (last T, err error) {
 	err = d.query(ctx, pool, func(rows pgx.Rows) (err error) {
 		last, err = collect(rows)
@@ -146,7 +146,7 @@ func (d *backend) spare() *pgxpool.Pool {
 	return d.inReserve()
 }
 
-// inReserve returns a pool of one more connection.
+// inReserve returns the reserve: a pool of one connection.
 func (d *backend) inReserve() *pgxpool.Pool {
 	d.reserve.once.Do(func() {
 		config := d.pool.Config()
@@ -161,8 +161,8 @@ func (d *backend) inReserve() *pgxpool.Pool {
 	return cmp.Or(d.reserve.pool.Load(), d.pool)
 }
 
-// keepReserve sees to it that the connection is there, or there again, before it is needed: a server
-// that is full by then would refuse it.
+// keepReserve connects the reserve, unless it is connected, before it is needed: a server that has
+// reached max_connections would refuse it then.
 func (d *backend) keepReserve(ctx context.Context) error {
 	conn, err := d.inReserve().Acquire(ctx)
 	if err == nil {
