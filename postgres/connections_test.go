@@ -21,27 +21,9 @@ import (
 	"github.com/go-locker/locker/postgres"
 )
 
-// An application that uses all connections of the pool for longer than a TTL loses no hold, and can
-// unlock.
+// An application that uses all connections of the pool for longer than a TTL, on a server that takes
+// no other, loses no hold, and can unlock.
 func TestPool_whoseConnectionsAreInUse(t *testing.T) {
-	t.Parallel()
-	pool, _ := poolOf(t, testserver.SharedPostgres(t).URL())
-	const ttl = 3 * time.Second
-	c, err := postgres.New(pool, locker.WithPrefix(prefixOf(t)), locker.WithTTL(ttl))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, c.Close()) })
-	ms := held(t, c, 10)
-	for range pool.Config().MaxConns {
-		conn, err := pool.Acquire(t.Context())
-		require.NoError(t, err)
-		t.Cleanup(conn.Release)
-	}
-	stillHeld(t, ttl, ms...)
-	unlock(t, ms...)
-}
-
-// Nor do they need a connection that is yet to be made: the server may be full by then.
-func TestPool_whoseConnectionsAreInUseOnAFullServer(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t, testserver.PostgresSettings("max_connections=8", "superuser_reserved_connections=0"))
 	pool, _ := poolOf(t, s.URL())
@@ -49,7 +31,7 @@ func TestPool_whoseConnectionsAreInUseOnAFullServer(t *testing.T) {
 	c, err := postgres.New(pool, locker.WithTTL(ttl))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
-	ms := held(t, c, 3)
+	ms := held(t, c, 10)
 	for range pool.Config().MaxConns {
 		conn, err := pool.Acquire(t.Context())
 		require.NoError(t, err)

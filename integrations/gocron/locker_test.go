@@ -17,7 +17,6 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/integrations/gocron"
-	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/memory"
 )
 
@@ -116,74 +115,6 @@ func TestLocker_keepsTheLockOfAShortJobForTheMinimum(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestLocker_keepsTheLockOfALongJobUntilItEnds(t *testing.T) {
-	bubble(t, func(t *testing.T, client func(...locker.Option) *locker.Client) {
-		l, other := newLocker(t, client(), time.Second, noError(t)), newLocker(t, client(), time.Second, noError(t))
-		g, err := l.Lock(t.Context(), "report")
-		require.NoError(t, err)
-		for range 100 {
-			time.Sleep(time.Second)
-			_, err = other.Lock(t.Context(), "report")
-			require.ErrorIs(t, err, locker.ErrHeld)
-		}
-		require.NoError(t, g.Unlock(t.Context()))
-		g, err = other.Lock(t.Context(), "report")
-		require.NoError(t, err, "who is refused leaves no minimum behind")
-		require.NoError(t, g.Unlock(t.Context()))
-	})
-}
-
-func TestLocker_theMinimumOutlivesTheClient(t *testing.T) {
-	bubble(t, func(t *testing.T, client func(...locker.Option) *locker.Client) {
-		c := client(locker.WithTTL(time.Second))
-		g, err := newLocker(t, c, time.Second, noError(t)).Lock(t.Context(), "report")
-		require.NoError(t, err)
-		require.NoError(t, g.Unlock(t.Context()))
-		require.NoError(t, c.Close())
-		other := newLocker(t, client(), time.Second, noError(t))
-		time.Sleep(time.Second)
-		_, err = other.Lock(t.Context(), "report")
-		require.ErrorIs(t, err, locker.ErrHeld)
-		time.Sleep(time.Second) // the TTL is in whole seconds, and more than one
-		_, err = other.Lock(t.Context(), "report")
-		require.NoError(t, err)
-	})
-}
-
-// All holds of one TTL share a session there, which has less than its TTL left when a later one joins.
-func TestLocker_theMinimumIsWholeOnASessionThatExists(t *testing.T) {
-	t.Parallel()
-	const minimum = 2 * time.Second
-	open := func() *locker.Client {
-		c, err := locker.Open(t.Context(), testserver.SharedEtcd(t).URL())
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = c.Close() })
-		return c
-	}
-	l := newLocker(t, open(), minimum, logged(t))
-	_, err := l.Lock(t.Context(), "an earlier one")
-	require.NoError(t, err)
-	time.Sleep(minimum * 3 / 10)
-	before := time.Now()
-	g, err := l.Lock(t.Context(), "report")
-	require.NoError(t, err)
-	require.NoError(t, g.Unlock(t.Context()))
-	awaitLock(t, newLocker(t, open(), minimum, logged(t)), "report")
-	assert.GreaterOrEqual(t, time.Since(before), minimum*19/20)
-}
-
-// awaitLock returns when l has the lock.
-func awaitLock(t *testing.T, l *gocron.Locker, job string) cron.Lock {
-	t.Helper()
-	var g cron.Lock
-	patience.Until(t, "the lock is free", func() bool {
-		var err error
-		g, err = l.Lock(t.Context(), job)
-		return err == nil
-	})
-	return g
 }
 
 func TestLocker_aLockThatFailsIsTold(t *testing.T) {

@@ -164,8 +164,6 @@ func TestMain(m *testing.M) {
 	os.Exit(testserver.Tests(m).Run())
 }
 
-const patience = testwait.Patience(time.Minute)
-
 func TestTask_isToldThatItsLockIsLost(t *testing.T) {
 	bubble(t, func(t *testing.T, client func(...locker.Option) *locker.Client) {
 		var told, failed, causes list[error]

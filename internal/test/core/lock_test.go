@@ -343,8 +343,7 @@ func TestLock_ofADriverThatBreaksItsWord(t *testing.T) {
 	})
 }
 
-// A hold of this process is no answer of a server that is silent: what was another's is known to be
-// so until it is granted, and no longer.
+// That another owner had the lock is an answer until it is granted, and no longer.
 func TestLock_inASilenceAfterAContendedHoldIsNotHeld(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		c := clientOf(t, &fakeDriver{b: b})
