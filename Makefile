@@ -180,12 +180,12 @@ conformance = (cd $(1) && LOCKER_NIGHTLY=1 LOCKER_REQUIRE_SERVERS=1 $(GO) test -
 
 # A promise that is broken has to get into the pages too: the program that writes them fails then.
 MATRIX := $(CURDIR)/.matrix
-ALL_SUITES := $(patsubst %/conformance_test.go,%,$(wildcard */conformance_test.go))
+ALL_SUITES := $(patsubst %/conformance_test.go,%,$(wildcard */conformance_test.go sql/*/conformance_test.go))
 .PHONY: matrix
 matrix: setup-nightly ## the conformance suite over all backends; writes docs/guarantees.json, and from it docs/matrix.html and the table of docs/backends/README.md (half an hour)
 	@rm -rf "$(MATRIX)" && mkdir "$(MATRIX)"
 	-$(call conformance,.,./conformance,-run='^TestMemory$$',memory)
-	-@for backend in $(ALL_SUITES); do $(call conformance,$$backend,.,-run=^TestConformance,$$backend); done
+	-@for backend in $(ALL_SUITES); do $(call conformance,$$backend,.,-run=^TestConformance,$$(basename $$backend)); done
 	-$(call conformance,bench,./thirdparty,-skip=^TestRepro_,thirdparty)
 	cd bench && $(GO) run ./matrix -results "$(MATRIX)"
 
@@ -244,7 +244,7 @@ SOAKED_ON            = $(or $(SOAKED_ON_$(or $(BACKEND),redis)),TestConformance$
 .PHONY: soak
 soak: setup ## random histories with faults, on BACKEND=redis for SOAKTIME (1h); those that fail are left in .soak
 	@mkdir -p .soak
-	LOCKER_NIGHTLY=1 LOCKER_REQUIRE_SERVERS=1 $(GO) test -C $(if $(filter memory,$(BACKEND)),conformance,$(or $(BACKEND),redis)) . -v -count=1 -timeout=0 \
+	LOCKER_NIGHTLY=1 LOCKER_REQUIRE_SERVERS=1 $(GO) test -C $(if $(filter memory,$(BACKEND)),conformance,$(or $(OWN),$(BACKEND),redis)) . -v -count=1 -timeout=0 \
 		-run='^$(SOAKED_ON)/random_history' -conformance.for=$(SOAKTIME) -conformance.seed=$(SEED) -conformance.dir="$(CURDIR)/.soak"
 
 # How long each target is fuzzed.
@@ -292,10 +292,10 @@ REDIS   := redis redigo redlock
 OTHERS   = $(filter-out $(LONGEST),$(patsubst github.com/go-locker/locker%,.%,$(shell $(GO) list ./...)))
 ROOT     = $(LONGEST) $(OTHERS)
 # Of one backend: the core, its package, and what has its name. The package may be a module.
-OWN     := $(if $(BACKEND),$(patsubst %/go.mod,%,$(wildcard $(BACKEND)/go.mod)))
+OWN     := $(if $(BACKEND),$(wildcard sql/$(BACKEND))$(patsubst %/go.mod,%,$(wildcard $(BACKEND)/go.mod)))
 OF_ONE  := . ./internal/test/core $(addprefix ./,$(wildcard $(if $(OWN),,$(BACKEND)) fence/$(BACKEND)fence) $(if $(filter $(REDIS),$(BACKEND)),internal/redisscript internal/redisurl))
 
-.PHONY: go-test test-one test-root modules modules-postgres
+.PHONY: go-test test-one test-root modules modules-sql
 go-test: $(if $(BACKEND),test-one,test-root)
 
 test-one:
@@ -307,12 +307,12 @@ test-root:
 	cd cmd/locker && $(TEST) ./... $(TESTFLAGS)
 
 # By itself: its processes have to come to the server in time, also while other modules are compiled for the first time.
-modules-postgres:
-	cd postgres && $(TEST) ./... $(TESTFLAGS)
+modules-sql:
+	cd sql && $(TEST) "./postgres ./sqlite" $(TESTFLAGS)
 
 # Three modules at a time. Other libraries, all of client-go, and the drivers of databases, which take long to compile, are for make nightly.
-modules: setup modules-postgres ## the modules of their own: SQL, Kubernetes, S3, otel, integrations, analyzer
-	$(call modules,3,$(filter-out ./bench ./cmd/locker ./integrations/clientgo ./mysql ./postgres,$(MODULES)))
+modules: setup modules-sql ## the modules of their own: SQL, Kubernetes, S3, otel, integrations, analyzer
+	$(call modules,3,$(filter-out ./bench ./cmd/locker ./integrations/clientgo ./sql,$(MODULES)))
 
 # $(call modules,how many at a time,which of them,variables). What each prints comes when it is through.
 modules = @printf '%s\n' $(filter-out .,$(2)) | $(3) xargs -n 1 -P $(1) sh -c 'cd "$$1" || exit; \
@@ -368,19 +368,19 @@ nightly-kubernetes: ## Kubernetes: race detector; the suite on an API server; cl
 	cd kubernetes && $(call raced,./...,-skip='^TestConformance$$') && $(TEST) . $(TESTFLAGS) -parallel=2 -run='^TestConformance$$'
 	cd integrations/clientgo && $(TEST) ./... $(TESTFLAGS)
 nightly-mysql: ## the adapter for MySQL and MariaDB, on MariaDB: race detector; a replica that takes over; the suite
-	cd mysql && $(call raced,./...,-skip='^TestConformance$$')
-	cd mysql && $(TEST) . $(TESTFLAGS) -run='^TestConformance$$'
+	cd sql/mysql && $(call raced,./...,-skip='^TestConformance$$')
+	cd sql/mysql && $(TEST) . $(TESTFLAGS) -run='^TestConformance$$'
 nightly-postgres: ## PostgreSQL: race detector; PgBouncer, standbys
-	cd postgres && $(call raced,./...)
+	cd sql/postgres && $(call raced,./...)
 nightly-s3: ## S3: race detector; versitygw and MinIO, all rules of the model
 	cd s3 && $(call raced,./...,-skip='^TestConformance$$|^TestModel')
 	cd s3 && LOCKER_EXHAUSTIVE=1 $(TEST) . $(TESTFLAGS) -run='^TestConformance$$|^TestModel'
 nightly-sqlite: ## SQLite: race detector; the suite, with processes that are stopped and killed, and a file that is deleted
-	cd sqlite && $(call raced,./...)
+	cd sql/sqlite && $(call raced,./...)
 nightly-others: ## fences, pages and the other packages of the root module, race detector
 	$(call raced,$(filter-out $(CORE) $(LONGEST) ./internal/test/simulation,$(ROOT)))
 nightly-modules: ## command, integrations, examples, databases, race detector
-	$(call modules,2,$(filter-out ./bench ./integrations/clientgo ./kubernetes ./mysql ./postgres ./s3 ./sqlite,$(MODULES)),LOCKER_RACE=on)
+	$(call modules,2,$(filter-out ./bench ./integrations/clientgo ./kubernetes ./s3 ./sql,$(MODULES)),LOCKER_RACE=on)
 nightly-libraries: ## other libraries and other languages; tests of the benchmarks
 	cd bench && $(TEST) ./... $(TESTFLAGS)
 nightly-fuzz: fuzz ## each fuzz target for a minute

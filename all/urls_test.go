@@ -77,7 +77,7 @@ func TestURLsPage_hasEveryScheme(t *testing.T) {
 	p := readPage(t)
 	var schemes []string
 	for _, b := range backends.All {
-		if !b.Module {
+		if b.Module == "" {
 			schemes = append(schemes, b.Schemes...)
 			continue
 		}

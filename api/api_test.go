@@ -41,7 +41,7 @@ var (
 const module = "github.com/go-locker/locker"
 
 // The modules that other programs import. cmd/locker, bench and the examples have nothing for them.
-var modules = []string{"..", "../kubernetes", "../lockervet", "../mysql", "../otel", "../postgres", "../s3", "../sqlite", "../integrations/certmagic", "../integrations/clientgo", "../integrations/gocron", "../integrations/golangmigrate", "../integrations/goose", "../integrations/tusd"}
+var modules = []string{"..", "../kubernetes", "../lockervet", "../otel", "../s3", "../sql", "../integrations/certmagic", "../integrations/clientgo", "../integrations/gocron", "../integrations/golangmigrate", "../integrations/goose", "../integrations/tusd"}
 
 func TestAPI_isWhatWasAccepted(t *testing.T) {
 	if !*accept {

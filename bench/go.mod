@@ -6,12 +6,12 @@ replace github.com/go-locker/locker => ../
 
 replace github.com/go-locker/locker/kubernetes => ../kubernetes
 
-replace github.com/go-locker/locker/postgres => ../postgres
+replace github.com/go-locker/locker/sql => ../sql
 
 require (
 	github.com/bsm/redislock v0.10.0
 	github.com/go-locker/locker v0.0.0-00010101000000-000000000000
-	github.com/go-locker/locker/postgres v0.0.0-00010101000000-000000000000
+	github.com/go-locker/locker/sql v0.0.0-00010101000000-000000000000
 	github.com/go-redsync/redsync/v4 v4.18.1
 	github.com/go-sql-driver/mysql v1.10.1
 	github.com/go-zookeeper/zk v1.0.4
@@ -31,7 +31,7 @@ require (
 	google.golang.org/grpc v1.83.2
 	k8s.io/apimachinery v0.37.2
 	k8s.io/client-go v0.37.2
-	modernc.org/sqlite v1.61.1
+	modernc.org/sqlite v1.62.0
 )
 
 require (
@@ -85,7 +85,7 @@ require (
 	k8s.io/klog/v2 v2.140.0 // indirect
 	k8s.io/kube-openapi v0.0.0-20260721132016-d427ff9ee9ad // indirect
 	k8s.io/utils v0.0.0-20260626114624-be93311217bd // indirect
-	modernc.org/libc v1.79.0 // indirect
+	modernc.org/libc v1.80.1 // indirect
 	modernc.org/mathutil v1.7.1 // indirect
 	modernc.org/memory v1.12.1 // indirect
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // indirect

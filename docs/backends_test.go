@@ -182,7 +182,7 @@ func TestBackends_haveRows(t *testing.T) {
 		for _, scheme := range b.Schemes {
 			assert.Contains(t, row, "`"+scheme+"://`")
 		}
-		assert.Contains(t, row, "`"+b.Package+"`")
+		assert.Contains(t, row, "`"+b.Folder()+"`")
 	}
 }
 
@@ -204,7 +204,7 @@ func TestNightly_hasEveryBackend(t *testing.T) {
 	workflow, err := os.ReadFile("../.github/workflows/nightly.yml")
 	require.NoError(t, err)
 	for _, b := range backends.All[1:] { // memory's suite is a test of package conformance
-		assert.FileExists(t, "../"+b.Package+"/conformance_test.go")
+		assert.FileExists(t, "../"+b.Folder()+"/conformance_test.go")
 		assert.Contains(t, string(makefile), "\nnightly-"+b.Package+": ")
 		assert.Contains(t, string(makefile), " nightly-soak-"+b.Package)
 	}

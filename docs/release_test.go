@@ -2,7 +2,6 @@ package docs_test
 
 import (
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -16,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-locker/locker/internal/backends"
 	"github.com/go-locker/locker/internal/test/testwait"
 )
 
@@ -37,16 +37,22 @@ func TestRelease_canBeInstalled(t *testing.T) {
 	testwait.OnlyNightly(t, "it compiles the command once more")
 	clone := scratchClone(t)
 	before := clone.run("git", "rev-parse", "HEAD")
-	pages := map[string]string{"otel": "observability.md"}
-	for _, backend := range []string{"kubernetes", "mysql", "postgres", "s3", "sqlite"} {
-		pages[backend] = "backends/" + backend + ".md"
+	pages := map[string]string{"otel": "observability.md"} // of packages
+	others := []string{"otel", "cmd/locker", "lockervet"}  // modules
+	for _, b := range backends.All {
+		if b.Module != "" {
+			pages[b.Folder()] = "backends/" + b.Package + ".md"
+			others = append(others, b.Module)
+		}
 	}
 	for dir := range find(t, "go.mod") {
 		if strings.HasPrefix(dir, "integrations/") {
 			pages[dir] = "../" + dir + "/README.md"
+			others = append(others, dir)
 		}
 	}
-	others := append(slices.Collect(maps.Keys(pages)), "cmd/locker", "lockervet")
+	slices.Sort(others)
+	others = slices.Compact(others)
 	for _, dir := range others { // fills the module cache, as any build does
 		clone.in(filepath.Join(clone.dir, dir)).run("go", "mod", "tidy", "-diff")
 	}

@@ -76,7 +76,7 @@ func opener(scheme string) (OpenFunc, error) {
 		return open, nil
 	}
 	if b, ok := backends.Of(scheme); ok {
-		return nil, fmt.Errorf("unknown scheme %q: add the import _ \"github.com/go-locker/locker/%s\"", scheme, b.Package)
+		return nil, fmt.Errorf("unknown scheme %q: add the import _ \"github.com/go-locker/locker/%s\"", scheme, b.Folder())
 	}
 	known := "none is registered: import the package of a backend"
 	if schemes := Schemes(); len(schemes) > 0 {

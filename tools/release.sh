@@ -1,9 +1,9 @@
 #!/bin/sh
 # release.sh VERSION: the commits and tags of a release, v0.1.0 say; pushes nothing. If it fails, it takes back what it did.
 #
-# The root, kubernetes, lockervet, mysql, otel, postgres, s3, sqlite, cmd/locker and the integrations get one version. On main, all but the root replace it by a folder, but go install
+# The root, kubernetes, lockervet, otel, s3, sql, cmd/locker and the integrations get one version. On main, all but the root replace it by a folder, but go install
 # refuses a go.mod that replaces anything. So there are four commits: one for the root's tag; one for the tags of the others, without
-# replace and with the root's hash in go.sum; one for cmd/locker, and the integrations whose tests do, which need those of kubernetes, mysql, postgres, s3 and sqlite, too; and one
+# replace and with the root's hash in go.sum; one for cmd/locker, and the integrations whose tests do, which need those of kubernetes, s3 and sql, too; and one
 # that reverts the two.
 set -eu
 
@@ -12,8 +12,8 @@ module=github.com/go-locker/locker
 go=${GO:-go}
 cd "$(dirname "$0")/.."
 # Those that need a backend of a module of its own come after that.
-commands="cmd/locker $(grep -l "^	$module/postgres v" integrations/*/go.mod | xargs -n 1 dirname | tr '\n' ' ')"
-others=$(for dir in kubernetes lockervet mysql otel postgres s3 sqlite integrations/*; do
+commands="cmd/locker $(grep -l "^	$module/sql v" integrations/*/go.mod | xargs -n 1 dirname | tr '\n' ' ')"
+others=$(for dir in kubernetes lockervet otel s3 sql integrations/*; do
 	case " $commands " in *" $dir "*) ;; *) printf '%s ' "$dir" ;; esac
 done)
 
@@ -51,7 +51,7 @@ for mod in $(git ls-files '*/go.mod'); do
 	if grep -q "$module v" "$mod"; then
 		"$go" mod edit -require="$module@$version" "$mod"
 	fi
-	for backend in kubernetes mysql postgres s3 sqlite; do
+	for backend in kubernetes s3 sql; do
 		if grep -q "$module/$backend v" "$mod"; then
 			"$go" mod edit -require="$module/$backend@$version" "$mod"
 		fi
@@ -77,7 +77,7 @@ for dir in $others; do
 done
 
 for dir in $commands; do
-	"$go" mod edit -dropreplace="$module" -dropreplace="$module/kubernetes" -dropreplace="$module/mysql" -dropreplace="$module/postgres" -dropreplace="$module/s3" -dropreplace="$module/sqlite" "$dir/go.mod"
+	"$go" mod edit -dropreplace="$module" -dropreplace="$module/kubernetes" -dropreplace="$module/s3" -dropreplace="$module/sql" "$dir/go.mod"
 	tidy "$dir"
 done
 git commit -q -am "$commands $version: require the releases, without replace"

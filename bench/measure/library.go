@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/go-locker/locker"
-	_ "github.com/go-locker/locker/postgres" // postgres://
+	_ "github.com/go-locker/locker/sql/postgres" // postgres://
 )
 
 type (

@@ -4,21 +4,13 @@ go 1.26.0
 
 replace github.com/go-locker/locker => ../..
 
-replace github.com/go-locker/locker/mysql => ../../mysql
-
-replace github.com/go-locker/locker/postgres => ../../postgres
-
 replace github.com/go-locker/locker/s3 => ../../s3
-
-replace github.com/go-locker/locker/sqlite => ../../sqlite
 
 require (
 	github.com/creack/pty v1.1.24
 	github.com/go-locker/locker v0.0.0-00010101000000-000000000000
-	github.com/go-locker/locker/mysql v0.0.0-00010101000000-000000000000
-	github.com/go-locker/locker/postgres v0.0.0-00010101000000-000000000000
 	github.com/go-locker/locker/s3 v0.0.0-00010101000000-000000000000
-	github.com/go-locker/locker/sqlite v0.0.0-00010101000000-000000000000
+	github.com/go-locker/locker/sql v0.0.0-00010101000000-000000000000
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/jedib0t/go-pretty/v6 v6.8.3
 	github.com/jstemmer/go-junit-report/v2 v2.1.0
@@ -121,3 +113,5 @@ require (
 )
 
 replace github.com/go-locker/locker/kubernetes => ../../kubernetes
+
+replace github.com/go-locker/locker/sql => ../../sql

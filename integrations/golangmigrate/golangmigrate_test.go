@@ -33,8 +33,8 @@ import (
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 	_ "github.com/go-locker/locker/memory"
-	_ "github.com/go-locker/locker/postgres"
 	_ "github.com/go-locker/locker/redis"
+	_ "github.com/go-locker/locker/sql/postgres"
 )
 
 // held passes migrate's tests of a driver, which run and set versions without the lock: it takes

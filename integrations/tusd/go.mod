@@ -4,11 +4,11 @@ go 1.26.0
 
 replace github.com/go-locker/locker => ../../
 
-replace github.com/go-locker/locker/postgres => ../../postgres
+replace github.com/go-locker/locker/sql => ../../sql
 
 require (
 	github.com/go-locker/locker v0.0.0-00010101000000-000000000000
-	github.com/go-locker/locker/postgres v0.0.0-00010101000000-000000000000
+	github.com/go-locker/locker/sql v0.0.0-00010101000000-000000000000
 	github.com/stretchr/testify v1.12.1
 	github.com/tus/tusd/v2 v2.9.1
 	golang.org/x/exp v0.0.0-20250106191152-7588d65b2ba8

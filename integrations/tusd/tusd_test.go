@@ -28,8 +28,8 @@ import (
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 	_ "github.com/go-locker/locker/memory"
-	_ "github.com/go-locker/locker/postgres"
 	_ "github.com/go-locker/locker/redis"
+	_ "github.com/go-locker/locker/sql/postgres"
 )
 
 // A client's connection to one server is dead, and the server does not know. The client resumes at

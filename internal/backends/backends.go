@@ -3,6 +3,7 @@
 package backends
 
 import (
+	"path"
 	"slices"
 	"time"
 )
@@ -13,7 +14,7 @@ type Backend struct {
 	Title   string   // of its column in the matrix
 	Schemes []string // the plain one, and that of TLS if it has one
 	Library string   // the package of its client library that programs link; "" if it has none
-	Module  bool     // it is a module of its own, which package all does not import
+	Module  string   // the folder of its module; "" for that of the root, whose backends package all imports
 
 	Port     string        // where a URL names none; "" if its URLs name no servers
 	ShortTTL time.Duration // the shortest that servers with default settings honour, on a network that is not slow
@@ -57,27 +58,27 @@ var All = []Backend{
 		Help: []string{"zookeeper://h1:2181,h2:2181/path", "zookeepers:// for TLS"},
 	},
 	{
-		Package: "kubernetes", Title: "Kubernetes", Schemes: []string{"kubernetes"}, Library: "k8s.io/client-go/rest", Module: true,
+		Package: "kubernetes", Title: "Kubernetes", Schemes: []string{"kubernetes"}, Library: "k8s.io/client-go/rest", Module: "kubernetes",
 		ShortTTL: 2 * time.Second, Example: "kubernetes://192.0.2.1?namespace=locks",
 		Help: []string{"kubernetes://?context=prod&namespace=jobs", "Leases, by a kubeconfig or in a pod"},
 	},
 	{
-		Package: "postgres", Title: "PostgreSQL", Schemes: []string{"postgres", "postgresql"}, Library: "github.com/jackc/pgx/v5", Module: true,
+		Package: "postgres", Title: "PostgreSQL", Schemes: []string{"postgres", "postgresql"}, Library: "github.com/jackc/pgx/v5", Module: "sql",
 		Port: "5432", ShortTTL: time.Second, Example: "postgres://192.0.2.1/app",
 		Help: []string{"postgres://user:password@host:5432/database", "sslmode=verify-full for TLS"},
 	},
 	{
-		Package: "s3", Title: "S3", Schemes: []string{"s3"}, Library: "github.com/aws/aws-sdk-go-v2/service/s3", Module: true,
+		Package: "s3", Title: "S3", Schemes: []string{"s3"}, Library: "github.com/aws/aws-sdk-go-v2/service/s3", Module: "s3",
 		ShortTTL: 3 * time.Second, Example: "s3://bucket/folder?region=eu-central-1",
 		Help: []string{"s3://bucket/folder?region=eu-central-1", "Amazon S3", "s3://bucket?endpoint=https://host", "a store with its protocol"},
 	},
 	{
-		Package: "mysql", Title: "MySQL, MariaDB", Schemes: []string{"mysql", "mariadb"}, Library: "github.com/go-sql-driver/mysql", Module: true,
+		Package: "mysql", Title: "MySQL, MariaDB", Schemes: []string{"mysql", "mariadb"}, Library: "github.com/go-sql-driver/mysql", Module: "sql",
 		Port: "3306", ShortTTL: time.Second, Example: "mysql://192.0.2.1/app",
 		Help: []string{"mysql://user:password@host:3306/database", "tls=true for TLS; mariadb:// is the same"},
 	},
 	{
-		Package: "sqlite", Title: "SQLite", Schemes: []string{"sqlite"}, Library: "modernc.org/sqlite", Module: true,
+		Package: "sqlite", Title: "SQLite", Schemes: []string{"sqlite"}, Library: "modernc.org/sqlite", Module: "sql",
 		ShortTTL: quick, Example: "sqlite:///var/lib/app/locks.db",
 		Help: []string{"sqlite:///var/lib/app/locks.db", "a file, for processes of one machine"},
 	},
@@ -85,9 +86,17 @@ var All = []Backend{
 
 const quick = 500 * time.Millisecond
 
+// Folder returns where the package is, from the root of the repository.
+func (b Backend) Folder() string {
+	if b.Module == b.Package {
+		return b.Package
+	}
+	return path.Join(b.Module, b.Package)
+}
+
 // Here lists those of the main module.
 func Here() []Backend {
-	return slices.DeleteFunc(slices.Clone(All), func(b Backend) bool { return b.Module })
+	return slices.DeleteFunc(slices.Clone(All), func(b Backend) bool { return b.Module != "" })
 }
 
 // Of returns the backend that has a scheme.

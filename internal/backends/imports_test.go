@@ -44,8 +44,8 @@ func TestAdapters_compileNoOther(t *testing.T) {
 		require.NoError(t, err)
 		links := strings.Fields(string(out))
 		for _, other := range backends.All {
-			wanted := other.Package == adapter || adapter == "all" && !other.Module
-			for _, path := range []string{module + other.Package, other.Library} {
+			wanted := other.Package == adapter || adapter == "all" && other.Module == ""
+			for _, path := range []string{module + other.Folder(), other.Library} {
 				if path != "" {
 					assert.Equal(t, wanted, slices.Contains(links, path), "%s links %s", adapter, path)
 				}

@@ -316,7 +316,7 @@ func TestOpen_unknownSchemeNamesTheMissingImport(t *testing.T) {
 	for _, b := range backends.All[1:] { // the first is memory
 		for _, s := range append(b.Schemes, strings.ToUpper(b.Schemes[0])) {
 			_, err := locker.Open(t.Context(), s+"://localhost")
-			require.ErrorContains(t, err, `"github.com/go-locker/locker/`+b.Package+`"`)
+			require.ErrorContains(t, err, `"github.com/go-locker/locker/`+b.Folder()+`"`)
 		}
 	}
 	known := scheme((&opened{}).open)

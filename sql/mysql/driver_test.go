@@ -15,7 +15,7 @@ import (
 	"github.com/go-locker/locker/internal/test/sqlcases"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
-	"github.com/go-locker/locker/mysql"
+	"github.com/go-locker/locker/sql/mysql"
 )
 
 // The lock is the same however connections count rows, send statements and read.

@@ -16,7 +16,7 @@ import (
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/sqlcases"
 	"github.com/go-locker/locker/internal/test/testserver"
-	"github.com/go-locker/locker/mysql"
+	"github.com/go-locker/locker/sql/mysql"
 )
 
 // blocked waits until a statement that begins so, and cannot go on, is at the server. It returns

@@ -14,7 +14,7 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
-	"github.com/go-locker/locker/postgres"
+	"github.com/go-locker/locker/sql/postgres"
 )
 
 // The rights that docs/backends/postgres.md has people grant, on a table that they have made, are

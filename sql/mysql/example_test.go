@@ -9,7 +9,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/fence/sqlfence"
-	"github.com/go-locker/locker/mysql"
+	"github.com/go-locker/locker/sql/mysql"
 )
 
 func Example() {

@@ -21,7 +21,7 @@ import (
 	"github.com/go-locker/locker/internal/sqllock"
 	"github.com/go-locker/locker/internal/test/sqlcases"
 	"github.com/go-locker/locker/internal/test/testwait"
-	"github.com/go-locker/locker/sqlite"
+	"github.com/go-locker/locker/sql/sqlite"
 )
 
 // A machine that has restarted has a clock that begins anew: what was written by the old one is

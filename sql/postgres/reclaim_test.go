@@ -19,7 +19,7 @@ import (
 	"github.com/go-locker/locker/internal/netfault"
 	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
-	"github.com/go-locker/locker/postgres"
+	"github.com/go-locker/locker/sql/postgres"
 )
 
 // lazyFlush has a crash lose what was committed in the last seconds, unless its transaction has

@@ -11,7 +11,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/test/testserver"
-	"github.com/go-locker/locker/postgres"
+	"github.com/go-locker/locker/sql/postgres"
 )
 
 // A row that another transaction has locked keeps nobody else's hold from being renewed, and its

@@ -15,7 +15,7 @@ import (
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
-	"github.com/go-locker/locker/mysql"
+	"github.com/go-locker/locker/sql/mysql"
 )
 
 // The rights that docs/backends/mysql.md has people grant, on tables that they have made, are

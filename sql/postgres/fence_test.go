@@ -17,7 +17,7 @@ import (
 	"github.com/go-locker/locker/fence"
 	"github.com/go-locker/locker/fence/sqlfence"
 	"github.com/go-locker/locker/internal/test/testserver"
-	"github.com/go-locker/locker/postgres"
+	"github.com/go-locker/locker/sql/postgres"
 )
 
 // orders makes a table with one order, in the database of the locks.

@@ -15,7 +15,7 @@ import (
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/sqlcases"
 	"github.com/go-locker/locker/internal/test/testwait"
-	"github.com/go-locker/locker/sqlite"
+	"github.com/go-locker/locker/sql/sqlite"
 )
 
 // The suite on one file, each Locker on a pool of its own. There is no network, and nobody can set

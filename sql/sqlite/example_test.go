@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/sqlite"
+	"github.com/go-locker/locker/sql/sqlite"
 )
 
 // Any program of this machine that opens the file has the same locks.

@@ -262,7 +262,7 @@ func (p *pipeline) descriptions(conn *pgx.Conn, batch []*request) (described map
 	if p.driver.unnamed.Load() {
 		return nil, prepare
 	}
-	const ours = "github.com/go-locker/locker/postgres"
+	const ours = "github.com/go-locker/locker/sql/postgres"
 	data := conn.PgConn().CustomData()
 	described, _ = data[ours].(map[string]*pgconn.StatementDescription)
 	if described == nil {

@@ -54,7 +54,7 @@ func TestFreedByHand_theHolderHearsOfIt(t *testing.T) {
 // pageLine returns the line of the backend's page that begins so.
 func pageLine(t *testing.T, begins string) string {
 	t.Helper()
-	page, err := os.ReadFile("../docs/backends/postgres.md")
+	page, err := os.ReadFile("../../docs/backends/postgres.md")
 	require.NoError(t, err)
 	for line := range strings.Lines(string(page)) {
 		if strings.HasPrefix(line, begins) {

@@ -8,7 +8,7 @@ import (
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
-	"github.com/go-locker/locker/postgres"
+	"github.com/go-locker/locker/sql/postgres"
 )
 
 func TestInspectAtAServer(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/fence/sqlfence"
-	"github.com/go-locker/locker/postgres"
+	"github.com/go-locker/locker/sql/postgres"
 )
 
 // Lock and data are in one database: the write checks the token in its own transaction.

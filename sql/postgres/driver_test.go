@@ -18,7 +18,7 @@ import (
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
-	"github.com/go-locker/locker/postgres"
+	"github.com/go-locker/locker/sql/postgres"
 )
 
 func newPool(t *testing.T) *pgxpool.Pool {
@@ -145,7 +145,7 @@ func TestOpen_refuses(t *testing.T) {
 
 // docs/backends/postgres.md has every parameter, and no other.
 func TestURLsPage_hasEveryParameter(t *testing.T) {
-	page, err := os.ReadFile("../docs/backends/postgres.md")
+	page, err := os.ReadFile("../../docs/backends/postgres.md")
 	require.NoError(t, err)
 	_, section, _ := strings.Cut(string(page), "\n## The URL\n")
 	section, _, _ = strings.Cut(section, "\n## ")
