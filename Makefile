@@ -126,12 +126,12 @@ $(BIN)/minio-$(MINIO).done:
 	$(install) github.com/minio/minio@$(MINIO)
 	@touch $@
 
-# One break of docs/known-breaks.md, in the version of the library that bench/go.mod has, or in VERSION=module@version.
+# One break of docs/evidence/known-breaks.md, in the version of the library that bench/go.mod has, or in VERSION=module@version.
 BREAK   ?=
 VERSION ?=
 .PHONY: show
-show: setup ## show again how another library's lock broke: BREAK=redsync_stoppedNode; docs/known-breaks.md lists them
-	$(if $(BREAK),,$(error which? make show BREAK=redsync_stoppedNode; docs/known-breaks.md lists them))
+show: setup ## show again how another library's lock broke: BREAK=redsync_stoppedNode; docs/evidence/known-breaks.md lists them
+	$(if $(BREAK),,$(error which? make show BREAK=redsync_stoppedNode; docs/evidence/known-breaks.md lists them))
 	cd bench && $(if $(VERSION),cp go.mod show.mod && cp go.sum show.sum && $(GO) mod edit -replace='$(firstword $(subst @, ,$(VERSION)))=$(VERSION)' show.mod &&) \
 		LOCKER_NIGHTLY=1 LOCKER_REQUIRE_SERVERS=1 $(GO) test $(if $(VERSION),-modfile=show.mod -mod=mod) -v -count=1 -run='^TestRepro_$(BREAK)' ./thirdparty
 
@@ -169,11 +169,11 @@ ONLY ?=
 .PHONY: bench bench-one-processor
 bench: setup-nightly ## locks beside other libraries and bare requests; writes docs/bench.json and the page of it (an hour, on a machine that does nothing else)
 	$(if $(ONLY),,taskset -c 0 $(MAKE) --no-print-directory bench-one-processor)
-	cd bench && $(GO) run ./measure $(if $(ONLY),-only $(ONLY)) -json ../docs/bench.json -page ../docs/bench.md -chart ../docs/bench.svg
-	cat docs/bench.md
+	cd bench && $(GO) run ./measure $(if $(ONLY),-only $(ONLY)) -json ../docs/bench.json -page ../docs/evidence/bench.md -chart ../docs/bench.svg
+	cat docs/evidence/bench.md
 
 bench-one-processor: # of make bench
-	cd bench && $(GO) run ./measure -only redis/pairs -note 'one processor' -json ../docs/bench.json -page ../docs/bench.md
+	cd bench && $(GO) run ./measure -only redis/pairs -note 'one processor' -json ../docs/bench.json -page ../docs/evidence/bench.md
 
 # What a package's tests leave for the matrix: $(call conformance,directory,package,tests,file)
 conformance = (cd $(1) && LOCKER_NIGHTLY=1 LOCKER_REQUIRE_SERVERS=1 $(GO) test -count=1 -timeout=60m $(3) $(2) -conformance.results="$(MATRIX)/$(4).json")

@@ -48,7 +48,7 @@
 // # Locks in other languages
 //
 // [Exec] makes a Harness for a lock that is a program of its own, in any language. The program
-// reads requests and writes answers as lines of JSON: docs/judge-any-language.md is the
+// reads requests and writes answers as lines of JSON: docs/evidence/judge-any-language.md is the
 // specification. A Go program becomes such a program when it calls [ServeLocks]. A Go test that
 // needs its Lockers in another process calls [Serve].
 //
@@ -73,5 +73,5 @@
 //
 // With the flag -conformance.results=FILE each [Result] is appended to a file, as JSON. With
 // -conformance.record=DIR each scenario writes a record of its last trial into DIR.
-// docs/conformance.md has more, and a table of all scenarios with where each comes from.
+// docs/evidence/conformance.md has more, and a table of all scenarios with where each comes from.
 package conformance

@@ -56,7 +56,7 @@ type Faults struct {
 	ThroughClient func(t TB, ttl time.Duration, renew bool, via func(address string) string) func(name string) locker.Locker
 
 	// Process returns the command of a program that calls Serve with a function like New, or that
-	// speaks the protocol of docs/judge-any-language.md in any language. A test binary may be that
+	// speaks the protocol of docs/evidence/judge-any-language.md in any language. A test binary may be that
 	// program. The suite adds to its Env, starts it, stops it (SIGSTOP), continues and kills it.
 	// Without Process no holder is really paused. If it serves RWLockers, scenarios of shares use
 	// it, too.

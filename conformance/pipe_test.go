@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// BenchmarkPipe measures what a call of a program costs that asks no server: docs/judge-any-language.md has the result.
+// BenchmarkPipe measures what a call of a program costs that asks no server:
+// docs/evidence/judge-any-language.md has the result.
 func BenchmarkPipe(b *testing.B) {
 	h := programOf(b, "", everything)
 	l := h.New(b, "pipe", time.Minute)

@@ -17,7 +17,7 @@ const AddressEnv = "LOCKER_ADDRESS"
 
 // Program is a lock under test that is a program of its own, in any language. It reads requests
 // from its standard input and answers on its standard output, in lines of JSON.
-// docs/judge-any-language.md is the specification.
+// docs/evidence/judge-any-language.md is the specification.
 type Program struct {
 	// Command returns the command of a new process that serves Lockers. The suite adds to its Env.
 	// Several goroutines call it at the same time.

@@ -27,7 +27,7 @@ import (
 //		return cmd
 //	}
 //
-// The suite and the process speak the protocol of docs/judge-any-language.md.
+// The suite and the process speak the protocol of docs/evidence/judge-any-language.md.
 func Serve(newLocker func(t TB, name string, ttl time.Duration) locker.Locker) {
 	if os.Getenv(servedEnv) == "" {
 		return
@@ -45,7 +45,7 @@ func Serve(newLocker func(t TB, name string, ttl time.Duration) locker.Locker) {
 
 // ServeLocks serves the Lockers of h.New, and of h.Client if there is one. It reads requests from
 // the parameter in, and writes answers to out, until in ends. The suite can judge a program that
-// calls ServeLocks, as it judges a program in another language: see docs/judge-any-language.md.
+// calls ServeLocks, as it judges a program in another language: see docs/evidence/judge-any-language.md.
 // ServeLocks tells the suite the program's name, from the parameter name, and the methods that a
 // Locker of h.New has beside those of [locker.Locker]. Nothing else may be written to out.
 func ServeLocks(in io.Reader, out io.Writer, name string, h Harness) error {

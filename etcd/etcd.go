@@ -8,7 +8,7 @@
 // How to run the servers, and which rights a user needs:
 // https://github.com/go-locker/locker/blob/main/docs/backends/etcd.md. All parameters of the URL:
 // https://github.com/go-locker/locker/blob/main/docs/urls.md. How the lock works:
-// docs/protocols.md there.
+// docs/evidence/protocols.md there.
 //
 // # The URL
 //

@@ -30,7 +30,7 @@ type knownShare struct {
 // Each row is one transaction. The first two compare that no writer is in the queue, the others that our
 // key is unchanged (no writer can come before it any more), and that the share whose token is taken is
 // there, or unchanged if it is not settled. Of two shares that settle at once one fails, reads again,
-// and sees the other's token. Why tokens agree and increase: docs/protocols.md. Lost reply:
+// and sees the other's token. Why tokens agree and increase: docs/evidence/protocols.md. Lost reply:
 // our own key has the token, if it was settled.
 //
 // The hint, a key beside the folder, only saves reads: it counts for nothing if its share is not there.

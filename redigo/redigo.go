@@ -8,8 +8,8 @@
 //
 // How to run the servers, which services work, and which rights a user needs:
 // https://github.com/go-locker/locker/blob/main/docs/backends/redis.md. All parameters of the URL:
-// https://github.com/go-locker/locker/blob/main/docs/urls.md. How the lock works: docs/protocols.md
-// there.
+// https://github.com/go-locker/locker/blob/main/docs/urls.md. How the lock works:
+// docs/evidence/protocols.md there.
 //
 // # The URL
 //

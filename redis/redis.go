@@ -7,8 +7,8 @@
 //
 // How to run the servers, which services work, and which rights a user needs:
 // https://github.com/go-locker/locker/blob/main/docs/backends/redis.md. All parameters of the URL:
-// https://github.com/go-locker/locker/blob/main/docs/urls.md. How the lock works: docs/protocols.md
-// there.
+// https://github.com/go-locker/locker/blob/main/docs/urls.md. How the lock works:
+// docs/evidence/protocols.md there.
 //
 // # The URL
 //
@@ -32,10 +32,10 @@
 // next renewal. [WaitReplicas] makes such a loss less likely, and does not exclude it. A server
 // that restarts without its data has forgotten its locks, too.
 //
-// While the server keeps its data, tokens rise also if its clock jumps; docs/protocols.md has the
-// one exception. A name is stored for its TTL and one minute from the latest take or renewal. One
-// small key stays for each prefix: the mark, which keeps tokens rising. In a Cluster there is one
-// mark for each slot in use.
+// While the server keeps its data, tokens rise also if its clock jumps; docs/evidence/protocols.md
+// has the one exception. A name is stored for its TTL and one minute from the latest take or
+// renewal. One small key stays for each prefix: the mark, which keeps tokens rising. In a Cluster
+// there is one mark for each slot in use.
 //
 // # A client of your own
 //

@@ -30,7 +30,8 @@ import (
 // Lost reply: each request has a time-out, after which it is a vote of absence. Its outcome is
 // unknown: the node is asked again under the same owner, or released until it answers or one TTL
 // has passed. So an outage is never reported as another holder, and a release that too few nodes
-// confirm is an error. The model is in docs/redlock-tokens.md, its simulation in simulation_test.go.
+// confirm is an error. The model is in docs/evidence/redlock-tokens.md, its simulation in
+// simulation_test.go.
 
 // claim is one attempt to take the lock, and the hold that it may become. Requests to the nodes
 // outlive the calls that made them, and every reply is recorded here.

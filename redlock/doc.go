@@ -21,8 +21,8 @@
 // run.
 //
 // How to run the servers: https://github.com/go-locker/locker/blob/main/docs/backends/redlock.md.
-// Why tokens rise, and the arguments for and against Redlock: docs/redlock-tokens.md there; how the
-// lock works: docs/protocols.md.
+// Why tokens rise, and the arguments for and against Redlock: docs/evidence/redlock-tokens.md
+// there; how the lock works: docs/evidence/protocols.md.
 //
 // # The URL
 //
@@ -44,8 +44,8 @@
 // use. To keep the order of tokens, keep the node out of service for 12 hours and a TTL. Tokens are
 // made from clocks, and a token that the node has lost may be up to 12 hours ahead of the node's
 // clock. A node also forgets the token of a name in normal operation: it deletes the name a minute
-// after its TTL. Tokens still rise, even if clocks jump; docs/redlock-tokens.md has the one
-// exception. A node must not evict keys. Waiters queue on every node, in the same order, and a
+// after its TTL. Tokens still rise, even if clocks jump; docs/evidence/redlock-tokens.md has the
+// one exception. A node must not evict keys. Waiters queue on every node, in the same order, and a
 // release wakes the first; after a fault the order may change. TryLock may return ErrHeld although
 // nobody holds the lock: if several callers got some nodes each and none a majority, or if a node
 // has not heard of a release yet.

@@ -6,7 +6,7 @@
 // [New] takes servers in place of a URL. How to run them, and which rights a user needs:
 // https://github.com/go-locker/locker/blob/main/docs/backends/zookeeper.md. All parameters of the
 // URL: https://github.com/go-locker/locker/blob/main/docs/urls.md. How the lock works:
-// docs/protocols.md there.
+// docs/evidence/protocols.md there.
 //
 // The servers have to be of version 3.6 or later: after the restart of an older one tokens may
 // fall. Each connection asks its server for the version, by the command srvr, unless the servers'

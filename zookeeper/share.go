@@ -29,7 +29,7 @@ import (
 //
 // Invariants. (1) One token at a time: of two shares that begin, the later transaction fails, since
 // the first has raised the version; it reads again, and adopts. (2) Tokens increase: see
-// docs/protocols.md. (3) A writer waits for every share before it, settled or not.
+// docs/evidence/protocols.md. (3) A writer waits for every share before it, settled or not.
 //
 // Lost reply to move: the node is under the old name or the new one, with the token in it; moved looks
 // for exactly that one (numbers begin anew with the parent, and a number may be another share's).

@@ -174,7 +174,7 @@ func (r *Run) htmlLocks() []htmlLock {
 		if language == "" {
 			language = "Go"
 		}
-		all = append(all, lockOf(language, l.Name, r.version(l), "known-breaks.md", results))
+		all = append(all, lockOf(language, l.Name, r.version(l), "evidence/known-breaks.md", results))
 	}
 	return all
 }

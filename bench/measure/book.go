@@ -179,7 +179,7 @@ func (b *book) print(w io.Writer) error {
 	var out strings.Builder
 	out.WriteString(`# Measurements
 
-Written by ` + "`make bench`" + ` from [bench.json](bench.json), which has every round. [performance.md](performance.md) says what the figures mean.
+Written by ` + "`make bench`" + ` from [bench.json](../bench.json), which has every round. [performance.md](../performance.md) says what the figures mean.
 Each figure is the median of the rounds, in the first column with the lowest and the highest. Errors, and overlaps (two
 holders at once), are sums. *Ratio* divides the first figure by that of the reference in the same round. *Requests* are those
 that clients sent, *server µs* the servers' own time, *allocations* and *client µs* those of the measuring process: all for one pair

@@ -145,7 +145,7 @@ const (
 )
 
 // Programs are the locks of other languages that were put through the suite, each by an adapter in the folder adapters that speaks the
-// protocol of docs/judge-any-language.md. What they run on is unpacked by tools/adapters.sh.
+// protocol of docs/evidence/judge-any-language.md. What they run on is unpacked by tools/adapters.sh.
 func Programs() []Library {
 	return []Library{
 		{

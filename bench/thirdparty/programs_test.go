@@ -149,7 +149,7 @@ func TestLibraries_findingsHaveTheirTests(t *testing.T) {
 		scenarios[s.Name] = s
 	}
 	shown := make(map[string]bool)
-	page, err := os.ReadFile("../../docs/known-breaks.md")
+	page, err := os.ReadFile("../../docs/evidence/known-breaks.md")
 	require.NoError(t, err)
 	for _, l := range All() {
 		assert.Contains(t, tests, l.Test)

@@ -41,7 +41,7 @@ each name has a random part, and other locks are neither taken nor deleted.
 
 With --exec, check judges the lock of a program in any language. The program
 reads and writes lines of JSON on its standard input and output, as specified
-in docs/judge-any-language.md. It finds its server in the environment variable
+in docs/evidence/judge-any-language.md. It finds its server in the environment variable
 LOCKER_ADDRESS. --trace tries the program, and shows what is sent and answered.
 With --address, scenarios can put a proxy before the server. With --server, the
 check starts the server, and stops and kills it. Scenarios that need a flag
@@ -56,7 +56,7 @@ file stays true.
 A seed decides the calls and faults of a random history, and a failure names
 the seed: --seed runs the same calls and faults again. If a history shows a
 broken promise, it is saved as a file: --replay FILE judges it again, without
-servers, and draws it (docs/histories.md).
+servers, and draws it (docs/evidence/histories.md).
 
 The check takes one to four minutes with the default TTLs, longer with longer
 ones, and waits most of that time. Ctrl-C ends it, and leaves nothing locked.

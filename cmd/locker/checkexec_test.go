@@ -206,7 +206,7 @@ func TestCheckExec_ofTheLockOnThePage(t *testing.T) {
 	if err != nil {
 		t.Skip("there is no python3")
 	}
-	page, err := os.ReadFile("../../docs/judge-any-language.md")
+	page, err := os.ReadFile("../../docs/evidence/judge-any-language.md")
 	require.NoError(t, err)
 	code := regexp.MustCompile("(?s)```python\n(.*?)```").FindSubmatch(page)
 	require.NotNil(t, code)
@@ -261,7 +261,7 @@ func TestSchema_isThatOfTheTraffic(t *testing.T) {
 			Command: func() *exec.Cmd { return exec.Command(binary, "serve-lock", s.URL()) }, TTL: time.Second, Trace: said,
 		}))
 	}))
-	page, err := os.ReadFile("../../docs/judge-any-language.md")
+	page, err := os.ReadFile("../../docs/evidence/judge-any-language.md")
 	require.NoError(t, err)
 	lines := regexp.MustCompile(`(?:is asked|answers ) (\{.*\})`).FindAllStringSubmatch(said.text.String(), -1)
 	examples := regexp.MustCompile("(?s)```json\n(.*?)```").FindSubmatch(page)

@@ -346,7 +346,7 @@ func (h *hold) end(confirmed []Event) (from, to int64, ok bool) {
 	return from, max(from, to), true
 }
 
-// Format is the version of the format of files, which docs/histories.md explains.
+// Format is the version of the format of files, which docs/evidence/histories.md explains.
 const Format = 1
 
 // Files are those that Save, or Draw, has written.

@@ -203,7 +203,7 @@ func TestGolden(t *testing.T) {
 
 // The example of the page is one that Read takes, and that is refused.
 func TestPage_itsExampleIsAHistory(t *testing.T) {
-	page, err := os.ReadFile("../../docs/histories.md")
+	page, err := os.ReadFile("../../docs/evidence/histories.md")
 	require.NoError(t, err)
 	_, rest, _ := strings.Cut(string(page), "```json\n")
 	example, _, ok := strings.Cut(rest, "```")

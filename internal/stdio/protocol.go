@@ -1,5 +1,5 @@
 // Package stdio speaks to programs that serve locks, in lines of JSON on their standard input and
-// output. docs/judge-any-language.md is the specification, for authors in every language.
+// output. docs/evidence/judge-any-language.md is the specification, for authors in every language.
 package stdio
 
 import (

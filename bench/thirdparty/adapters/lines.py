@@ -1,4 +1,4 @@
-"""The lines of docs/judge-any-language.md, for adapters in Python.
+"""The lines of docs/evidence/judge-any-language.md, for adapters in Python.
 
 An adapter calls serve with a function that makes a Locker for a name and a TTL in seconds. A Locker has a method for each capability:
 lock(limit, id) with a limit in seconds or None, try_(), unlock(), extend(), close(). They return one of the results. What they raise

@@ -1,4 +1,4 @@
-// The lines of docs/judge-any-language.md, for adapters in JavaScript.
+// The lines of docs/evidence/judge-any-language.md, for adapters in JavaScript.
 //
 // An adapter calls serve with a function that makes a Locker for a name and a TTL in milliseconds. A Locker has a method for each
 // capability: lock(limit), try(), unlock(), extend(), close(). They return, or promise, one of the results. What they throw is the
