@@ -179,12 +179,13 @@ func (b *book) print(w io.Writer) error {
 	var out strings.Builder
 	out.WriteString(`# Measurements
 
-Written by ` + "`make bench`" + ` from [bench.json](../bench.json), which has every round. [performance.md](../performance.md) says what the figures mean.
-Each figure is the median of the rounds, in the first column with the lowest and the highest. Errors, and overlaps (two
-holders at once), are sums. *Ratio* divides the first figure by that of the reference in the same round. *Requests* are those
-that clients sent, *server µs* the servers' own time, *allocations* and *client µs* those of the measuring process: all for one pair
-of Lock and Unlock, or one acquisition. The file has more columns, and the settings of each library.
+Written by ` + "`make bench`" + ` from [bench.json](../bench.json), which has every round, more columns, and the settings of each library.
+[performance.md](../performance.md) says what the figures mean. Each is the median of the rounds, in the first column with the
+lowest and the highest; errors, and overlaps (two holders at once), are sums. *Ratio*: of the first figure to that of the reference
+in the same round. *Requests*, the servers' own time, and *allocations* and *client µs* of the measuring process are for one pair of
+Lock and Unlock, or one acquisition.
 `)
+	said := map[string]bool{} // what parts are about: once, for those of several subjects
 	for _, s := range subjects {
 		notes := []string{""}
 		for _, t := range b.Tables {
@@ -209,7 +210,11 @@ of Lock and Unlock, or one acquisition. The file has more columns, and the setti
 					head = this
 					fmt.Fprintf(&out, "\n%s\n", head)
 				}
-				fmt.Fprintf(&out, "\n### %s\n\n%s\n", noted(s.title+": "+p.name, note), p.about)
+				fmt.Fprintf(&out, "\n### %s\n", noted(s.title+": "+p.name, note))
+				if !said[p.about] {
+					said[p.about] = true
+					fmt.Fprintf(&out, "\n%s\n", p.about)
+				}
 				t.print(&out, p.baseline)
 			}
 		}
@@ -224,8 +229,9 @@ func noted(title, note string) string { return strings.TrimSuffix(title+", "+not
 func (t *table) head() string {
 	var versions []string
 	for _, l := range t.Libraries {
-		version := strings.TrimPrefix(l.Version, "this tree")
-		versions = append(versions, strings.TrimSpace(l.Name+" "+version))
+		if l.Version != "this tree" {
+			versions = append(versions, l.Name+" "+l.Version)
+		}
 	}
 	return fmt.Sprintf("%s, %s, %d processors, %s: %s.", t.Server, t.Go, t.Processors,
 		t.At.Format(time.DateOnly), strings.Join(versions, ", "))
@@ -288,7 +294,7 @@ func (t *table) ratio(r *row, column, baseline string) string {
 			}
 		}
 		if len(ratios) > 0 {
-			return spread(ratios)
+			return digits(median(ratios))
 		}
 	}
 	return "–"
