@@ -134,7 +134,7 @@ func (r *Run) htmlPage(root string) (string, error) {
 	}
 	var b strings.Builder
 	err = htmlTemplate.Execute(&b, map[string]any{
-		"Locks": locks, "Questions": asked, "Rows": rows, "Differ": differ, "Reasons": template.JS(texts), "Setting": r.Setting,
+		"Locks": locks, "Questions": asked, "Rows": rows, "Differ": differ, "Reasons": template.JS(texts), "Setting": r.Setting, "Remark": r.Remark,
 		"Day": r.Setting.At.Format("2 January 2006"), "Generated": template.HTML(strings.TrimSpace(generated)),
 	})
 	return b.String(), err
@@ -258,14 +258,10 @@ func (r *Run) tables() map[string]string {
 	return map[string]string{"docs/backends/README.md": r.table() + "\n" + r.about()}
 }
 
-// about says how the run was made.
+// about sums up the run.
 func (r *Run) about() string {
-	text := fmt.Sprintf("The run was on %s, %s, %s, %d processors, on %s. Each scenario counts once for each backend and topology. The results: %s.\n",
-		r.Setting.Server, r.Setting.Go, r.Setting.OS, r.Setting.Processors, r.Setting.At.Format("2006-01-02"), r.summary())
-	if r.Remark != "" {
-		text += "\n" + r.Remark + "\n"
-	}
-	return text
+	return fmt.Sprintf("On %s, with each scenario once for each backend and topology: %s. [The matrix](../%s) has each, and how the run was made.\n",
+		r.Setting.At.Format("2006-01-02"), r.summary(), htmlFile)
 }
 
 // servers are the versions of the servers that the tests start.

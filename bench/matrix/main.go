@@ -450,7 +450,7 @@ func (r *Run) summary() string {
 			}
 		}
 	}
-	return fmt.Sprintf("%d held%s, %d broken, %d lacking something, %d not tried, %d not promised. The run made %d calls to Lockers",
+	return fmt.Sprintf("%d held%s, %d broken, %d lacking something, %d not tried, %d not promised, in %d calls to Lockers",
 		count[held]+count[lucky], ofThem(doubts), count[broken], count[lacks], count[untried], count[unpromised], operations)
 }
 
