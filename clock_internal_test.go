@@ -211,7 +211,7 @@ func stopped(t *testing.T, f func(t *testing.T, o *outside, m *Mutex, ctx contex
 	frozen(t, func(t *testing.T, o *outside, c *Client) {
 		m := c.Mutex("x", WithoutRenewal())
 		require.NoError(t, m.Lock(t.Context()))
-		ctx, cancel := m.Context(t.Context(), reserve)
+		ctx, cancel := m.Hold().Context(t.Context(), reserve)
 		defer cancel()
 		c.renewer.timer.Stop()
 		f(t, o, m, ctx)
@@ -237,8 +237,8 @@ func TestWake_everyLookIsByTheClock(t *testing.T) {
 	type looks map[string]func(*Mutex, context.Context) bool
 	for before, all := range map[time.Duration]looks{
 		0: {
-			"Err":          func(m *Mutex, _ context.Context) bool { return m.current().Err() != nil },
-			"Lost":         func(m *Mutex, _ context.Context) bool { return closed(m.Lost()) },
+			"Err":          func(m *Mutex, _ context.Context) bool { return m.Hold().Err() != nil },
+			"Lost":         func(m *Mutex, _ context.Context) bool { return closed(m.Hold().Lost()) },
 			"FencingToken": func(m *Mutex, _ context.Context) bool { return m.FencingToken() == 0 },
 			"TryLock":      ended((*Mutex).TryLock),
 			"Extend":       ended((*Mutex).Extend),
@@ -256,7 +256,7 @@ func TestWake_everyLookIsByTheClock(t *testing.T) {
 		for name, look := range all {
 			t.Run(name, func(t *testing.T) {
 				stopped(t, func(t *testing.T, _ *outside, m *Mutex, ctx context.Context) {
-					time.Sleep(time.Until(m.Deadline()) - before - time.Nanosecond)
+					time.Sleep(time.Until(m.Hold().Deadline()) - before - time.Nanosecond)
 					switch name {
 					case "TryLock", "Extend", "Unlock": // not only looks
 					default:
@@ -274,7 +274,7 @@ func TestWake_everyLookIsByTheClock(t *testing.T) {
 func TestWake_anExtendThatIsReadAfterTheDeadlineProlongsNothing(t *testing.T) {
 	stopped(t, func(t *testing.T, o *outside, m *Mutex, _ context.Context) {
 		o.reply = 2 * time.Second
-		time.Sleep(time.Until(m.Deadline()) - time.Second)
+		time.Sleep(time.Until(m.Hold().Deadline()) - time.Second)
 		require.ErrorIs(t, m.Extend(t.Context()), ErrLost)
 	})
 }

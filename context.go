@@ -89,19 +89,6 @@ func (h *Hold) awaitWork(ctx context.Context) error {
 	return errors.New("the work under the lock has not ended: the lock is left to expire")
 }
 
-// Context returns a context that ends with the current hold. With a reserve it ends earlier: when
-// only the reserve is left until the hold's deadline. See [Hold.Context]. Before Lock and after
-// Unlock the context has ended, with cause [ErrNotHeld]. In the function of [Mutex.Do], call
-// Context with the function's context: the new context ends earlier, by the reserve.
-func (m *Mutex) Context(ctx context.Context, reserve time.Duration) (context.Context, context.CancelFunc) {
-	if h := m.current(); h != nil {
-		return h.Context(ctx, reserve)
-	}
-	ended, cancel := context.WithCancelCause(ctx)
-	cancel(ErrNotHeld)
-	return ended, func() {}
-}
-
 // holdContext looks at the clock whenever it is asked.
 type holdContext struct {
 	context.Context

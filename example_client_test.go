@@ -67,9 +67,9 @@ func ExampleMutex_Extend() {
 	fmt.Println(m.Extend(ctx))
 
 	_ = m.Lock(ctx)
-	token, deadline := m.FencingToken(), m.Deadline()
+	token, deadline := m.FencingToken(), m.Hold().Deadline()
 	fmt.Println(m.Extend(ctx))
-	fmt.Println("earlier:", m.Deadline().Before(deadline), "same token:", m.FencingToken() == token)
+	fmt.Println("earlier:", m.Hold().Deadline().Before(deadline), "same token:", m.FencingToken() == token)
 	fmt.Println(m.Unlock(ctx))
 	// Output:
 	// locker: extend "import": the lock is not held
@@ -88,7 +88,7 @@ func ExampleMutex_Unlock() {
 		fmt.Println(err)
 		return
 	}
-	<-m.Lost() // the work takes longer than the hold lasts
+	<-m.Hold().Lost() // the work takes longer than the hold lasts
 
 	switch err := m.Unlock(context.WithoutCancel(ctx)); {
 	case errors.Is(err, locker.ErrLost):
@@ -190,7 +190,7 @@ func ExampleWithLogger() {
 		fmt.Println(err)
 		return
 	}
-	<-m.Lost()
+	<-m.Hold().Lost()
 	_ = m.Unlock(ctx)
 	_ = client.Close() // and so all is logged
 	// Output:

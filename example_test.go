@@ -34,7 +34,7 @@ func ExampleOpen() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println("expires in about", time.Until(m.Deadline()).Round(time.Second), "unless it is renewed")
+	fmt.Println("expires in about", time.Until(m.Hold().Deadline()).Round(time.Second), "unless it is renewed")
 	fmt.Println(m.Unlock(ctx))
 
 	_, err = locker.Open(ctx, "redis://localhost:6379")
@@ -288,7 +288,7 @@ func ExampleWithoutRenewal() {
 		fmt.Println(err)
 		return
 	}
-	<-m.Lost()
+	<-m.Hold().Lost()
 	fmt.Println(m.FencingToken())
 	fmt.Println(m.Unlock(ctx))
 	// Output:

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
@@ -216,7 +215,7 @@ func (m *Mutex) Unlock(ctx context.Context) error {
 // Extend makes the current hold last one TTL from now. It returns ErrNotHeld without a hold, and
 // ErrLost for one that has ended. After any other error the old deadline stands. See [Locker].
 func (m *Mutex) Extend(ctx context.Context) error {
-	h := m.current()
+	h := m.Hold()
 	if h == nil {
 		return m.refuse(ctx, opExtend)
 	}
@@ -233,35 +232,16 @@ func (m *Mutex) refuse(ctx context.Context, op string) error {
 // FencingToken returns the token of the current hold, and 0 when nothing is held: before Lock,
 // after Unlock, and from the moment of a loss. See [Locker].
 func (m *Mutex) FencingToken() uint64 {
-	h := m.current()
+	h := m.Hold()
 	if h == nil || h.expireIfDue() != nil {
 		return 0
 	}
 	return h.Token()
 }
 
-// Lost returns a channel that is closed when the current hold is lost, no later than its Deadline.
-// Before Lock and after Unlock it returns nil, which blocks for ever. Each hold has its own
-// channel: call Lost again after the next Lock.
-func (m *Mutex) Lost() <-chan struct{} {
-	h := m.current()
-	if h == nil {
-		return nil
-	}
-	return h.Lost()
-}
-
-// Deadline returns when the current hold expires unless it is extended, as [Hold.Deadline] does.
-// Before Lock and after Unlock it returns the zero Time.
-func (m *Mutex) Deadline() time.Time {
-	h := m.current()
-	if h == nil {
-		return time.Time{}
-	}
-	return h.Deadline()
-}
-
-func (m *Mutex) current() *Hold {
+// Hold returns the current hold, also after its loss, or nil: before Lock, and after Unlock. Each
+// Lock makes a new one.
+func (m *Mutex) Hold() *Hold {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.hold
@@ -272,7 +252,7 @@ func (m *Mutex) current() *Hold {
 // when the hold is lost, which is at the hold's deadline at the latest. After a loss the context's
 // cause is [ErrLost]. If f, or a function that f calls with its context, would wait for the same
 // lock, that call returns [ErrReentrant]: see [Mutex.Join]. If you need a reserve, call
-// [Mutex.Context] in f. FencingToken returns the token there. If f panics, Do unlocks, and the
+// [Hold.Context] of [Mutex.Hold] in f. FencingToken returns the token there. If f panics, Do unlocks, and the
 // panic goes on.
 //
 // Do returns f's error joined with that of Unlock, so that nil never hides a loss. If f returned

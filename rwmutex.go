@@ -102,7 +102,7 @@ func (m *RWMutex) rdo(ctx context.Context, op string, f func(context.Context, *H
 // Downgrade makes the current hold a share, as [Hold.Downgrade] does. It returns ErrNotHeld without
 // a hold.
 func (m *RWMutex) Downgrade(ctx context.Context) error {
-	h := m.current()
+	h := m.Hold()
 	if h == nil {
 		return m.refuse(ctx, opDowngrade)
 	}

@@ -113,16 +113,6 @@ func (h *Hold) awaitWaiter(wanted <-chan struct{}, look func(context.Context, fu
 	}
 }
 
-// Wanted returns a channel that is closed when somebody waits for the lock, as [Hold.Wanted] of the
-// current hold does. Before Lock and after Unlock it returns nil, which blocks for ever.
-func (m *Mutex) Wanted() <-chan struct{} {
-	h := m.current()
-	if h == nil {
-		return nil
-	}
-	return h.Wanted()
-}
-
 // isWaitedFor reports whether goroutines wait for their turn with m.
 func (m *Mutex) isWaitedFor() bool {
 	m.mu.Lock()

@@ -105,7 +105,7 @@ func silenceMutants() []mutant {
 		silenced("Lost waits for the server", "Lost fires in time though the server is silent", func(p *patched, g *gate) {
 			p.lost = func() <-chan struct{} {
 				lost := make(chan struct{})
-				inner := p.Mutex.Lost()
+				inner := of(p.Mutex, (*locker.Hold).Lost)()
 				go func() {
 					<-inner
 					_ = g.pass(context.Background())

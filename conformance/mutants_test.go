@@ -124,5 +124,5 @@ func locks(flaw, killer string, change func(p *patched, w *world)) mutant {
 // become makes p use another Mutex.
 func (p *patched) become(m *locker.Mutex) {
 	p.Mutex, p.lock, p.tryLock, p.unlock, p.extend = m, m.Lock, m.TryLock, m.Unlock, m.Extend
-	p.token, p.lost, p.wanted, p.deadline = m.FencingToken, m.Lost, m.Wanted, m.Deadline
+	p.token, p.lost, p.wanted, p.deadline = m.FencingToken, of(m, (*locker.Hold).Lost), of(m, (*locker.Hold).Wanted), of(m, (*locker.Hold).Deadline)
 }

@@ -26,7 +26,7 @@ func wantedMutants() []mutant {
 		}),
 		wants("Wanted fires when the hold is over", (*patched).Lost),
 		wants("Wanted is looked for once a TTL", func(p *patched) <-chan struct{} {
-			inner, seen := p.Mutex.Wanted(), make(chan struct{})
+			inner, seen := of(p.Mutex, (*locker.Hold).Wanted)(), make(chan struct{})
 			go func() {
 				time.Sleep(p.ttl)
 				<-inner

@@ -212,7 +212,7 @@ func spuriousLoss(_ conformance.TB, p *patched, _ *world) {
 		if gone() {
 			return over
 		}
-		return inner.Lost()
+		return of(inner, (*locker.Hold).Lost)()
 	}
 }
 
@@ -256,14 +256,14 @@ func deadlineless(h conformance.Harness) conformance.Harness {
 		p := patch(l.(*locker.Mutex), h.TTL, "")
 		p.deadline = func() time.Time {
 			select {
-			case <-p.Mutex.Lost():
+			case <-of(p.Mutex, (*locker.Hold).Lost)():
 				return time.Time{}
 			default:
-				return p.Mutex.Deadline()
+				return of(p.Mutex, (*locker.Hold).Deadline)()
 			}
 		}
 		p.lost = func() <-chan struct{} {
-			inner, late := p.Mutex.Lost(), make(chan struct{})
+			inner, late := of(p.Mutex, (*locker.Hold).Lost)(), make(chan struct{})
 			go func() {
 				<-inner
 				time.Sleep(100 * time.Millisecond)

@@ -251,7 +251,7 @@ func (e *env) unlocksForgotten(again bool) {
 	if again {
 		linked, w := e.linked("A", name, ttl)
 		a, unlock = linked, func(a *party) error {
-			if l, ok := a.l.(wanter); ok { // it asks the server that decides now, and so has a connection to that
+			if l, ok := methodsOf[wanter](a.l); ok { // it asks the server that decides now, and so has a connection to that
 				_ = l.Wanted()
 				time.Sleep(3 * e.settle())
 			}

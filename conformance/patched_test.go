@@ -41,7 +41,17 @@ func patch(m *locker.Mutex, ttl time.Duration, in string) *patched {
 	return &patched{
 		Mutex: m, ttl: ttl, space: in,
 		lock: m.Lock, tryLock: m.TryLock, unlock: m.Unlock, extend: m.Extend,
-		token: m.FencingToken, lost: m.Lost, wanted: m.Wanted, deadline: m.Deadline, name: m.Name,
+		token: m.FencingToken, lost: of(m, (*locker.Hold).Lost), wanted: of(m, (*locker.Hold).Wanted), deadline: of(m, (*locker.Hold).Deadline), name: m.Name,
+	}
+}
+
+// of returns a method of m's current hold, which returns nothing if there is none.
+func of[T any](m *locker.Mutex, method func(*locker.Hold) T) func() T {
+	return func() (zero T) {
+		if h := m.Hold(); h != nil {
+			return method(h)
+		}
+		return zero
 	}
 }
 

@@ -48,7 +48,7 @@ func (s sharing) TryLock(ctx context.Context) error { return s.TryRLock(ctx) }
 
 // Lost is nil if the RWLocker has none.
 func (s sharing) Lost() <-chan struct{} {
-	if l, ok := s.RWLocker.(loser); ok {
+	if l, ok := methodsOf[loser](s.RWLocker); ok {
 		return l.Lost()
 	}
 	return nil
@@ -56,7 +56,7 @@ func (s sharing) Lost() <-chan struct{} {
 
 // Deadline is the zero Time if the RWLocker has none.
 func (s sharing) Deadline() time.Time {
-	if l, ok := s.RWLocker.(deadliner); ok {
+	if l, ok := methodsOf[deadliner](s.RWLocker); ok {
 		return l.Deadline()
 	}
 	return time.Time{}

@@ -56,10 +56,10 @@ func ServeLocks(in io.Reader, out io.Writer, name string, h Harness) error {
 		if _, ok := l.(tryLocker); ok {
 			hello.Capabilities = append(hello.Capabilities, stdio.CanTry)
 		}
-		if _, ok := l.(loser); ok {
+		if _, ok := methodsOf[loser](l); ok {
 			hello.Capabilities = append(hello.Capabilities, stdio.CanLost)
 		}
-		if _, ok := l.(deadliner); ok {
+		if _, ok := methodsOf[deadliner](l); ok {
 			hello.Capabilities = append(hello.Capabilities, stdio.CanDeadline)
 		}
 		promises := h.Promises

@@ -231,7 +231,7 @@ func (l *servedLocker) more(ctx context.Context, op string) stdio.Answer {
 	if tries, ok := l.Locker.(tryLocker); ok && op == stdio.CanTry {
 		return answerOf(tries.TryLock(ctx))
 	}
-	if tells, ok := l.Locker.(deadliner); ok && op == stdio.CanDeadline {
+	if tells, ok := methodsOf[deadliner](l.Locker); ok && op == stdio.CanDeadline {
 		deadline := tells.Deadline()
 		if deadline.IsZero() {
 			return answerOf(locker.ErrNotHeld)
@@ -239,7 +239,7 @@ func (l *servedLocker) more(ctx context.Context, op string) stdio.Answer {
 		left := float64(time.Until(deadline)) / float64(time.Millisecond)
 		return stdio.Answer{Result: stdio.OK, Left: &left}
 	}
-	if tells, ok := l.Locker.(loser); ok && op == stdio.CanLost {
+	if tells, ok := methodsOf[loser](l.Locker); ok && op == stdio.CanLost {
 		select {
 		case <-tells.Lost():
 			return answerOf(locker.ErrLost)

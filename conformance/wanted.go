@@ -17,12 +17,9 @@ var wantedRows = []row{{
 	body:    hearsOfWaiterWhenBack,
 }}
 
-// wanter is a Locker that tells its holder that somebody waits.
-type wanter interface{ Wanted() <-chan struct{} }
-
 // wanted skips the scenario if the Locker has no Wanted.
 func (p *party) wanted() <-chan struct{} {
-	l, ok := p.l.(wanter)
+	l, ok := methodsOf[wanter](p.l)
 	if !ok {
 		p.env.skip("the Locker has no Wanted")
 	}

@@ -117,7 +117,7 @@ func freed(t *testing.T, url string, command func() string) {
 	next := openFor(t, url).Mutex("orders/42")
 	require.NoError(t, next.Lock(ctx), "it is free")
 	select {
-	case <-holder.Lost():
+	case <-holder.Hold().Lost():
 	case <-ctx.Done():
 		t.Fatal("the holder was not told")
 	}

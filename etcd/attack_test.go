@@ -128,7 +128,7 @@ func TestDeadline_countsFromWhenTheRenewalWasSent(t *testing.T) {
 		f.proxy.ReleaseReplies()
 		require.NoError(t, await(t, extended))
 		require.NoError(t, next.Lock(t.Context()))
-		deadline := next.Deadline()
+		deadline := next.Hold().Deadline()
 		require.NoError(t, next.Unlock(t.Context()))
 		return deadline.Before(sent.Add(ttl))
 	})

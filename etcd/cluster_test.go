@@ -25,7 +25,7 @@ func others(g *testserver.EtcdGroup, s *testserver.EtcdServer) (rest []*testserv
 // fired reports whether a hold is lost by now.
 func fired(m *locker.Mutex) bool {
 	select {
-	case <-m.Lost():
+	case <-m.Hold().Lost():
 		return true
 	default:
 		return false
@@ -61,7 +61,7 @@ func TestPartition_aMinorityHoldsAndTakesNothing(t *testing.T) {
 
 	require.NoError(t, await(t, waitsForX))
 	assert.Zero(t, x.FencingToken(), "the majority's hold began when the minority's had ended")
-	assert.True(t, time.Now().After(x.Deadline()))
+	assert.True(t, time.Now().After(x.Hold().Deadline()))
 	assert.Greater(t, nextX.FencingToken(), token)
 	require.NoError(t, y.Extend(t.Context()), "nothing has happened to the majority's")
 	require.NoError(t, y.Unlock(t.Context()))
@@ -101,14 +101,14 @@ func TestCluster_aLeaderThatWasStoppedForATTLEndsNoSessionInSilence(t *testing.T
 	c := openURL(t, "etcd://"+rest[0].Addr()+","+rest[1].Addr()+"?ttl=2s")
 	m := c.Mutex("x")
 	require.NoError(t, lockAtLast(t, m))
-	token, deadline := m.FencingToken(), m.Deadline()
+	token, deadline := m.FencingToken(), m.Hold().Deadline()
 	old.Stop()
-	eventually(t, "the hold outlives what the old leader knows of it", func() bool { return m.Deadline().After(deadline.Add(3 * time.Second)) })
+	eventually(t, "the hold outlives what the old leader knows of it", func() bool { return m.Hold().Deadline().After(deadline.Add(3 * time.Second)) })
 	assert.Equal(t, token, m.FencingToken())
 	old.Continue()
-	deadline = m.Deadline()
+	deadline = m.Hold().Deadline()
 	eventually(t, "the old leader follows", func() bool { return g.Leader() != nil })
-	eventually(t, "the hold is renewed, or lost", func() bool { return m.Deadline().After(deadline.Add(time.Second)) || fired(m) })
+	eventually(t, "the hold is renewed, or lost", func() bool { return m.Hold().Deadline().After(deadline.Add(time.Second)) || fired(m) })
 	if fired(m) {
 		t.Log("etcd has ended a session that had been renewed")
 		assert.Zero(t, m.FencingToken())
@@ -143,8 +143,8 @@ func theLeaderStops(t *testing.T, g *testserver.EtcdGroup) {
 		require.NoError(t, m.Extend(t.Context()))
 		require.NoError(t, m.Unlock(t.Context()))
 	}
-	deadline := held.Deadline()
-	eventually(t, "the hold is renewed", func() bool { return held.Deadline().After(deadline) })
+	deadline := held.Hold().Deadline()
+	eventually(t, "the hold is renewed", func() bool { return held.Hold().Deadline().After(deadline) })
 	assert.Equal(t, token, held.FencingToken())
 	require.NoError(t, held.Unlock(t.Context()))
 	s.Continue()

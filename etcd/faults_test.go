@@ -34,12 +34,12 @@ func TestAuth_tokensExpireAndAreRevokedWhileHeldAndWaitedFor(t *testing.T) {
 	waiting := async(func() error { return next.Lock(t.Context()) })
 	eventually(t, "it waits", func() bool { return len(queue()) == 2 })
 	stands := queue()
-	token, began := m.FencingToken(), m.Deadline()
+	token, began := m.FencingToken(), m.Hold().Deadline()
 	for i := range 2 {
 		_, err := root.RoleAdd(t.Context(), fmt.Sprint("role", i))
 		require.NoError(t, err)
 		renewed := began.Add(time.Duration(1+i) * 1500 * time.Millisecond)
-		eventually(t, "the hold is renewed", func() bool { return m.Deadline().After(renewed) || fired(m) })
+		eventually(t, "the hold is renewed", func() bool { return m.Hold().Deadline().After(renewed) || fired(m) })
 	}
 	assert.Equal(t, token, m.FencingToken())
 	assert.Equal(t, stands, queue(), "the waiter has kept its place")
@@ -96,8 +96,8 @@ func TestSilence_ofOneConnectionEndsNoHold(t *testing.T) {
 	network.DropReplies(true)
 	require.Error(t, m.Extend(withTimeout(t, 100*time.Millisecond)))
 	network.DropReplies(false)
-	deadline := m.Deadline()
-	eventually(t, "it is renewed, or lost", func() bool { return m.FencingToken() == 0 || m.Deadline().After(deadline) })
+	deadline := m.Hold().Deadline()
+	eventually(t, "it is renewed, or lost", func() bool { return m.FencingToken() == 0 || m.Hold().Deadline().After(deadline) })
 	require.Equal(t, token, m.FencingToken())
 	require.NoError(t, m.Unlock(t.Context()))
 }

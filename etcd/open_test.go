@@ -100,7 +100,7 @@ func TestTTL_ofCenturies(t *testing.T) {
 	m := newClient(t, s.Addr(), locker.WithTTL(2_000_000_000*time.Second)).Mutex("x")
 	require.NoError(t, m.Lock(t.Context()))
 	require.NoError(t, m.Extend(t.Context()))
-	assert.True(t, m.Deadline().After(time.Now().AddDate(60, 0, 0)))
+	assert.True(t, m.Hold().Deadline().After(time.Now().AddDate(60, 0, 0)))
 	require.NoError(t, m.Unlock(t.Context()))
 }
 

@@ -99,7 +99,7 @@ func ExampleClient_Down() {
 	}
 	locks.Down()
 	fmt.Println(errors.Is(locks.Mutex("other").TryLock(ctx), locktest.ErrUnreachable))
-	<-m.Lost()
+	<-m.Hold().Lost()
 	locks.Up()
 	fmt.Println(m.Unlock(ctx))
 	// Output:

@@ -94,7 +94,7 @@ func TestNew_failsForEachHoldThatIsLeaked(t *testing.T) {
 			"expired": func(c *locktest.Client) {
 				m := c.Mutex("x", locker.WithoutRenewal())
 				require.NoError(t, m.Lock(ctx))
-				<-m.Lost()
+				<-m.Hold().Lost()
 			},
 			"closed": func(c *locktest.Client) {
 				require.NoError(t, c.Mutex("x").Lock(ctx))
@@ -194,7 +194,7 @@ func TestDownAndHang_loseAHoldAtItsDeadlineAndUpInTimeSavesIt(t *testing.T) {
 				require.NoError(t, m.Lock(t.Context()))
 				began := time.Now()
 				fail(c)
-				<-m.Lost()
+				<-m.Hold().Lost()
 				assert.Equal(t, ttl-drift, time.Since(began))
 				require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
 				m2 := beside.Mutex("x")
@@ -219,7 +219,7 @@ func TestSlow_eachRequestTakesThatLong(t *testing.T) {
 		c.Slow(2 * time.Second)
 		require.NoError(t, m.Lock(t.Context()))
 		assert.Equal(t, 2*time.Second, time.Since(began))
-		assert.Equal(t, began.Add(ttl-drift), m.Deadline(), "it counts from before the request")
+		assert.Equal(t, began.Add(ttl-drift), m.Hold().Deadline(), "it counts from before the request")
 		require.NoError(t, m.Unlock(t.Context()))
 		assert.Equal(t, 4*time.Second, time.Since(began))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

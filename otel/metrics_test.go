@@ -128,7 +128,7 @@ func TestMetrics_ofRenewals(t *testing.T) {
 		time.Sleep(ttl / 2)
 		assert.Equal(t, point{count: 1}, r.collect(t)["locker.renewal.lag s"])
 		r.driver.fail(&opError{timeout: true})
-		<-m.Lost()
+		<-m.Hold().Lost()
 		late := r.collect(t)["locker.renewal.lag s error.type=timeout"]
 		assert.Greater(t, late.count, uint64(10), "it has been tried again and again")
 		assert.Greater(t, late.sum, ttl.Seconds(), "ever later")
@@ -164,7 +164,7 @@ func TestObservability_usesNamesThatExist(t *testing.T) {
 		m := c.Mutex("x")
 		require.NoError(t, m.Lock(t.Context()))
 		r.driver.fail(&opError{timeout: true}) // renewals, with a type of error
-		<-m.Lost()
+		<-m.Hold().Lost()
 		r.driver.fail(nil)
 		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
 		require.NoError(t, m.Lock(t.Context()))

@@ -213,7 +213,7 @@ func TestSpans_sayWhichLockAndWhatCameOfIt(t *testing.T) {
 		assert.Equal(t, "held", attrs(failed)["error.type"])
 		assert.Equal(t, true, attrs(failed)["locker.lock.contended"])
 
-		<-m.Lost()
+		<-m.Hold().Lost()
 		require.ErrorIs(t, m.Unlock(ctx), locker.ErrLost)
 		lost := r.last(t, "unlock")
 		assert.Equal(t, codes.Error, lost.Status().Code)

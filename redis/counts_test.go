@@ -145,7 +145,7 @@ func TestCounts_ofWanted(t *testing.T) {
 		require.NoError(t, m.Lock(ctx))
 		resetStats(t, admin)
 		if asks {
-			wanted := m.Wanted()
+			wanted := m.Hold().Wanted()
 			eventually(t, "its channel is subscribed to, and it has looked again", func() bool {
 				calls := commandCalls(t, admin)
 				return calls["subscribe"] == 1 && calls["evalsha"]+calls["eval"] >= 2
@@ -158,7 +158,7 @@ func TestCounts_ofWanted(t *testing.T) {
 		waiting := testwait.Go(func() error { return waiter.Lock(ctx) })
 		eventually(t, "it waits", func() bool { return commandCalls(t, admin)["zadd"] > 0 })
 		if asks {
-			eventually(t, "the holder hears of it", func() bool { return fired(m.Wanted()) })
+			eventually(t, "the holder hears of it", func() bool { return fired(m.Hold().Wanted()) })
 		}
 		calls := commandCalls(t, admin)
 		assert.Equal(t, map[bool]int{true: 1}[asks], calls["publish"], "%v", calls)

@@ -60,7 +60,7 @@ func TestEviction_losesHeldLocksAndIsSaidOnce(t *testing.T) {
 	lost := 0
 	for _, m := range held {
 		if m.Extend(ctx) != nil {
-			<-m.Lost()
+			<-m.Hold().Lost()
 			lost++
 		}
 	}

@@ -109,14 +109,14 @@ func TestFailover_aHoldThatTheReplicaKnowsGoesOn(t *testing.T) {
 		}
 		check := func(when string) {
 			for kind, m := range held {
-				before := m.Deadline()
+				before := m.Hold().Deadline()
 				var err error
 				eventually(t, when+", "+kind+": it is extended", func() bool {
 					err = m.Extend(ctx)
 					require.NotErrorIs(t, err, locker.ErrLost, "%s, %s", when, kind)
 					return err == nil
 				})
-				assert.True(t, m.Deadline().After(before))
+				assert.True(t, m.Hold().Deadline().After(before))
 				assert.Equal(t, tokens[kind], m.FencingToken())
 				for other, c := range all {
 					eventually(t, when+", "+kind+": another is told that it is held", func() bool {
@@ -178,7 +178,7 @@ func TestFailover_aHoldThatTheReplicaDoesNotKnowIsLost(t *testing.T) {
 			require.Error(t, err)
 			return errors.Is(err, locker.ErrLost)
 		})
-		<-first.Lost()
+		<-first.Hold().Lost()
 		require.ErrorIs(t, first.Unlock(ctx), locker.ErrLost)
 		require.NoError(t, second.Extend(ctx), "the second is not disturbed")
 		require.ErrorIs(t, third.TryLock(ctx), locker.ErrHeld)

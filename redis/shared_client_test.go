@@ -145,8 +145,8 @@ func TestSharedClient_holdsOutliveAPoolThatIsUsedUp(t *testing.T) {
 				require.NoError(t, err)
 			}
 			eventually(t, "it has the connection", func() bool { return node.PoolStats().IdleConns == 0 })
-			before := m.Deadline()
-			eventually(t, "the hold is renewed", func() bool { return m.Deadline().Sub(before) > 2*time.Second })
+			before := m.Hold().Deadline()
+			eventually(t, "the hold is renewed", func() bool { return m.Hold().Deadline().Sub(before) > 2*time.Second })
 			require.NoError(t, m.Unlock(t.Context()))
 			require.NoError(t, c.Mutex("x").TryLock(t.Context()))
 			require.Empty(t, popped, "nothing has freed the connection")

@@ -35,7 +35,7 @@ func TestWaitReplicas_doesNotSaveTheLockIfAnotherReplicaIsPromoted(t *testing.T)
 
 	assert.NotZero(t, first.FencingToken(), "the first believes that it holds the lock")
 	select {
-	case <-first.Lost():
+	case <-first.Hold().Lost():
 		t.Error("nobody can have told the first")
 	default:
 	}

@@ -157,11 +157,11 @@ func TestWaitReplicas_anExtendThatTooFewAcknowledgeFailsAndTheOldDeadlineStands(
 	require.NoError(t, err)
 
 	replicas[0].Detach()
-	token, deadline, validity := m.FencingToken(), m.Deadline(), batch[0].Validity()
+	token, deadline, validity := m.FencingToken(), m.Hold().Deadline(), batch[0].Validity()
 	err = m.Extend(ctx)
 	require.ErrorContains(t, err, "0 of 1 replicas have acknowledged within 50ms")
 	require.NotErrorIs(t, err, locker.ErrLost)
-	assert.Equal(t, deadline, m.Deadline())
+	assert.Equal(t, deadline, m.Hold().Deadline())
 	assert.Equal(t, token, m.FencingToken(), "it is held")
 	for _, err := range d.ExtendAll(ctx, batch, time.Minute) {
 		require.ErrorContains(t, err, "0 of 1 replicas")
@@ -174,7 +174,7 @@ func TestWaitReplicas_anExtendThatTooFewAcknowledgeFailsAndTheOldDeadlineStands(
 	replicas[0].Reattach()
 	replicas[0].WaitSynced(primary)
 	eventually(t, "it is extended when the replica is back", func() bool { return m.Extend(ctx) == nil })
-	assert.True(t, m.Deadline().After(deadline))
+	assert.True(t, m.Hold().Deadline().After(deadline))
 	for i, err := range d.ExtendAll(ctx, batch, 2*time.Minute) {
 		require.NoError(t, err)
 		assert.Greater(t, batch[i].Validity(), time.Minute)

@@ -105,7 +105,7 @@ func childWrites(t testing.TB) {
 	fmt.Println("wrote", r.write(t, token, "old"), knows)
 
 	select {
-	case <-m.Lost():
+	case <-m.Hold().Lost():
 	case <-time.After(patient):
 		t.Error("Lost does not fire")
 	}

@@ -166,9 +166,9 @@ func requireTwoHolders(t *testing.T, first, second *locker.Mutex) {
 	t.Helper()
 	require.NotZero(t, first.FencingToken(), "the first's time is over")
 	require.NotZero(t, second.FencingToken())
-	assert.True(t, time.Now().Before(first.Deadline()))
+	assert.True(t, time.Now().Before(first.Hold().Deadline()))
 	select {
-	case <-first.Lost():
+	case <-first.Hold().Lost():
 		t.Error("the first knows of its loss")
 	default:
 	}
@@ -371,7 +371,7 @@ func TestAntirez_aHolderCutOffCostsTheOthersItsTTL(t *testing.T) {
 	for _, p := range network {
 		p.Sever()
 	}
-	cut, left := time.Now(), time.Until(first.Deadline())
+	cut, left := time.Now(), time.Until(first.Hold().Deadline())
 	newer := take(t, second)
 	waited := time.Since(cut)
 	assert.Zero(t, first.FencingToken(), "two hold")

@@ -288,7 +288,7 @@ func TestExtend_nodesThatAnswerWithinTheirTimeOutRenew(t *testing.T) {
 		m := c.Mutex("x")
 		require.NoError(t, m.Lock(t.Context()))
 		select {
-		case <-m.Lost():
+		case <-m.Hold().Lost():
 			t.Errorf("lost, though every node answers in time")
 		case <-time.After(5 * ttl):
 		}

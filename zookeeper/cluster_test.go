@@ -54,7 +54,7 @@ func TestCluster_theHoldersServerIsCutOff(t *testing.T) {
 		cut := time.Now()
 		lost := make(chan time.Time, 1)
 		go func() {
-			<-m.Lost()
+			<-m.Hold().Lost()
 			lost <- time.Now()
 		}()
 		reads := 0

@@ -123,7 +123,7 @@ func TestTTL_thatTheServerDoesNotGrantIsUnsupportedAndLeavesNothing(t *testing.T
 		defer func() { require.NoError(t, c.Close()) }()
 		m := c.Mutex("x")
 		require.NoError(t, m.Lock(t.Context()))
-		left := time.Until(m.Deadline())
+		left := time.Until(m.Hold().Deadline())
 		assert.Less(t, left, 5*time.Second)
 		require.NoError(t, m.Unlock(t.Context()))
 		said, err := s.Ask("cons")

@@ -170,7 +170,7 @@ func TestOurs_errors(t *testing.T) {
 
 	brief := client.Mutex("orders/42", locker.WithTTL(50*time.Millisecond), locker.WithoutRenewal())
 	require.NoError(t, brief.Lock(ctx))
-	<-brief.Lost()
+	<-brief.Hold().Lost()
 	assert.Zero(t, brief.FencingToken())
 	require.ErrorIs(t, brief.Extend(ctx), locker.ErrLost)
 	require.ErrorIs(t, brief.Unlock(ctx), locker.ErrLost)
@@ -345,6 +345,6 @@ func TestZooKeeper_theTTLIsThatOfTheSession(t *testing.T) {
 	client := made(t)(locker.New(d, locker.WithTTL(timeout), locker.WithMetadata("web-3")))
 	m := client.Mutex("orders/42")
 	require.NoError(t, m.Lock(t.Context()))
-	assert.LessOrEqual(t, time.Until(m.Deadline()), timeout)
+	assert.LessOrEqual(t, time.Until(m.Hold().Deadline()), timeout)
 	require.NoError(t, m.Unlock(t.Context()))
 }

@@ -133,7 +133,7 @@ func (s story) loss(ctx context.Context, alice, bob *locker.Mutex, account *acco
 	}
 	s.say("bob", "gets it once her TTL is over, with token %d, and writes: %v",
 		bob.FencingToken(), account.write(bob.FencingToken(), "by bob"))
-	<-alice.Lost()
+	<-alice.Hold().Lost()
 	s.say("alice", "wakes and writes, as if she still held it: %v", account.write(stale, "by alice"))
 	s.say("alice", "unlocks, and is told: %v", alice.Unlock(context.WithoutCancel(ctx)))
 	s.say("bob", "unlocks; the account was last written %s", account.value)

@@ -78,7 +78,7 @@ func (l *Lock) Lock(ctx context.Context, _ *sql.DB) error {
 		return err
 	}
 	if c, ok := ctx.Value(lossKey{}).(*lossContext); ok {
-		c.follow(l.mutex)
+		c.follow(l.mutex.Hold())
 	}
 	return nil
 }
@@ -113,12 +113,12 @@ type lossContext struct {
 	context.Context
 
 	end  context.CancelCauseFunc
-	held atomic.Pointer[context.Context] // the latest hold's, from Mutex.Context
+	held atomic.Pointer[context.Context] // the latest hold's, from Hold.Context
 }
 
-// follow ends c when the hold that m has now is lost.
-func (c *lossContext) follow(m *locker.Mutex) {
-	held, cancel := m.Context(context.WithoutCancel(c), 0)
+// follow ends c when h is lost.
+func (c *lossContext) follow(h *locker.Hold) {
+	held, cancel := h.Context(context.WithoutCancel(c), 0)
 	c.held.Store(&held)
 	context.AfterFunc(held, func() { // at the latest at the Unlock
 		c.endIfLost(held)
@@ -282,7 +282,7 @@ func (s *store) admit(ctx context.Context, tx database.DBTxConn, write func(tx d
 
 // notHeld tells a loss from a Provider without a lock.
 func (s *store) notHeld() error {
-	if s.mutex.Deadline().IsZero() {
+	if s.mutex.Hold() == nil {
 		return fmt.Errorf("the Mutex %q of the store is not locked: give a Lock of it to goose.WithLocker: %w", s.mutex.Name(), locker.ErrNotHeld)
 	}
 	return fmt.Errorf("the lock %q: %w", s.mutex.Name(), locker.ErrLost)

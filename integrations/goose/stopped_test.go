@@ -79,7 +79,7 @@ func serveMigrate(t testing.TB) {
 func (i instance) outlive(context.Context) error {
 	runtime.GOMAXPROCS(1)
 	fmt.Println("halfway")
-	for time.Now().Before(i.mutex.Deadline()) {
+	for time.Now().Before(i.mutex.Hold().Deadline()) {
 	}
 	return nil
 }

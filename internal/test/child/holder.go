@@ -33,11 +33,11 @@ func hold(t testing.TB) {
 	m := c.Mutex(os.Getenv(envName))
 	ctx := context.Background()
 	must(t, m.Lock(ctx))
-	lost := m.Lost()
+	lost := m.Hold().Lost()
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		token := m.FencingToken() // before anything else
 		extended := m.Extend(ctx)
-		fmt.Println("knows", token, errors.Is(extended, locker.ErrLost), m.Deadline().UnixNano())
+		fmt.Println("knows", token, errors.Is(extended, locker.ErrLost), m.Hold().Deadline().UnixNano())
 		if token > 0 {
 			continue
 		}

@@ -64,7 +64,7 @@ func TestClose_losesAndReleasesHolds(t *testing.T) {
 		b.next(release, fault{then: func() {
 			assert.True(t, fired(closed), "before anything is released")
 			for _, m := range ms {
-				assert.True(t, fired(m.Lost()), "Lost fires before anything is released")
+				assert.True(t, fired(m.Hold().Lost()), "Lost fires before anything is released")
 			}
 		}})
 		assert.False(t, fired(closed))
@@ -165,7 +165,7 @@ func TestClose_ofAHungBackendTakesAboutFiveSeconds(t *testing.T) {
 		synctest.Wait()
 		assert.LessOrEqual(t, took(func() { require.Error(t, c.Close()) }), 5*time.Second)
 		for _, m := range ms[2:] {
-			assert.True(t, fired(m.Lost()))
+			assert.True(t, fired(m.Hold().Lost()))
 		}
 	})
 }

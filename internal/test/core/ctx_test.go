@@ -124,7 +124,7 @@ func TestLock_inAQueue(t *testing.T) {
 		wake()
 		require.NoError(t, <-locked)
 		assert.Equal(t, slices.Repeat([]time.Duration{time.Hour + time.Minute}, 3), b.times(acquire)[3:], "the last asks twice here")
-		assert.Equal(t, life, time.Until(m.Deadline()))
+		assert.Equal(t, life, time.Until(m.Hold().Deadline()))
 	})
 }
 
@@ -354,17 +354,14 @@ func TestHoldContext_ofTwoThatWaitForEachOther(t *testing.T) {
 	})
 }
 
-func TestMutexContext(t *testing.T) {
+func TestHoldContext_inDoLeavesTimeToStop(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		m := b.client(t, locker.WithoutRenewal()).Mutex("x")
-		ctx, cancel := m.Context(t.Context(), time.Second)
-		cancel()
-		require.Equal(t, locker.ErrNotHeld, context.Cause(ctx))
 		require.NoError(t, m.Do(t.Context(), func(ctx context.Context) error {
-			early, cancel := m.Context(ctx, 3*time.Second)
+			early, cancel := m.Hold().Context(ctx, 3*time.Second)
 			defer cancel()
 			<-early.Done()
-			assert.Equal(t, 3*time.Second, time.Until(m.Deadline()))
+			assert.Equal(t, 3*time.Second, time.Until(m.Hold().Deadline()))
 			return ctx.Err()
 		}), "there was time to stop")
 	})

@@ -46,7 +46,7 @@ func TestHold_isIndependentOfTheMutexsOwn(t *testing.T) {
 		h, err := m.Acquire(t.Context())
 		require.NoError(t, err)
 		assert.Zero(t, m.FencingToken())
-		assert.Nil(t, m.Lost())
+		assert.Nil(t, m.Hold())
 		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrNotHeld)
 		require.ErrorIs(t, m.TryLock(t.Context()), locker.ErrHeld)
 		_, err = m.TryAcquire(t.Context())
@@ -186,10 +186,10 @@ func TestExtend_lastsOneTTLFromBeforeTheRequest(t *testing.T) {
 			time.Sleep(ttl / 2)
 			sent := time.Now()
 			require.NoError(t, m.Extend(t.Context()))
-			assert.Equal(t, life, m.Deadline().Sub(sent))
+			assert.Equal(t, life, m.Hold().Deadline().Sub(sent))
 		}
 		assert.Equal(t, token, m.FencingToken(), "Extend leaves the token alone")
-		assert.False(t, fired(m.Lost()))
+		assert.False(t, fired(m.Hold().Lost()))
 		assert.Equal(t, token, b.holder("x"))
 	})
 }
@@ -201,23 +201,23 @@ func TestExtend_deadlineNeverMovesBackwards(t *testing.T) {
 		slow := inBackground(func() error { return m.Extend(t.Context()) })
 		time.Sleep(3 * time.Second)
 		require.NoError(t, m.Extend(t.Context()))
-		newer := m.Deadline()
+		newer := m.Hold().Deadline()
 		require.NoError(t, <-slow, "its answer is older than what is known")
-		assert.Equal(t, newer, m.Deadline())
+		assert.Equal(t, newer, m.Hold().Deadline())
 	})
 }
 
 func TestExtend_believesTheLeaseThatLessIsLeft(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		m := b.locked(t, "x", locker.WithoutRenewal())
-		before := m.Deadline()
+		before := m.Hold().Deadline()
 		b.next(extend, fault{age: 2 * time.Second}, fault{age: time.Second})
 		time.Sleep(time.Second)
 		require.NoError(t, m.Extend(t.Context()))
-		assert.Equal(t, before, m.Deadline(), "an older contact changes nothing")
+		assert.Equal(t, before, m.Hold().Deadline(), "an older contact changes nothing")
 		time.Sleep(time.Second)
 		require.NoError(t, m.Extend(t.Context()))
-		assert.Equal(t, before.Add(time.Second), m.Deadline())
+		assert.Equal(t, before.Add(time.Second), m.Hold().Deadline())
 	})
 }
 
@@ -229,7 +229,7 @@ func TestExtend_cutOffByTheDeadlineIsGivenBack(t *testing.T) {
 		time.Sleep(life - 500*time.Millisecond)
 		require.ErrorIs(t, m.Extend(t.Context()), locker.ErrLost)
 		assert.Equal(t, life, time.Since(b.start), "at the deadline, not when the answer comes")
-		assert.True(t, fired(m.Lost()))
+		assert.True(t, fired(m.Hold().Lost()))
 		time.Sleep(time.Second)
 		assert.Len(t, b.calls(release), 1)
 		assert.Zero(t, b.holder("x"))
@@ -260,7 +260,7 @@ func TestExtend_answeredAfterTheDeadlineIsGivenBack(t *testing.T) {
 func TestExtend_afterAFailureTheOldDeadlineStands(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		m := b.locked(t, "x", locker.WithoutRenewal())
-		before := m.Deadline()
+		before := m.Hold().Deadline()
 		b.next(extend, unreachable, unheard)
 		time.Sleep(time.Second)
 		for range 2 {
@@ -268,9 +268,9 @@ func TestExtend_afterAFailureTheOldDeadlineStands(t *testing.T) {
 			require.ErrorIs(t, err, errRefused)
 			require.NotErrorIs(t, err, locker.ErrLost)
 		}
-		assert.Equal(t, before, m.Deadline())
+		assert.Equal(t, before, m.Hold().Deadline())
 		assert.NotZero(t, m.FencingToken())
-		<-m.Lost()
+		<-m.Hold().Lost()
 		assert.Equal(t, before, time.Now())
 	})
 }
@@ -294,15 +294,15 @@ func TestExtend_abandonedByItsContextTheOldDeadlineStands(t *testing.T) {
 		b.every(extend, f)
 		m := b.locked(t, "x", locker.WithoutRenewal())
 		time.Sleep(time.Second)
-		before, ctx := m.Deadline(), ending(t, time.Second)
+		before, ctx := m.Hold().Deadline(), ending(t, time.Second)
 		assert.Equal(t, time.Second, took(func() {
 			err := m.Extend(ctx)
 			interruptedBy(ctx, t, err)
 			assert.NotErrorIs(t, err, locker.ErrLost)
 		}))
 		time.Sleep(3 * time.Second)
-		assert.Equal(t, before, m.Deadline())
-		<-m.Lost()
+		assert.Equal(t, before, m.Hold().Deadline())
+		<-m.Hold().Lost()
 		assert.Equal(t, before, time.Now())
 	})
 }
@@ -314,7 +314,7 @@ func TestExtend_abandonedByItsContextIsGivenBackAtTheDeadline(t *testing.T) {
 		m := b.locked(t, "x", locker.WithoutRenewal())
 		time.Sleep(ttl / 2)
 		require.ErrorIs(t, m.Extend(ending(t, time.Second)), context.DeadlineExceeded)
-		<-m.Lost()
+		<-m.Hold().Lost()
 		assert.NotZero(t, b.holder("x"), "the backend has extended it")
 		time.Sleep(time.Second)
 		assert.Zero(t, b.holder("x"))

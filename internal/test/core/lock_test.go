@@ -26,7 +26,7 @@ func TestLock_deadlineCountsFromBeforeTheRequest(t *testing.T) {
 	}, func(t *testing.T, b *backend, f fault) {
 		b.next(acquire, f)
 		m := b.locked(t, "x")
-		assert.Equal(t, life, m.Deadline().Sub(b.start))
+		assert.Equal(t, life, m.Hold().Deadline().Sub(b.start))
 	})
 }
 
@@ -39,7 +39,7 @@ func TestLock_takesOffTheAllowanceForDrift(t *testing.T) {
 	} {
 		bubble(t, func(t *testing.T, b *backend) {
 			m := b.locked(t, "x", locker.WithTTL(lifetime))
-			assert.Equal(t, want, time.Until(m.Deadline()), "TTL %v", lifetime)
+			assert.Equal(t, want, time.Until(m.Hold().Deadline()), "TTL %v", lifetime)
 		})
 	}
 }
@@ -48,7 +48,7 @@ func TestLock_believesTheLeaseThatLessIsLeft(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		b.next(acquire, fault{age: 3 * time.Second, reply: time.Second})
 		m := b.locked(t, "x", locker.WithoutRenewal())
-		assert.Equal(t, life-3*time.Second, m.Deadline().Sub(b.start))
+		assert.Equal(t, life-3*time.Second, m.Hold().Deadline().Sub(b.start))
 	})
 }
 
@@ -57,11 +57,11 @@ func TestLock_countsForItselfWhatALeaseClaims(t *testing.T) {
 		b.every(acquire, fault{reply: time.Second})
 		m := clientOf(t, lasting(b, forHours), locker.WithoutRenewal()).Mutex("x")
 		require.NoError(t, m.Lock(t.Context()))
-		assert.Equal(t, life, m.Deadline().Sub(b.start))
+		assert.Equal(t, life, m.Hold().Deadline().Sub(b.start))
 		b.every(extend, fault{reply: time.Second})
 		sent := time.Now()
 		require.NoError(t, m.Extend(t.Context()))
-		assert.Equal(t, life, m.Deadline().Sub(sent))
+		assert.Equal(t, life, m.Hold().Deadline().Sub(sent))
 	})
 }
 
@@ -69,7 +69,7 @@ func TestLock_withExactlyHalfATTLLeftSucceeds(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		b.next(acquire, fault{reply: ttl/2 - drift})
 		m := b.locked(t, "x", locker.WithoutRenewal()) // for one would be due at once
-		assert.Equal(t, ttl/2, time.Until(m.Deadline()))
+		assert.Equal(t, ttl/2, time.Until(m.Hold().Deadline()))
 	})
 }
 
@@ -101,7 +101,7 @@ func TestLock_grantedTooLateTriesAgain(t *testing.T) {
 		require.NoError(t, m.Lock(context.Background()))
 		assert.Len(t, b.calls(release), 3, "what came too late is given back")
 		assert.Less(t, time.Since(b.start), 3*ttl/2)
-		assert.GreaterOrEqual(t, time.Until(m.Deadline()), ttl/2)
+		assert.GreaterOrEqual(t, time.Until(m.Hold().Deadline()), ttl/2)
 		require.NoError(t, m.Unlock(t.Context()))
 		assert.Zero(t, b.holder("x"))
 	})

@@ -24,7 +24,7 @@ func TestLoss_firesAtTheDeadlineWhateverTheBackendDoes(t *testing.T) {
 	}, func(t *testing.T, b *backend, f fault) {
 		m := b.locked(t, "x")
 		b.down(f)
-		<-m.Lost()
+		<-m.Hold().Lost()
 		assert.Equal(t, life, time.Since(b.start))
 		assert.Zero(t, m.FencingToken())
 		b.down(fault{})
@@ -39,12 +39,12 @@ func TestLoss_withoutRenewalIsAtTheDeadline(t *testing.T) {
 		m := b.locked(t, "x", locker.WithoutRenewal())
 		time.Sleep(life - time.Nanosecond)
 		synctest.Wait()
-		assert.False(t, fired(m.Lost()))
+		assert.False(t, fired(m.Hold().Lost()))
 		assert.NotZero(t, m.FencingToken())
 		time.Sleep(time.Nanosecond)
 		assert.Zero(t, m.FencingToken(), "by the clock, whether or not a timer has run")
 		synctest.Wait()
-		assert.True(t, fired(m.Lost()))
+		assert.True(t, fired(m.Hold().Lost()))
 		assert.Empty(t, b.calls(extend))
 	})
 }
@@ -62,8 +62,8 @@ func TestLoss_ofManyHoldsEachAtItsDeadline(t *testing.T) {
 		require.NoError(t, ms[0].Unlock(t.Context()))
 		require.NoError(t, ms[1].Extend(t.Context()))
 		for _, m := range []*locker.Mutex{ms[4], ms[3], ms[1], ms[2], ms[5]} {
-			<-m.Lost()
-			assert.Equal(t, m.Deadline(), time.Now())
+			<-m.Hold().Lost()
+			assert.Equal(t, m.Hold().Deadline(), time.Now())
 		}
 	})
 }
@@ -72,7 +72,7 @@ func TestLoss_releasesALeaseThatGoesOnInItsSession(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		m := clientOf(t, lasting(b, forHours), locker.WithoutRenewal()).Mutex("x")
 		require.NoError(t, m.Lock(t.Context()))
-		<-m.Lost()
+		<-m.Hold().Lost()
 		assert.Empty(t, b.calls(release))
 		time.Sleep(drift)
 		synctest.Wait()
@@ -116,7 +116,7 @@ func TestLoss_isSeenWhenTheBackendTells(t *testing.T) {
 		m := clientOf(t, notifying(b, func(f func()) { lost = f })).Mutex("x")
 		require.NoError(t, m.Lock(t.Context()))
 		lost()
-		assert.True(t, fired(m.Lost()))
+		assert.True(t, fired(m.Hold().Lost()))
 		assert.Zero(t, m.FencingToken())
 		require.ErrorIs(t, m.Extend(t.Context()), locker.ErrLost)
 		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
@@ -157,8 +157,8 @@ func TestLoss_doesNotWaitForASlowLogger(t *testing.T) {
 		require.NoError(t, second.Lock(t.Context()))
 		time.Sleep(life)
 		synctest.Wait()
-		assert.True(t, fired(first.Lost()))
-		assert.True(t, fired(second.Lost()), "two are due together, and one is being logged")
+		assert.True(t, fired(first.Hold().Lost()))
+		assert.True(t, fired(second.Hold().Lost()), "two are due together, and one is being logged")
 	})
 }
 
@@ -249,8 +249,8 @@ func TestLoss_isAtTheDeadlineThoughTheProcessStoodStillWhenTheHoldBegan(t *testi
 		})
 		m := clientOf(t, d, locker.WithTTL(2*time.Second), locker.WithoutRenewal()).Mutex("x")
 		require.NoError(t, m.Lock(t.Context()))
-		<-m.Lost()
-		assert.Equal(t, m.Deadline(), time.Now())
+		<-m.Hold().Lost()
+		assert.Equal(t, m.Hold().Deadline(), time.Now())
 	})
 }
 
@@ -331,16 +331,16 @@ func TestWanted_isToldAtOnceWhereTheBackendTells(t *testing.T) {
 		assert.True(t, fired(h.Wanted()), "it is the same channel")
 		require.NoError(t, h.Unlock(t.Context()))
 		require.NoError(t, <-locked[0])
-		wanted = next.Wanted()
+		wanted = next.Hold().Wanted()
 		synctest.Wait()
 		assert.True(t, fired(wanted), "somebody waited already")
 		require.NoError(t, next.Unlock(t.Context()))
 		require.NoError(t, <-locked[1])
-		wanted = last.Wanted()
+		wanted = last.Hold().Wanted()
 		synctest.Wait()
 		assert.False(t, fired(wanted))
 		require.NoError(t, last.Unlock(t.Context()))
-		assert.Nil(t, last.Wanted(), "nothing is held")
+		assert.Nil(t, last.Hold(), "nothing is held")
 	}, true)
 }
 
@@ -348,7 +348,7 @@ func TestWanted_isToldOfGoroutinesThatWaitForTheSameMutex(t *testing.T) {
 	ofWaiters(t, func(t *testing.T, c, _ *locker.Client, d *untold) {
 		m := c.Mutex("x")
 		require.NoError(t, m.Lock(t.Context()))
-		wanted := m.Wanted()
+		wanted := m.Hold().Wanted()
 		var locked []<-chan error
 		for range 2 {
 			locked = append(locked, testwait.Go(func() error { return m.Lock(t.Context()) }))
@@ -358,7 +358,7 @@ func TestWanted_isToldOfGoroutinesThatWaitForTheSameMutex(t *testing.T) {
 		require.NoError(t, m.Unlock(t.Context()))
 		require.NoError(t, <-locked[0])
 		looks := d.looks.Load()
-		assert.True(t, fired(m.Wanted()), "one waited already")
+		assert.True(t, fired(m.Hold().Wanted()), "one waited already")
 		assert.Equal(t, looks, d.looks.Load(), "which nobody has to look for")
 		require.NoError(t, m.Unlock(t.Context()))
 		require.NoError(t, <-locked[1])

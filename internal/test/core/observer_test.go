@@ -216,7 +216,7 @@ func TestObserver_hearsHowLateRenewalsAre(t *testing.T) {
 		time.Sleep(ttl / 2)
 		assert.Equal(t, []locker.Renewal{{}}, s.renewed()[count:], "in time again")
 		b.steal("x")
-		<-m.Lost()
+		<-m.Hold().Lost()
 		heard = s.renewed()
 		require.ErrorIs(t, heard[len(heard)-1].Err, locker.ErrLost)
 	})
@@ -236,13 +236,13 @@ func TestObserver_thatIsStuckDelaysNoRenewalAndNoLoss(t *testing.T) {
 		}
 		time.Sleep(3 * ttl)
 		for _, m := range all {
-			require.False(t, fired(m.Lost()), "renewed")
+			require.False(t, fired(m.Hold().Lost()), "renewed")
 		}
 		b.down(unreachable)
 		time.Sleep(ttl)
 		synctest.Wait()
 		for _, m := range all {
-			assert.True(t, fired(m.Lost()))
+			assert.True(t, fired(m.Hold().Lost()))
 			require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
 		}
 		b.down(fault{})
@@ -265,7 +265,7 @@ func TestObserver_hearsInOrder(t *testing.T) {
 		require.NoError(t, m.Lock(t.Context()))
 		time.Sleep(ttl / 2)
 		b.steal("x")
-		<-m.Lost()
+		<-m.Hold().Lost()
 		time.Sleep(3 * ttl)
 		synctest.Wait()
 		assert.Equal(t, []string{"renewed true", "revoked", "renewed false"}, heard)
@@ -278,7 +278,7 @@ func TestObserver_mayCallWhatItObserves(t *testing.T) {
 		var (
 			m    *locker.Mutex
 			seen []uint64
-			see  = func() { seen = append(seen, m.FencingToken()); _ = m.Deadline() }
+			see  = func() { seen = append(seen, m.FencingToken()); _ = m.Hold() }
 		)
 		c := b.client(t, locker.WithObserver(locker.Observer{
 			Start: func(ctx context.Context, _ locker.Call) context.Context { see(); return ctx },
@@ -294,7 +294,7 @@ func TestObserver_mayCallWhatItObserves(t *testing.T) {
 		require.NoError(t, m.Lock(t.Context()))
 		time.Sleep(ttl / 2)
 		b.steal("x")
-		<-m.Lost()
+		<-m.Hold().Lost()
 		synctest.Wait()
 		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
 		assert.True(t, slices.Contains(seen, 1))
@@ -323,7 +323,7 @@ func TestLog_ofLosses(t *testing.T) {
 			require.NoError(t, m.Lock(t.Context()))
 			time.Sleep(2 * time.Second)
 			end(t, b, c, m)
-			<-m.Lost()
+			<-m.Hold().Lost()
 		})
 	}
 	assert.Equal(t, []string{`level=WARN msg="lock lost" name=x token=1 cause=expired held=9.898s`},
@@ -343,7 +343,7 @@ func TestLog_ofRenewals(t *testing.T) {
 		b.next(extend, unreachable, unreachable)
 		time.Sleep(ttl)
 		b.every(extend, hangs)
-		<-m.Lost()
+		<-m.Hold().Lost()
 	})
 	require.Len(t, lines, 4)
 	assert.Regexp(t, `^level=WARN msg="lock not renewed" name=x token=1 expires_in=6\.\d+s err="connection refused"$`, lines[0])
@@ -416,7 +416,7 @@ func TestLog_ofAHandlerThatFallsBehind(t *testing.T) {
 
 		m := c.Mutex("another")
 		require.NoError(t, m.Lock(t.Context()))
-		<-m.Lost()
+		<-m.Hold().Lost()
 		synctest.Wait()
 		var missing int64 // told by the next that is handled, which may be an earlier one if the handler began late
 		for _, r := range slow.records {
@@ -443,7 +443,7 @@ func TestClose_leavesAHandlerThatIsStuck(t *testing.T) {
 		c := b.client(t, locker.WithoutRenewal(), locker.WithLogger(slog.New(stuck)))
 		m := c.Mutex("x")
 		require.NoError(t, m.Lock(t.Context()))
-		<-m.Lost()
+		<-m.Hold().Lost()
 		var err error
 		assert.Equal(t, 5*time.Second, took(func() { err = c.Close() }))
 		assert.ErrorContains(t, err, "log handler")

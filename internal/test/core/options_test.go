@@ -114,7 +114,7 @@ func TestTTL_defaultsToThirtySeconds(t *testing.T) {
 		require.NoError(t, err)
 		m := c.Mutex("x")
 		require.NoError(t, m.Lock(t.Context()))
-		assert.Equal(t, 29698*time.Millisecond, time.Until(m.Deadline()))
+		assert.Equal(t, 29698*time.Millisecond, time.Until(m.Hold().Deadline()))
 		time.Sleep(time.Minute)
 		assert.NotZero(t, m.FencingToken(), "and is renewed")
 		assert.Equal(t, "locker:x", b.calls(acquire)[0].name)

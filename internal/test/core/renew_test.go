@@ -31,7 +31,7 @@ func TestRenewal_everyThirdOfTheTTL(t *testing.T) {
 		assert.GreaterOrEqual(t, len(b.calls(extend)), 60)
 		assert.EqualValues(t, 1, m.FencingToken())
 		assert.EqualValues(t, 1, b.holder("x"))
-		assert.Greater(t, time.Until(m.Deadline()), ttl/2)
+		assert.Greater(t, time.Until(m.Hold().Deadline()), ttl/2)
 	})
 }
 
@@ -73,7 +73,7 @@ func TestRenewal_thatFailsIsSentAgainSoon(t *testing.T) {
 		for _, gap := range gaps(at) {
 			assert.Equal(t, ttl/24, gap)
 		}
-		assert.Equal(t, at[3]+life, m.Deadline().Sub(b.start))
+		assert.Equal(t, at[3]+life, m.Hold().Deadline().Sub(b.start))
 	})
 }
 
@@ -85,7 +85,7 @@ func TestRenewal_thatHangsIsSentAgain(t *testing.T) {
 		assert.NotZero(t, m.FencingToken())
 		at := b.times(extend)
 		require.GreaterOrEqual(t, len(at), 3)
-		assert.Greater(t, time.Until(m.Deadline()), ttl/2)
+		assert.Greater(t, time.Until(m.Hold().Deadline()), ttl/2)
 		for _, gap := range gaps(at[:3]) {
 			assert.LessOrEqual(t, gap, ttl/6+ttl/24)
 		}
@@ -137,7 +137,7 @@ func TestRenewal_ofManyHoldsIsOneRequest(t *testing.T) {
 			assert.Equal(t, 100, c.holds)
 		}
 		for _, m := range ms {
-			require.Equal(t, sent[len(sent)-1]+life, m.Deadline().Sub(b.start))
+			require.Equal(t, sent[len(sent)-1]+life, m.Hold().Deadline().Sub(b.start))
 		}
 	})
 }
@@ -149,7 +149,7 @@ func TestRenewal_ofManyHoldsLosesThoseAlone(t *testing.T) {
 		time.Sleep(ttl / 3)
 		synctest.Wait()
 		for i, m := range ms {
-			assert.Equal(t, i == 3, fired(m.Lost()), "lock %d", i)
+			assert.Equal(t, i == 3, fired(m.Hold().Lost()), "lock %d", i)
 		}
 		time.Sleep(2 * ttl)
 		assert.Equal(t, 4, b.calls(batch)[1].holds)
@@ -172,7 +172,7 @@ func TestRenewal_whoseAnswersAreMissingIsAFailure(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		ms := holdMany(t, clientOf(t, &batcher{fakeDriver: &fakeDriver{b: b}, short: true}), 5)
 		for _, m := range ms {
-			<-m.Lost()
+			<-m.Hold().Lost()
 		}
 		assert.Equal(t, life, time.Since(b.start), "nobody knows whose answers they were")
 	})
@@ -249,7 +249,7 @@ func TestRenewal_outlivesAnOutageOfTwoFifthsOfTheTTLWheneverItBegins(t *testing.
 						if time.Until(over) <= 2*ttl-2*ttl/5 {
 							b.down(fault{})
 						}
-						least = min(least, time.Until(m.Deadline()))
+						least = min(least, time.Until(m.Hold().Deadline()))
 						require.Equal(t, token, m.FencingToken())
 					}
 					assert.GreaterOrEqual(t, least, ttl/6)
@@ -269,7 +269,7 @@ func TestRenewal_doesNotOutliveAnOutageOfSevenTenthsOfTheTTL(t *testing.T) {
 		time.Sleep(7 * ttl / 10)
 		b.down(fault{})
 		time.Sleep(ttl / 24)
-		assert.True(t, fired(m.Lost()))
+		assert.True(t, fired(m.Hold().Lost()))
 		assert.Zero(t, m.FencingToken())
 	})
 }

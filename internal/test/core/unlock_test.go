@@ -21,7 +21,7 @@ func TestUnlock_ofALostHoldEndsItAtTheBackendToo(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		m := b.locked(t, "x")
 		b.every(extend, unheard) // the backend extends the lease, and nobody here knows
-		<-m.Lost()
+		<-m.Hold().Lost()
 		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
 		synctest.Wait()
 		assert.Zero(t, b.holder("x"))
@@ -90,7 +90,7 @@ func TestUnlock_ofAHungBackendReturnsByTheDeadline(t *testing.T) {
 		b.every(release, f)
 		m := b.locked(t, "x", locker.WithoutRenewal())
 		time.Sleep(5 * time.Second)
-		deadline := m.Deadline()
+		deadline := m.Hold().Deadline()
 		err := m.Unlock(context.Background())
 		noErrorIs(t, err, context.DeadlineExceeded)
 		assert.False(t, time.Now().After(deadline))
@@ -204,7 +204,7 @@ func TestUnlock_doesNotWaitForARenewalInFlight(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		b.every(extend, fault{request: 3 * time.Second, ignoresCtx: true})
 		m := b.locked(t, "x")
-		h := m.Lost()
+		h := m.Hold().Lost()
 		time.Sleep(4 * time.Second)
 		require.Len(t, b.calls(extend), 1, "a renewal is on its way")
 		assert.Zero(t, took(func() { require.NoError(t, m.Unlock(t.Context())) }))
@@ -234,8 +234,7 @@ func TestMutex_beforeLockHasNothing(t *testing.T) {
 		m := b.client(t).Mutex("x")
 		assert.Equal(t, "x", m.Name())
 		assert.Zero(t, m.FencingToken())
-		assert.Nil(t, m.Lost())
-		assert.True(t, m.Deadline().IsZero())
+		assert.Nil(t, m.Hold())
 		assert.Empty(t, b.sent)
 	})
 }
@@ -358,7 +357,7 @@ func eachMethodFails(t *testing.T, b *backend, m *locker.Mutex, want string) {
 	require.ErrorContains(t, err, want)
 	require.ErrorContains(t, m.Do(t.Context(), nil), want)
 	assert.Zero(t, m.FencingToken())
-	assert.Nil(t, m.Lost())
+	assert.Nil(t, m.Hold())
 	assert.Empty(t, b.sent)
 }
 

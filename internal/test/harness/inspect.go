@@ -227,7 +227,7 @@ func waitedFor(t *testing.T, b Inspection) {
 		b.wantHeld(t, s, m, names[i], true)
 		b.wantWaiters(t, s, names[i+1:])
 		if i < len(names)-1 {
-			require.NoError(t, patience.Result(t, async(func() error { <-m.Wanted(); return nil })), "the holder hears that somebody waits")
+			require.NoError(t, patience.Result(t, async(func() error { <-m.Hold().Wanted(); return nil })), "the holder hears that somebody waits")
 		}
 		require.NoError(t, m.Unlock(t.Context()))
 	}
@@ -252,7 +252,7 @@ func expired(t *testing.T, b Inspection) {
 	c := b.open(t, locker.WithTTL(b.TTL))
 	m := c.Mutex("expired")
 	require.NoError(t, m.Lock(t.Context()))
-	<-m.Lost()
+	<-m.Hold().Lost()
 	s := b.until(t, b.open(t), "expired", "nobody holds it", func(s locker.State) bool { return !s.Held })
 	assert.Equal(t, locker.Participant{}, s.Holder)
 	assert.Zero(t, s.Left)

@@ -249,8 +249,8 @@ func (g Majority[S]) LosesItsLeader(t *testing.T) {
 	old := g.Leader()
 	old.Kill()
 	require.NotSame(t, old, g.Leader())
-	deadline := m.Deadline()
-	patience.Until(t, "the hold is renewed, by the new leader", func() bool { return m.Deadline().After(deadline) })
+	deadline := m.Hold().Deadline()
+	patience.Until(t, "the hold is renewed, by the new leader", func() bool { return m.Hold().Deadline().After(deadline) })
 	assert.Equal(t, token, m.FencingToken())
 	select {
 	case err := <-waiting:

@@ -64,7 +64,7 @@ func (b Sessions) endsUnderTheHolder(t *testing.T) {
 	x, y := c.Mutex("x"), c.Mutex("y")
 	require.NoError(t, x.Lock(t.Context()))
 	require.NoError(t, y.Lock(t.Context()))
-	deadline := x.Deadline()
+	deadline := x.Hold().Deadline()
 	b.End(t, b.SessionOf(t, b.Queue(t, "x")[0]))
 	for _, m := range []*locker.Mutex{x, y} {
 		wantLost(t, m)
@@ -80,7 +80,7 @@ func (b Sessions) endsUnderTheHolder(t *testing.T) {
 func wantLost(t testing.TB, m *locker.Mutex) {
 	t.Helper()
 	select {
-	case <-m.Lost():
+	case <-m.Hold().Lost():
 	case <-time.After(patient):
 		t.Fatal("not lost")
 	}
@@ -92,7 +92,7 @@ func (b Sessions) removedUnderTheHolder(t *testing.T) {
 	c := b.open(t, longTTL, locker.WithoutRenewal())
 	watched := c.Mutex("watched")
 	require.NoError(t, watched.Lock(t.Context()))
-	deadline := watched.Deadline()
+	deadline := watched.Hold().Deadline()
 	b.Remove(t, b.Queue(t, "watched")[0])
 	wantLost(t, watched)
 	assert.True(t, time.Now().Before(deadline), "nobody has asked")
@@ -231,7 +231,7 @@ func (b Sessions) ignoresForeignEntries(t *testing.T) {
 func Wanted(t *testing.T, m, waiter *locker.Mutex, reads func() int) {
 	require.NoError(t, m.Lock(t.Context()))
 	before := reads()
-	wanted := m.Wanted()
+	wanted := m.Hold().Wanted()
 	patience.Until(t, "it has read the queue, and watches", func() bool { return reads() == before+1 })
 	select {
 	case <-wanted:

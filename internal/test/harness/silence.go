@@ -35,9 +35,9 @@ func OutlivesSilence(t *testing.T, m *locker.Mutex, silence, resume func()) {
 		silence()
 		time.Sleep(2 * SilenceTTL / 5)
 		resume()
-		before := m.Deadline()
+		before := m.Hold().Deadline()
 		testwait.Patience(2*SilenceTTL).Until(t, "it is renewed, or lost", func() bool {
-			return m.FencingToken() == 0 || m.Deadline().After(before)
+			return m.FencingToken() == 0 || m.Hold().Deadline().After(before)
 		})
 		if now := m.FencingToken(); now != token {
 			t.Fatalf("the token was %d, and after the silence it is %d", token, now)
@@ -56,12 +56,12 @@ func OutlivesSlowness(t *testing.T, m *locker.Mutex, network *testserver.Proxy) 
 	if err := m.Lock(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	token, first := m.FencingToken(), m.Deadline()
+	token, first := m.FencingToken(), m.Hold().Deadline()
 	network.Delay(SilenceTTL / 16)
 	defer network.Delay(0)
 	network.ResetConns()
 	testwait.Patience(3*SilenceTTL).Until(t, "it is renewed again and again, or lost", func() bool {
-		return m.FencingToken() == 0 || m.Deadline().After(first.Add(2*SilenceTTL))
+		return m.FencingToken() == 0 || m.Hold().Deadline().After(first.Add(2*SilenceTTL))
 	})
 	if now := m.FencingToken(); now != token {
 		t.Fatalf("the token was %d, and now it is %d", token, now)

@@ -285,14 +285,16 @@ type hold interface {
 
 // own is the hold of a Mutex that the workers of a process share.
 type own struct {
-	*locker.Mutex
-	token uint64
+	*locker.Hold
+	mutex *locker.Mutex
 }
 
-func (o own) Token() uint64 { return o.token }
+func (o own) Extend(ctx context.Context) error { return o.mutex.Extend(ctx) }
+
+func (o own) Unlock(ctx context.Context) error { return o.mutex.Unlock(ctx) }
 
 func (o own) Err() error {
-	if o.FencingToken() != o.token {
+	if o.mutex.FencingToken() != o.Token() {
 		return locker.ErrLost
 	}
 	return nil
@@ -305,8 +307,8 @@ type done struct {
 }
 
 func (d done) Err() error {
-	if until := d.Mutex.Deadline(); !until.IsZero() && d.FencingToken() == d.token {
-		d.deadline.Store(max(d.deadline.Load(), until.UnixNano()))
+	if d.own.Err() == nil {
+		d.deadline.Store(max(d.deadline.Load(), d.Hold.Deadline().UnixNano()))
 	}
 	if time.Now().UnixNano() >= d.deadline.Load() {
 		return locker.ErrLost

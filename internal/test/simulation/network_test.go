@@ -268,8 +268,8 @@ func (p *process) take(ctx context.Context, name string, id uint64, work func(h 
 	case 1, 2:
 		err := m.Lock(ctx)
 		if err == nil {
-			if token := m.FencingToken(); token > 0 {
-				work(own{m, token}, unlock)
+			if h := m.Hold(); h != nil && m.FencingToken() == h.Token() {
+				work(own{h, m}, unlock)
 			} else {
 				_ = m.Unlock(ctx)
 			}
@@ -279,8 +279,8 @@ func (p *process) take(ctx context.Context, name string, id uint64, work func(h 
 		began := false
 		err := m.Do(ctx, func(context.Context) error {
 			began = true
-			if token := m.FencingToken(); token > 0 {
-				work(done{own{m, token}, new(atomic.Int64)}, func(t *tenure) {
+			if h := m.Hold(); h != nil && m.FencingToken() == h.Token() {
+				work(done{own{h, m}, new(atomic.Int64)}, func(t *tenure) {
 					w.book.Lock()
 					defer w.book.Unlock()
 					t.unlocking = true
