@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -114,6 +115,46 @@ func TestRelease_canBeInstalled(t *testing.T) {
 		user.in(user.dir, "GOBIN="+bin).run("go", "install", "-trimpath", module+"/cmd/locker@"+version)
 		assert.Equal(t, "locker version "+version, user.run(filepath.Join(bin, "locker"), "--version"))
 	})
+}
+
+// What a program gets that imports one package is what the page says: the modules that it compiles, and, more or less, the
+// lines of go.sum.
+func TestCompatibility_saysWhatComesIn(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("compatibility.md")
+	require.NoError(t, err)
+	repo, err := filepath.Abs("..")
+	require.NoError(t, err)
+	env := append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off", "GOSUMDB=off")
+	modules := map[string]string{"all": ""} // by package
+	for _, b := range backends.All {
+		modules[b.Folder()] = b.Module
+	}
+	for dir, own := range modules {
+		t.Run(dir, func(t *testing.T) {
+			if own != "" {
+				testwait.OnlyNightly(t, "only make nightly has the modules that "+own+" requires")
+			}
+			user := place{t, t.TempDir(), env}
+			user.write("main.go", fmt.Sprintf("package main\n\nimport _ %q\n\nfunc main() {}\n", module+"/"+dir))
+			user.run("go", "mod", "init", "example.com/user")
+			for _, m := range slices.Compact([]string{"", own}) {
+				user.run("go", "mod", "edit", "-require="+path.Join(module, m)+"@"+version, "-replace="+path.Join(module, m)+"="+filepath.Join(repo, m))
+			}
+			user.run("go", "mod", "tidy")
+			deps := lines(user.run("go", "list", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}}{{end}}{{end}}", "."))
+			slices.Sort(deps)
+			deps = slices.DeleteFunc(slices.Compact(deps), func(dep string) bool { return strings.HasPrefix(dep, module) })
+			sum, err := os.ReadFile(filepath.Join(user.dir, "go.sum"))
+			require.NoError(t, err)
+			row := regexp.MustCompile("(?m)^\\| `" + dir + "` \\| (\\d+)\\D.*? (\\d+) \\|$").FindStringSubmatch(string(page))
+			require.NotNil(t, row, "a row: %d modules, %d lines", len(deps), strings.Count(string(sum), "\n"))
+			assert.Equal(t, row[1], strconv.Itoa(len(deps)), strings.Join(deps, " "))
+			said, err := strconv.Atoi(row[2])
+			require.NoError(t, err)
+			assert.InEpsilon(t, said, strings.Count(string(sum), "\n"), 0.2)
+		})
+	}
 }
 
 // goGet returns the `go get` lines of a page, in their order.
