@@ -27,9 +27,10 @@ type claim struct {
 	refusal  error  // that of a take which the API server refused as outdated
 	base     uint64 // the version that either expects
 
-	mu    sync.Mutex
-	held  object // as of the latest answer; zero before the grant
-	until time.Time
+	until clock.Deadline
+
+	mu   sync.Mutex
+	held object // as of the latest answer; zero before the grant
 }
 
 // Claim implements driver.Driver.
@@ -110,8 +111,8 @@ func (c *claim) look(ctx context.Context) (s sighting, err error) {
 // take takes the lock, if the Lease is what it was: a hold that was renewed since is not expired. A
 // refusal as outdated is no certain one: if the network repeats a take, it is the reply to the second.
 func (c *claim) take(ctx context.Context, o object) error {
-	sent := time.Now()
-	got, err := c.of.request(ctx, http.MethodPut, c.Name, o.taken(c.owner, c.Request, sent))
+	sent := clock.Now()
+	got, err := c.of.request(ctx, http.MethodPut, c.Name, o.taken(c.owner, c.Request, time.Now()))
 	c.refusal = nil
 	if err != nil {
 		c.doubtful, c.base = c.doubtful || !didNothing(err), o.version
@@ -127,8 +128,8 @@ func (c *claim) take(ctx context.Context, o object) error {
 
 // renew has the hold last ttl from now.
 func (c *claim) renew(ctx context.Context, o object, ttl time.Duration) error {
-	sent := time.Now()
-	got, err := c.change(ctx, o, func(o object) *coordinationv1.Lease { return o.renewed(ttl, sent) })
+	sent := clock.Now()
+	got, err := c.change(ctx, o, func(o object) *coordinationv1.Lease { return o.renewed(ttl, time.Now()) })
 	if err == nil {
 		c.lasts(got, sent.Add(ttl))
 	}
@@ -160,13 +161,11 @@ func (c *claim) change(ctx context.Context, o object, to func(object) *coordinat
 }
 
 func (c *claim) lasts(o object, until time.Time) {
+	c.until.Extend(until)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if o.version > c.held.version {
 		c.held = o
-	}
-	if until.After(c.until) {
-		c.until = until
 	}
 }
 
@@ -181,11 +180,7 @@ func (c *claim) latest() object {
 func (c *claim) Token() uint64 { return c.latest().token }
 
 // Validity implements driver.Lease.
-func (c *claim) Validity() time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return time.Until(c.until)
-}
+func (c *claim) Validity() time.Duration { return c.until.Left() }
 
 // Extend implements driver.Lease.
 func (c *claim) Extend(ctx context.Context, ttl time.Duration) error {

@@ -26,9 +26,10 @@ type claim struct {
 	expired    string // the ETag that a read has shown to have expired
 	token      uint64 // 0: not granted
 
-	mu    sync.Mutex // guards what follows: Extend and Release may run at once
-	etag  string     // of the hold, as far as was heard
-	until time.Time
+	until clock.Deadline
+
+	mu   sync.Mutex // guards what follows: Extend and Release may run at once
+	etag string     // of the hold, as far as was heard
 }
 
 // Claim implements driver.Driver.
@@ -100,7 +101,8 @@ func (c *claim) take(ctx context.Context, o object) (object, error) {
 	c.doubtful, c.token = false, r.Token
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.etag, c.until = o.etag, began.Add(c.TTL)
+	c.etag = o.etag
+	c.until.Extend(began.Add(c.TTL))
 	return o, nil
 }
 
@@ -129,11 +131,7 @@ func heldBy(o object) error {
 
 func (c *claim) Token() uint64 { return c.token }
 
-func (c *claim) Validity() time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.until.Sub(clock.Now())
-}
+func (c *claim) Validity() time.Duration { return c.until.Left() }
 
 func (c *claim) tag() string {
 	c.mu.Lock()
@@ -171,12 +169,10 @@ func (c *claim) Extend(ctx context.Context, ttl time.Duration) error {
 func (c *claim) extended(etag string, until time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.etag = etag; !clock.Now().Before(c.until) {
+	if c.etag = etag; c.until.Left() <= 0 {
 		return driver.ErrLost
 	}
-	if until.After(c.until) {
-		c.until = until
-	}
+	c.until.Extend(until)
 	return nil
 }
 

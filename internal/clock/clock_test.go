@@ -76,3 +76,15 @@ func TestAhead_leapsWhenTheWallClockAloneGoesOn(t *testing.T) {
 	assert.Equal(t, time.Minute, ahead(time.Hour+time.Minute), "frozen for a minute")
 	assert.Equal(t, -time.Hour, ahead(0), "the wall clock is set back")
 }
+
+func TestDeadline_growsOnly(t *testing.T) {
+	var d Deadline
+	assert.Zero(t, d.Left(), "never extended")
+	now := Now()
+	d.Extend(now.Add(time.Minute))
+	d.Extend(now.Add(time.Second)) // the reply to an earlier request, which comes later
+	assert.Greater(t, d.Left(), 50*time.Second)
+	var over Deadline
+	over.Extend(now.Add(-time.Hour))
+	assert.Negative(t, over.Left(), "a reply that came after the end")
+}

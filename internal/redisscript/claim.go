@@ -38,7 +38,7 @@ type claim struct {
 	answered bool          // the server has answered, and knows it
 	givenUp  *request      // a take that nobody waits for any more; nil: there is none
 	token    atomic.Uint64 // 0: the grant was not answered
-	until    atomic.Int64  // when it expires, in nanoseconds since epoch
+	until    clock.Deadline
 	releases sendings
 	lost     atomic.Bool // said by the server to a release
 }
@@ -182,7 +182,7 @@ func (c *claim) onGrant(ctx context.Context, a answer, sent time.Time, by due) {
 	c.token.Store(uint64(a.token))
 	c.mark.onGrant(a)
 	late := by.late(a.now)
-	c.lasts(sent, c.ttl-late)
+	c.until.Extend(sent.Add(c.ttl - late))
 	if by.whole > 0 && late > clock.Since(sent) {
 		// Nothing arrives later than its answer: the reading was of another server, as in a
 		// Cluster, or of before the clock was set.
@@ -208,15 +208,6 @@ func (c *claim) send(ctx context.Context, script *Script, keys []any, args ...an
 // epoch is what the times of claims and servers are counted from.
 var epoch = clock.Now()
 
-// lasts records that a request which was sent at sent made c last ttl. Requests may be answered out
-// of order.
-func (c *claim) lasts(sent time.Time, ttl time.Duration) {
-	until := int64(sent.Add(ttl).Sub(epoch))
-	for old := c.until.Load(); until > old && !c.until.CompareAndSwap(old, until); {
-		old = c.until.Load()
-	}
-}
-
 // Token implements driver.Lease.
 func (c *claim) Token() uint64 { return c.token.Load() }
 
@@ -225,5 +216,5 @@ func (c *claim) Validity() time.Duration {
 	if !c.takeEnded() {
 		return c.ttl // it may be granted now
 	}
-	return time.Duration(c.until.Load()) - clock.Since(epoch)
+	return c.until.Left()
 }

@@ -28,7 +28,7 @@ func (c *claim) extension() (*Script, []any) {
 func (c *claim) onExtension(r Reply, sent time.Time, ttl time.Duration) error {
 	err := lostUnlessOne(r)
 	if err == nil {
-		c.lasts(sent, ttl)
+		c.until.Extend(sent.Add(ttl))
 	}
 	return err
 }

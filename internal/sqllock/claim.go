@@ -10,10 +10,10 @@ import (
 	"math"
 	mrand "math/rand/v2"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/clock"
 )
 
 // claim implements driver.Claim.
@@ -28,7 +28,7 @@ type claim struct {
 	doubt      int64     // the token with which a take was sent that was not answered and may arrive yet
 	doubted    bool      // some take was not answered
 	token      int64
-	until      atomic.Pointer[time.Time]
+	until      clock.Deadline
 }
 
 // view is what look has seen of a lock.
@@ -77,7 +77,7 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 	}
 	var v view
 	for range mostLooks {
-		sent := time.Now()
+		sent := clock.Now()
 		seen, err := query(ctx, d, (*view).columns, look, c.place(c.key)...)
 		if err != nil {
 			return 0, err
@@ -162,7 +162,7 @@ func (c *claim) take(ctx context.Context, seen int64) (granted bool, err error) 
 	if err := d.connect(ctx); err != nil {
 		return false, err
 	}
-	sent := time.Now()
+	sent := clock.Now()
 	c.doubt = max(c.doubt, seen)
 	args := append([]any{[]byte(c.Metadata), ttl, ttl, c.owner, c.key, seen}, c.place()...)
 	token, err := run(ctx, d, d.pools.Ask, true, func(ctx context.Context, conn *sql.Conn) (token int64, err error) {
@@ -198,7 +198,7 @@ func (c *claim) take(ctx context.Context, seen int64) (granted bool, err error) 
 	if token == 0 {
 		return false, nil
 	}
-	c.lasts(sent)
+	c.until.Extend(sent.Add(c.TTL))
 	c.granted(token)
 	return true, nil
 }
@@ -245,29 +245,11 @@ func markFor(ttl time.Duration) time.Duration {
 
 func (c *claim) Token() uint64 { return uint64(c.token) }
 
-func (c *claim) Validity() time.Duration {
-	until := c.until.Load()
-	if until == nil {
-		return 0
-	}
-	return time.Until(*until)
-}
-
-// lasts notes what a request that was sent at sent has brought. Of two the one sent last may be
-// answered first.
-func (c *claim) lasts(sent time.Time) {
-	until := sent.Add(c.TTL)
-	for {
-		old := c.until.Load()
-		if old != nil && old.After(until) || c.until.CompareAndSwap(old, &until) {
-			return
-		}
-	}
-}
+func (c *claim) Validity() time.Duration { return c.until.Left() }
 
 // Extend implements driver.Lease.
 func (c *claim) Extend(ctx context.Context, _ time.Duration) error {
-	return c.extend(ctx, time.Now())
+	return c.extend(ctx, clock.Now())
 }
 
 func (c *claim) extend(ctx context.Context, sent time.Time) error {
@@ -277,7 +259,7 @@ func (c *claim) extend(ctx context.Context, sent time.Time) error {
 	case err == nil && n == 0:
 		return driver.ErrLost
 	case err == nil:
-		c.lasts(sent)
+		c.until.Extend(sent.Add(c.TTL))
 	}
 	return err
 }
@@ -294,7 +276,7 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.
 		for _, l := range some {
 			args = append(args, l.(*claim).key, l.(*claim).owner)
 		}
-		sent := time.Now()
+		sent := clock.Now()
 		n, err := d.exec(ctx, d.pools.Keep, d.Durable, extend+"("+strings.Repeat(ours+" OR ", len(some)-1)+ours+")", args...)
 		for i, l := range some {
 			switch c := l.(*claim); {
@@ -303,7 +285,7 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.
 			case n < int64(len(some)):
 				errs[from+i] = c.Extend(ctx, ttl) // which of them is it?
 			default:
-				c.lasts(sent)
+				c.until.Extend(sent.Add(c.TTL))
 			}
 		}
 	}

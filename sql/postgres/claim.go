@@ -34,7 +34,7 @@ type claim struct {
 	released atomic.Bool
 	ended    atomic.Bool
 	hold     atomic.Pointer[grant]
-	until    atomic.Pointer[time.Time]
+	until    clock.Deadline
 	reclaims atomic.Int64 // the era of a reclaim that was not answered
 }
 
@@ -107,7 +107,7 @@ func (c *claim) end() {
 func (c *claim) take(g grant) {
 	c.granted, c.known = true, true
 	c.hold.Store(&g)
-	c.lasts(g.until)
+	c.until.Extend(g.until)
 	c.of.waiting.leave(c)
 }
 
@@ -165,7 +165,7 @@ func (c *claim) ask(ctx context.Context) (a answer, err error) {
 			return a, err
 		case err != nil:
 			c.known, c.doubtful = true, &with
-			c.lasts(began.Add(c.TTL)) // it may have been granted
+			c.until.Extend(began.Add(c.TTL)) // it may have been granted
 			if c.Wake == nil || !broken(err) || connections <= 0 {
 				return a, err
 			}

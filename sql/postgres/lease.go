@@ -19,23 +19,7 @@ func (c *claim) Token() uint64 {
 	return 0
 }
 
-func (c *claim) Validity() time.Duration {
-	until := c.until.Load()
-	if until == nil {
-		return 0 // it waits, or has never been sent
-	}
-	return until.Sub(clock.Now())
-}
-
-// lasts notes what a request has brought. Of two Extends the one sent last may be answered first.
-func (c *claim) lasts(until time.Time) {
-	for {
-		old := c.until.Load()
-		if old != nil && old.After(until) || c.until.CompareAndSwap(old, &until) {
-			return
-		}
-	}
-}
+func (c *claim) Validity() time.Duration { return c.until.Left() }
 
 // Extend extends the hold, or reclaims it if the server has lost the table.
 func (c *claim) Extend(ctx context.Context, ttl time.Duration) error {
@@ -100,7 +84,7 @@ func (d *backend) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time
 			errs[i] = result
 			locked++
 		default:
-			c.lasts(sent.Add(ttl))
+			c.until.Extend(sent.Add(ttl))
 		}
 	}
 	if locked == len(leases) {
@@ -129,7 +113,7 @@ func (c *claim) extendInTurn(ctx context.Context, now era, ttl time.Duration) er
 	case asNumber(row[0]) != isGranted:
 		return d.reclaim(ctx, now, []*claim{c}, ttl)[0]
 	}
-	c.lasts(sent.Add(ttl))
+	c.until.Extend(sent.Add(ttl))
 	return nil
 }
 
@@ -170,7 +154,7 @@ func (d *backend) reclaim(ctx context.Context, before era, claims []*claim, ttl 
 			g := *c.hold.Load()
 			g.era = now.number
 			c.hold.Store(&g)
-			c.lasts(sent.Add(ttl))
+			c.until.Extend(sent.Add(ttl))
 		}
 	}
 	return errs
