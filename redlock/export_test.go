@@ -2,20 +2,11 @@ package redlock
 
 import (
 	"testing"
-	"time"
 
 	"github.com/go-locker/locker/internal/test/fuzzurl"
 	_ "github.com/go-locker/locker/redigo"
 	_ "github.com/go-locker/locker/redis"
 )
-
-// ProposerClock has a Driver make the tokens that it proposes of a clock of the test's.
-func ProposerClock(now func() time.Time) DriverOption {
-	return func(d *backend) error {
-		d.clock = now
-		return nil
-	}
-}
 
 func FuzzOpen(f *testing.F) {
 	fuzzurl.Run(f, "redlock", open,

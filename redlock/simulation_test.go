@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,11 +14,13 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/clock"
 )
 
-// The simulation runs the Driver, as it is, over nodes that are models of the Lua scripts, in a
-// synctest bubble: its time is virtual. What happens to a message is drawn from the seed and the
-// message's own name, whatever the order in which goroutines run; so a seed stands for one history.
+// The simulation runs Clients over the Driver, as they are, and nodes that are models of the Lua
+// scripts, in a synctest bubble: its time is virtual. What happens to a message is drawn from the
+// seed and the message's own name, whatever the order in which goroutines run; so a seed stands for
+// one history.
 
 // relaxation is one part of the rule left out.
 type relaxation struct {
@@ -28,12 +31,16 @@ type relaxation struct {
 }
 
 const (
-	simTTL     = 100 * time.Millisecond
-	simTimeout = 13*time.Millisecond + 370041 // no pause of the Driver ends with it, in some order or other
-	simNodes   = 3
-)
+	simTTL      = 100 * time.Millisecond
+	simTimeout  = 13*time.Millisecond + 370041 // no backoff of the Driver ends with it, in some order or other
+	simNodes    = 3
+	simName     = "locker:x"       // at the nodes
+	simPatience = 30 * time.Second // of a waiter; by then a majority has answered it many times
 
-var simRequest = driver.Request{Name: "x", TTL: simTTL}
+	calmDelay  = time.Millisecond       // of a message, at most, where nothing goes wrong
+	calmMargin = 5 * time.Millisecond   // by which a waiter has to come later, to be sure of a later place
+	calmWait   = 500 * time.Millisecond // of any of a few waiters, whose holds are of some milliseconds
+)
 
 // world is one history.
 type world struct {
@@ -52,37 +59,55 @@ type world struct {
 	stop       context.CancelFunc
 
 	mu      sync.Mutex
-	holders map[int]time.Time // by contender: deadline of its hold
+	holders map[int]*locker.Hold // by contender
 	largest uint64
-	waiting map[int]*simWaiter // by contender
+	waiting map[int]*simAttempt // by contender
 	result
+}
+
+// simAttempt is an attempt to take the lock.
+type simAttempt struct {
+	began  time.Time
+	before []*simAttempt // those that have to be granted the lock before it
+	over   bool
 }
 
 // result is what a world has seen.
 type result struct {
 	grants, disorder, overlaps int
 	attempts, extended, lost   int
-	waitResult
-	digest uint64 // of the grants, in their order
+	waited                     int           // grants to waiters
+	stalled                    int           // how often a waiter was not granted the lock within simPatience
+	refused                    int           // how often one was told that no majority answers
+	overtaken                  int           // how often a grant went past one who had been in the queues of a majority when the other came
+	longest                    time.Duration // until a grant to a waiter
 }
 
+// bad returns how many promises were broken. One that is overtaken has no promise where something
+// goes wrong.
+func (r *result) bad() int { return r.disorder + r.overlaps + r.stalled }
+
 func (r *result) add(o result) {
-	r.grants += o.grants
-	r.disorder += o.disorder
-	r.overlaps += o.overlaps
-	r.attempts += o.attempts
-	r.extended += o.extended
-	r.lost += o.lost
-	r.waitResult.add(o.waitResult)
-	r.digest = digestOf(r.digest, o.digest)
+	for mine, other := range map[*int]int{
+		&r.grants: o.grants, &r.disorder: o.disorder, &r.overlaps: o.overlaps, &r.attempts: o.attempts, &r.extended: o.extended,
+		&r.lost: o.lost, &r.waited: o.waited, &r.stalled: o.stalled, &r.refused: o.refused, &r.overtaken: o.overtaken,
+	} {
+		*mine += other
+	}
+	r.longest = max(r.longest, o.longest)
 }
 
 // simulate runs a history until it has seen so many grants.
 func simulate(t *testing.T, seed uint64, grants int, relax relaxation) result {
 	var w *world
+	defer func() { clock.Random = rand.N[time.Duration] }()
 	synctest.Test(t, func(t *testing.T) {
-		w = &world{seed: seed, relax: relax, want: grants, holders: map[int]time.Time{}, waiting: map[int]*simWaiter{}}
+		w = &world{seed: seed, relax: relax, want: grants, holders: map[int]*locker.Hold{}, waiting: map[int]*simAttempt{}}
 		w.ctx, w.stop = context.WithCancel(context.Background())
+		var drawn atomic.Uint64
+		clock.Random = func(n time.Duration) time.Duration {
+			return time.Duration(w.rand(ofPauses, drawn.Add(1)).Int64N(int64(n)))
+		}
 		r := w.rand(ofWorld)
 		w.contenders = 2 + r.IntN(3)
 		w.pause = time.Duration(2+r.IntN(20)) * time.Millisecond
@@ -93,25 +118,40 @@ func simulate(t *testing.T, seed uint64, grants int, relax relaxation) result {
 		}
 		w.storm = 0.001 * math.Pow(50, r.Float64()) // to one in twenty
 		w.slow = 0.01 * math.Pow(50, r.Float64())   // to one in two
+		w.waits = []float64{0, 1, r.Float64()}[seed%3]
+		if relax.calm {
+			w.waits, w.contenders = min(1, 0.5+r.Float64()), 3+r.IntN(4)
+		}
 		w.servers = newStages(simNodes)
-		for _, s := range w.servers {
+		var all sync.WaitGroup
+		for i, s := range w.servers {
 			s.rate = 1 + (r.Float64()-0.5)/100
-		}
-		w.drawWaits()
-		var wg sync.WaitGroup
-		for i := range w.servers {
-			if relax.calm {
-				continue
+			s.ahead = time.Duration((r.Float64() - 0.5) * float64(w.skews))
+			if !relax.calm {
+				all.Go(func() { w.restarts(i) })
 			}
-			wg.Go(func() { w.restarts(i) })
 		}
-		for c := range w.contenders {
-			wg.Go(func() { w.contend(c) })
+		for id := range w.contenders {
+			all.Go(func() { w.contend(id) })
 		}
-		wg.Wait()
+		all.Wait()
 		w.servers[0].network.Wait()
 	})
 	return w.result
+}
+
+// simulateMany runs histories until they have seen so many grants, or one was bad.
+func simulateMany(t *testing.T, seed uint64, grants int, relax relaxation, bad func(result) bool) (sum result) {
+	first := seed
+	for ; sum.grants < grants && !bad(sum); seed++ {
+		r := simulate(t, seed, grantsPerHistory, relax)
+		if r.bad() > 0 {
+			t.Logf("seed %d: %d out of order, %d overlap, %d stalled, %d overtaken", seed, r.disorder, r.overlaps, r.stalled, r.overtaken)
+		}
+		sum.add(r)
+	}
+	t.Logf("histories %d to %d: %+v", first, seed-1, sum)
+	return sum
 }
 
 // What randomness is for: the name of a source is one of these and numbers.
@@ -120,13 +160,20 @@ const (
 	ofRestarts
 	ofContender
 	ofMessage
-	ofWaits
+	ofPauses
 	ofLooks
 )
 
 // rand is a source that depends on the seed and on its name.
 func (w *world) rand(name ...uint64) *rand.Rand {
-	return rand.New(rand.NewPCG(w.seed, digestOf(0, name...)))
+	var digest uint64
+	for _, v := range name {
+		digest = (digest ^ v) * 0x9e3779b97f4a7c15
+		digest ^= digest >> 29
+		digest *= 0xbf58476d1ce4e5b9
+		digest ^= digest >> 32
+	}
+	return rand.New(rand.NewPCG(w.seed, digest))
 }
 
 // draw decides what happens to one message and its answer.
@@ -172,35 +219,19 @@ func (w *world) restarts(i int) {
 		s.mu.Lock()
 		s.down = false
 		if w.relax.forget {
-			s.lock("x").forget()
+			s.lock(simName).forget()
 		} else if r.IntN(2) == 0 {
-			s.lock("x").queue = nil
+			s.lock(simName).queue = nil
 		}
 		s.mu.Unlock()
 	}
 }
 
 // sleep ends early with the history.
-func (w *world) sleep(d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-w.ctx.Done():
-	}
-}
+func (w *world) sleep(d time.Duration) { _ = clock.Sleep(w.ctx, d) }
 
-// contender is a process that wants the lock.
-type contender struct {
-	w      *world
-	id     int
-	driver *backend
-	r      *rand.Rand
-	skew   atomic.Int64 // of its clock, in nanoseconds
-}
-
+// contend has a process, whose clock jumps now and then, take and release the lock.
 func (w *world) contend(id int) {
-	c := &contender{w: w, id: id, r: w.rand(ofContender, uint64(id))}
 	nodes := make([]driver.Driver, simNodes)
 	for i, s := range w.servers {
 		nodes[i] = &stageClient{
@@ -214,179 +245,134 @@ func (w *world) contend(id int) {
 	if err != nil {
 		panic(err)
 	}
-	d := made.(*backend)
-	c.driver = d
-	d.clock = func() time.Time { return time.Now().Add(time.Duration(c.skew.Load())) }
+	d, r := made.(*backend), w.rand(ofContender, uint64(id))
+	var skew atomic.Int64 // of its clock
+	d.clock = func() time.Time { return time.Now().Add(time.Duration(skew.Load())) }
 	var drawn atomic.Uint64
 	d.random = func(n int64) int64 { return w.rand(ofLooks, uint64(id), drawn.Add(1)).Int64N(n) }
-	var cleaning sync.WaitGroup
-	for w.ctx.Err() == nil {
-		c.skewClock()
-		c.attempt(&cleaning)
-		w.sleep(time.Duration(c.r.ExpFloat64() * float64(w.pause)))
+	opts := []locker.Option{locker.WithTTL(simTTL)}
+	if r.IntN(2) == 0 {
+		opts = append(opts, locker.WithoutRenewal())
 	}
-	cleaning.Wait()
-	if err := d.Close(); err != nil {
+	c, err := locker.New(d, opts...)
+	if err != nil {
 		panic(err)
 	}
-}
-
-// skewClock has the contender's clock jump, now and then.
-func (c *contender) skewClock() {
-	if c.r.IntN(8) == 0 {
-		c.skew.Store(int64((c.r.Float64() - 0.5) * float64(c.w.skews)))
-	}
-}
-
-// attempt tries once to take the lock, holds it for a while, and lets it go in one of several ways.
-func (c *contender) attempt(cleaning *sync.WaitGroup) {
-	w := c.w
-	lease, sent, err := c.take()
-	w.count(func(r *result) { r.attempts++ })
-	if err != nil {
-		if lease != nil {
-			c.cleanUp(cleaning, lease)
+	m := c.Mutex("x")
+	for w.ctx.Err() == nil {
+		if r.IntN(8) == 0 {
+			skew.Store(int64((r.Float64() - 0.5) * float64(w.skews)))
 		}
-		return
+		if h := w.attempt(id, m, r); h != nil {
+			w.hold(id, h, r)
+		}
+		w.sleep(time.Duration(r.ExpFloat64() * float64(w.pause)))
 	}
-	if !w.relax.calm && c.r.IntN(30) == 0 { // the process stalls before it looks at the time
-		time.Sleep(time.Duration(c.r.Int64N(int64(2 * simTTL))))
+	_ = c.Close() // a release that no majority has answered is an error
+}
+
+// attempt tries once to take the lock, or waits for it.
+func (w *world) attempt(id int, m *locker.Mutex, r *rand.Rand) *locker.Hold {
+	waits := w.waits > 0 && r.Float64() < w.waits
+	patience, acquire := simTTL/2, m.TryAcquire
+	if waits {
+		patience, acquire = simPatience, m.Acquire
 	}
-	deadline, ok := until(lease, sent)
-	if time.Until(deadline) < simTTL/2 || !ok {
-		c.cleanUp(cleaning, lease)
-		return
-	}
-	w.granted(c.id, lease.Token(), deadline)
-	deadline, lost := c.hold(lease, deadline)
-	crashed := !lost && c.r.IntN(40) == 0 && !w.relax.calm
-	if crashed { // or has stalled past the deadline
-		time.Sleep(time.Until(deadline))
-	}
-	w.ended(c.id)
-	if crashed && c.r.IntN(2) == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), simTTL/4)
+	ctx, cancel := context.WithTimeout(w.ctx, patience)
 	defer cancel()
-	if err := lease.Release(ctx); err != nil && !errors.Is(err, locker.ErrLost) {
-		c.cleanUp(cleaning, lease)
-	}
-}
-
-// take asks for the lock, once or until it is granted. sent is from when its TTL may count.
-func (c *contender) take() (lease driver.Lease, sent time.Time, err error) {
-	if c.w.waits > 0 && c.r.Float64() < c.w.waits {
-		lease, err = c.wait()
-		return lease, time.Now(), err
-	}
-	sent = time.Now()
-	lease, err = c.try()
-	return lease, sent, err
-}
-
-// until is when a hold ends, as the core reckons.
-func until(lease driver.Lease, sent time.Time) (time.Time, bool) {
-	now := time.Now()
-	left := min(lease.Validity(), simTTL-now.Sub(sent)) - simTTL/100 - 2*time.Millisecond
-	return now.Add(left), left > 0
-}
-
-// hold extends the lock a few times, as the core does, and returns its deadline, and whether it is
-// known to be lost.
-func (c *contender) hold(lease driver.Lease, deadline time.Time) (end time.Time, lost bool) {
-	for {
-		pause := time.Duration(c.r.ExpFloat64() * float64(c.w.holds))
-		if c.r.IntN(12) == 0 {
-			pause = time.Duration(c.r.Int64N(int64(simTTL / 2)))
-		}
-		if time.Until(deadline) <= pause {
-			return deadline, false
-		}
-		time.Sleep(pause)
-		if c.r.IntN(3) > 0 {
-			return deadline, false
-		}
-		sent := time.Now()
-		ctx, cancel := context.WithTimeout(context.Background(), simTTL/6)
-		err := lease.Extend(ctx, simTTL)
-		cancel()
-		switch now := time.Now(); {
-		case errors.Is(err, locker.ErrLost) || !now.Before(deadline):
-			c.w.count(func(r *result) { r.lost++ })
-			return deadline, true
-		case err == nil:
-			if later, _ := until(lease, sent); later.After(deadline) {
-				deadline = later
-				c.w.extended(c.id, deadline)
-			}
+	w.mu.Lock()
+	me := &simAttempt{began: time.Now()}
+	for other, o := range w.waiting {
+		if me.began.Sub(o.began) > calmMargin && w.queuedAtMajority(other) {
+			me.before = append(me.before, o)
 		}
 	}
-}
-
-// cleanUp releases until that is answered or the TTL has passed, as the core does.
-func (c *contender) cleanUp(cleaning *sync.WaitGroup, lease driver.Lease) {
-	cleaning.Go(func() {
-		pause := 2 * time.Millisecond
-		for end := time.Now().Add(simTTL); time.Now().Before(end); pause *= 2 {
-			ctx, cancel := context.WithTimeout(context.Background(), simTTL/4)
-			err := lease.Release(ctx)
-			cancel()
-			if err == nil || errors.Is(err, locker.ErrLost) {
-				return
-			}
-			time.Sleep(pause)
-		}
-	})
-}
-
-func (w *world) count(f func(*result)) {
+	if waits {
+		w.waiting[id] = me
+	}
+	w.mu.Unlock()
+	h, err := acquire(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	f(&w.result)
+	w.attempts++
+	delete(w.waiting, id)
+	me.over = true
+	switch {
+	case err == nil:
+		w.granted(id, h, me, waits)
+	case w.ctx.Err() != nil, !waits:
+	case ctx.Err() != nil:
+		w.stalled++
+	default:
+		w.refused++
+	}
+	return h
 }
 
-func (w *world) granted(id int, token uint64, deadline time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	now := time.Now()
-	if token <= w.largest {
+// granted checks a grant. The caller holds w.mu.
+func (w *world) granted(id int, h *locker.Hold, me *simAttempt, waited bool) {
+	if h.Token() <= w.largest {
 		w.disorder++
 	}
-	w.largest = max(w.largest, token)
-	for other, until := range w.holders {
-		if other != id && now.Before(until) {
+	w.largest = max(w.largest, h.Token())
+	if slices.ContainsFunc(me.before, func(o *simAttempt) bool { return !o.over }) {
+		w.overtaken++
+	}
+	for _, other := range w.holders {
+		if other.Err() == nil {
 			w.overlaps++
 		}
 	}
-	w.holders[id] = deadline
-	w.digest = digestOf(w.digest, uint64(id), token, uint64(now.UnixNano()))
-	w.grants++
-	if w.grants == w.want {
+	if waited {
+		w.waited++
+		w.longest = max(w.longest, time.Since(me.began))
+	}
+	w.holders[id] = h
+	if w.grants++; w.grants == w.want {
 		w.stop()
 	}
 }
 
-// digestOf mixes values into a number that is the same in each run.
-func digestOf(digest uint64, values ...uint64) uint64 {
-	for _, v := range values {
-		digest = (digest ^ v) * 0x9e3779b97f4a7c15
-		digest ^= digest >> 29
-		digest *= 0xbf58476d1ce4e5b9
-		digest ^= digest >> 32
+// queuedAtMajority reports whether a contender is in the queues of a majority, or the lock is its
+// or kept for it there.
+func (w *world) queuedAtMajority(id int) bool {
+	at := 0
+	for _, s := range w.servers {
+		s.mu.Lock()
+		ours := func(e inQueue) bool { return e.owner>>32 == uint64(id+1) }
+		if r := s.lock(simName); ours(r.kept) || ours(inQueue{owner: r.owner}) || slices.ContainsFunc(r.queue, ours) {
+			at++
+		}
+		s.mu.Unlock()
 	}
-	return digest
+	return at >= majority(simNodes)
 }
 
-func (w *world) extended(id int, deadline time.Time) {
+// hold works under a hold for a while, and ends it in one of several ways.
+func (w *world) hold(id int, h *locker.Hold, r *rand.Rand) {
+	deadline, lasts := h.Deadline(), time.Duration(r.ExpFloat64()*float64(w.holds))
+	if !w.relax.calm && r.IntN(12) == 0 {
+		lasts = time.Duration(r.Int64N(int64(2 * simTTL))) // past the deadline, too
+	}
+	time.Sleep(lasts)
+	if r.IntN(6) == 0 {
+		_ = h.Extend(context.Background())
+	}
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.holders[id] = deadline
-	w.result.extended++
-}
-
-func (w *world) ended(id int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	delete(w.holders, id)
+	if h.Deadline().After(deadline) {
+		w.extended++
+	}
+	w.mu.Unlock()
+	if !w.relax.calm && r.IntN(80) == 0 {
+		_ = h.Abandon() // the process ends
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), simTTL/4)
+	defer cancel()
+	if errors.Is(h.Unlock(ctx), locker.ErrLost) {
+		w.mu.Lock()
+		w.lost++
+		w.mu.Unlock()
+	}
 }
