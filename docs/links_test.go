@@ -54,6 +54,20 @@ func TestIndex_hasEveryPage(t *testing.T) {
 	}
 }
 
+// Each alert leads to its heading in the runbook.
+func TestRunbook_hasEveryAlert(t *testing.T) {
+	rules, err := os.ReadFile("../examples/observability/rules.yml")
+	require.NoError(t, err)
+	page, err := os.ReadFile("runbook.md")
+	require.NoError(t, err)
+	links := regexp.MustCompile(`alert: (\w+)\n(?:[^-\n].*\n)*? +runbook_url: '\S+/docs/runbook\.md#(\S+)'`).FindAllStringSubmatch(string(rules), -1)
+	assert.Len(t, links, strings.Count(string(rules), "alert: "))
+	for _, l := range links {
+		assert.True(t, strings.HasPrefix(l[2], strings.ToLower(l[1])+"-"), l[2])
+		assert.Equal(t, 1, anchors(string(page))[l[2]], l[2])
+	}
+}
+
 // These pages promise that what stands in their tables was shown by a test, or is marked as not.
 func TestClaims_saysOfEachWhatShowsIt(t *testing.T) {
 	for page, tables := range map[string]int{
