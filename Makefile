@@ -283,7 +283,7 @@ budget: ## counts files, lines, words and names, and fails above .ci/budget; too
 	@tools/budget.sh
 
 # The core, what is built on it, and what sends requests to Redis.
-CORE   := . ./internal/test/core ./driver ./memory ./election ./semaphore ./multi ./keyed ./internal/redisscript
+CORE   := . ./internal/test/core ./driver ./memory ./election ./semaphore ./multi ./keyed ./internal/redisscript/...
 # Explorations and simulations.
 MODELS := ^Test(Hold|Ballot|Tokens|Waiting|Register|Queue|QueueModel|Forgotten|Faults)_
 # Tests wait most of the time, so that more packages run at once than there are processors. Those that take longest come first.
@@ -293,7 +293,7 @@ OTHERS   = $(filter-out $(LONGEST),$(patsubst github.com/go-locker/locker%,.%,$(
 ROOT     = $(LONGEST) $(OTHERS)
 # Of one backend: the core, its package, and what has its name. The package may be a module.
 OWN     := $(if $(BACKEND),$(wildcard sql/$(BACKEND))$(patsubst %/go.mod,%,$(wildcard $(BACKEND)/go.mod)))
-OF_ONE  := . ./internal/test/core $(addprefix ./,$(wildcard $(if $(OWN),,$(BACKEND)) fence/$(BACKEND)fence) $(if $(filter $(REDIS),$(BACKEND)),internal/redisscript internal/redisurl))
+OF_ONE  := . ./internal/test/core $(addprefix ./,$(wildcard $(if $(OWN),,$(BACKEND)) fence/$(BACKEND)fence) $(if $(filter $(REDIS),$(BACKEND)),internal/redisscript/... internal/redisurl))
 
 .PHONY: go-test test-one test-root modules modules-sql
 go-test: $(if $(BACKEND),test-one,test-root)
@@ -346,7 +346,7 @@ backend = $(call raced,./$(1),-skip='^TestConformance$$') && cd $(1) && $(TEST) 
 nightly-builds: builds ## each module compiles for other systems
 nightly-lockervet: lockervet ## our own analyzer finds nothing in any module
 nightly-models: ## models of the queues, the tokens and the register, in full
-	LOCKER_EXHAUSTIVE=1 $(TEST) "./redlock ./internal/redisscript" $(TESTFLAGS) -run='$(MODELS)'
+	LOCKER_EXHAUSTIVE=1 $(TEST) "./redlock ./internal/redisscript/..." $(TESTFLAGS) -run='$(MODELS)'
 nightly-simulation: ## the core over simulated servers: each of its bugs put back, 30,000 seeds, race detector
 	$(TEST) ./internal/test/simulation $(TESTFLAGS) -args -seeds=30000
 	$(call raced,./internal/test/simulation,-run='^TestSeeds')

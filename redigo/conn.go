@@ -11,7 +11,8 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/go-locker/locker/internal/clock"
-	"github.com/go-locker/locker/internal/redisscript"
+	"github.com/go-locker/locker/internal/redisscript/script"
+	"github.com/go-locker/locker/internal/redisscript/send"
 )
 
 // As often, and after pauses as long, go-redis sends a request again.
@@ -84,7 +85,7 @@ func (p *pipeline) exchange(ctx context.Context, c redis.Conn) ([]any, error) {
 	// Send of redigo knows no context, and blocks if there is much to say to a server that does not
 	// read.
 	p.conn = c
-	defer redisscript.AtEnd(ctx, p).Stop()
+	defer send.AtEnd(ctx, p).Stop()
 	if len(p.calls) == 1 && p.replicas.N == 0 {
 		name, args := p.command(p.calls[0])
 		reply, err := c.Do(name, args...)
@@ -100,7 +101,7 @@ func (p *pipeline) exchange(ctx context.Context, c redis.Conn) ([]any, error) {
 	return redis.Values(c.Do(""))
 }
 
-// End implements redisscript.Ender.
+// End implements send.Ender.
 func (p *pipeline) End() { abort(p.conn) }
 
 // abort breaks a pooled connection, so that what is under way on it fails, and the pool drops it.
@@ -156,7 +157,7 @@ func (r *runner) dial(ctx context.Context) (redis.Conn, error) {
 // dialled.
 func isReadOnly(answer any) bool {
 	err, ok := answer.(redis.Error)
-	return ok && redisscript.IsReadOnly(string(err))
+	return ok && script.IsReadOnly(string(err))
 }
 
 func isTimeout(err error) bool {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/go-locker/locker/internal/redisscript"
+	"github.com/go-locker/locker/internal/redisscript/wait"
 )
 
 // Sharded returns false: a pool is of one server.
@@ -16,8 +16,8 @@ func (r *runner) Sharded() bool { return false }
 
 // Locate knows of one server, and dials it as the pool does. The connection is none of the pool's,
 // which may be allowed a single one.
-func (r *runner) Locate(context.Context, string) (redisscript.Publisher, error) {
-	return redisscript.Publisher{Dial: func(ctx context.Context) (redisscript.Subscription, error) {
+func (r *runner) Locate(context.Context, string) (wait.Publisher, error) {
+	return wait.Publisher{Dial: func(ctx context.Context) (wait.Subscription, error) {
 		c, err := r.dial(ctx)
 		if err != nil {
 			return nil, err
@@ -57,27 +57,27 @@ func (s *subscription) send(ctx context.Context, name string, args ...string) er
 
 // Receive does without redis.PubSubConn, which takes the pong of a connection that has no
 // subscription yet for an error.
-func (s *subscription) Receive(timeout time.Duration) (redisscript.Event, error) {
+func (s *subscription) Receive(timeout time.Duration) (wait.Event, error) {
 	received, err := redis.ReceiveWithTimeout(s.conn, timeout)
 	if err != nil {
-		return redisscript.Event{}, refusal(err)
+		return wait.Event{}, refusal(err)
 	}
 	parts, _ := received.([]any)
 	if len(parts) != 3 {
-		return redisscript.Event{}, nil // a pong, with a subscription or without
+		return wait.Event{}, nil // a pong, with a subscription or without
 	}
 	var text [3]string // of a subscription's, the last is a number
 	for i := range parts {
 		text[i], _ = redis.String(parts[i], nil)
 	}
-	event := redisscript.Event{Channel: text[1]}
+	event := wait.Event{Channel: text[1]}
 	switch text[0] {
 	case "message":
-		event.Kind, event.Message = redisscript.Message, text[2]
+		event.Kind, event.Message = wait.Message, text[2]
 	case "subscribe":
-		event.Kind = redisscript.Subscribed
+		event.Kind = wait.Subscribed
 	case "unsubscribe":
-		event.Kind = redisscript.Unsubscribed
+		event.Kind = wait.Unsubscribed
 	}
 	return event, nil
 }
@@ -89,7 +89,7 @@ func (s *subscription) Close() error { return s.conn.Close() }
 // client.
 func refusal(err error) error {
 	if answer, ok := errors.AsType[redis.Error](err); ok {
-		return redisscript.Refusal(answer)
+		return wait.Refusal(answer)
 	}
 	return err
 }

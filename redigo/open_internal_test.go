@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/redisscript"
+	"github.com/go-locker/locker/internal/redisscript/script"
 )
 
 func opened(t *testing.T, hosts []string, pairs ...string) *backend {
@@ -42,5 +42,5 @@ func TestOpen_pool(t *testing.T) {
 	d = opened(t, nil, "pool_size", "7", "replicas", "2", "replica_timeout", "50ms")
 	assert.Equal(t, 7, d.runner.pool.MaxActive)
 	assert.Equal(t, 7, d.runner.pool.MaxIdle)
-	assert.Equal(t, redisscript.Replicas{N: 2, Timeout: 50 * time.Millisecond}, d.runner.replicas)
+	assert.Equal(t, script.Replicas{N: 2, Timeout: 50 * time.Millisecond}, d.runner.replicas)
 }

@@ -49,6 +49,7 @@ import (
 	"github.com/go-locker/locker/internal/adapter"
 	"github.com/go-locker/locker/internal/quorum"
 	"github.com/go-locker/locker/internal/redisscript"
+	"github.com/go-locker/locker/internal/redisscript/script"
 )
 
 // New makes a Client over pool, which stays the caller's: Close does not close it. It makes no
@@ -92,7 +93,7 @@ type DriverOption func(*runner) error
 func WaitReplicas(n int, timeout time.Duration) DriverOption {
 	return func(r *runner) error {
 		var err error
-		r.replicas, err = redisscript.NewReplicas(n, timeout)
+		r.replicas, err = script.NewReplicas(n, timeout)
 		return err
 	}
 }

@@ -7,34 +7,35 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/go-locker/locker/internal/redisscript"
+	"github.com/go-locker/locker/internal/redisscript/script"
+	"github.com/go-locker/locker/internal/redisscript/send"
 )
 
 // runner runs scripts on the connections of a pool.
 type runner struct {
 	pool     *redis.Pool
-	replicas redisscript.Replicas // N is 0 if nobody waits for any
-	owned    bool                 // the pool was made by Open, and is closed by Close
+	replicas script.Replicas // N is 0 if nobody waits for any
+	owned    bool            // the pool was made by Open, and is closed by Close
 }
 
-// AtOnce implements redisscript.Runner. A pool may be allowed a single connection.
+// AtOnce implements send.Runner. A pool may be allowed a single connection.
 func (r *runner) AtOnce() int {
 	if r.pool.MaxActive == 1 {
 		return 1
 	}
-	return redisscript.MostAtOnce
+	return send.MostAtOnce
 }
 
-// HeedsDeadlines implements redisscript.Runner: a dial or a test that knows no context may take
+// HeedsDeadlines implements send.Runner: a dial or a test that knows no context may take
 // longer.
 func (r *runner) HeedsDeadlines() bool {
 	return r.pool.DialContext != nil && r.pool.TestOnBorrow == nil
 }
 
-// Run implements redisscript.Runner.
-func (r *runner) Run(ctx context.Context, calls []redisscript.Call, replies []redisscript.Reply) {
+// Run implements script.Runner.
+func (r *runner) Run(ctx context.Context, calls []script.Call, replies []script.Reply) {
 	p := &pipeline{calls: calls}
-	grants := func(c redisscript.Call) bool { return c.Script.Grants }
+	grants := func(c script.Call) bool { return c.Script.Grants }
 	if slices.ContainsFunc(calls, grants) {
 		p.replicas = r.replicas
 	}
@@ -69,16 +70,16 @@ func result(answer any) (any, error) {
 // pipeline is some calls, and a WAIT behind them if somebody waits for replicas; or one SCAN.
 type pipeline struct {
 	scan     redis.Args
-	calls    []redisscript.Call
-	replicas redisscript.Replicas // N is 0 if nobody waits for any
-	waits    redisscript.Replicas // what was asked of them last
-	args     [10]any              // of a command, as most calls are
-	conn     redis.Conn           // that it is sent on
-	answer   [1]any               // to a single call
+	calls    []script.Call
+	replicas script.Replicas // N is 0 if nobody waits for any
+	waits    script.Replicas // what was asked of them last
+	args     [10]any         // of a command, as most calls are
+	conn     redis.Conn      // that it is sent on
+	answer   [1]any          // to a single call
 }
 
 // command returns the command that is a call. The next overwrites its arguments.
-func (p *pipeline) command(call redisscript.Call) (name string, args []any) {
+func (p *pipeline) command(call script.Call) (name string, args []any) {
 	name, args = "EVALSHA", append(p.args[:0], call.Script.SHA, len(call.Keys))
 	if call.Load {
 		name, args[0] = "EVAL", call.Script.Source
@@ -111,7 +112,7 @@ func (p *pipeline) answered(answers []any) {
 			continue
 		}
 		for _, arg := range c.Args {
-			if counts, ok := arg.(redisscript.Counter); ok {
+			if counts, ok := arg.(script.Counter); ok {
 				counts.NotRun()
 			}
 		}

@@ -13,7 +13,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/go-locker/locker/internal/clock"
-	"github.com/go-locker/locker/internal/redisscript"
+	"github.com/go-locker/locker/internal/redisscript/script"
 )
 
 // cluster is a ClusterClient, and looks who serves what when there is reason to. go-redis itself
@@ -89,7 +89,7 @@ func isMisdirected(err error) bool {
 			return true
 		}
 	}
-	return redisscript.IsReadOnly(err.Error())
+	return script.IsReadOnly(err.Error())
 }
 
 // primary returns a client of the node that serves key, after a look if the last one is in doubt.
@@ -166,7 +166,7 @@ type target struct {
 // sendToPrimaries sends each node a pipeline of the calls that it serves, with one WAIT: that has
 // no key by which go-redis could find the node. It does what go-redis would when a node is gone, or
 // sends a call on.
-func (r *runner) sendToPrimaries(ctx context.Context, calls []redisscript.Call, replies []redisscript.Reply) {
+func (r *runner) sendToPrimaries(ctx context.Context, calls []script.Call, replies []script.Reply) {
 	pending := make([]int, len(calls))
 	for i := range pending {
 		pending[i] = i
@@ -190,7 +190,7 @@ func (r *runner) sendToPrimaries(ctx context.Context, calls []redisscript.Call, 
 
 // sendShares sends each node its share of the calls with the indices which, and files the replies.
 // It returns which were sent.
-func (r *runner) sendShares(ctx context.Context, calls []redisscript.Call, replies []redisscript.Reply, which []int) (sent []int) {
+func (r *runner) sendShares(ctx context.Context, calls []script.Call, replies []script.Reply, which []int) (sent []int) {
 	shares := map[target][]int{}
 	for _, i := range which {
 		to, err := r.cluster.next(ctx, calls[i].Keys[0].(string), replies[i].Err)
@@ -204,7 +204,7 @@ func (r *runner) sendShares(ctx context.Context, calls []redisscript.Call, repli
 	var wg sync.WaitGroup
 	for to, share := range shares {
 		wg.Go(func() {
-			mine, got := make([]redisscript.Call, len(share)), make([]redisscript.Reply, len(share))
+			mine, got := make([]script.Call, len(share)), make([]script.Reply, len(share))
 			for n, i := range share {
 				mine[n] = calls[i]
 			}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/redisscript"
+	"github.com/go-locker/locker/internal/redisscript/script"
 	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
@@ -78,7 +78,7 @@ func TestCluster_tokensRiseThoughNamesAreForgotten(t *testing.T) {
 	client := openURL(t, clusterURL(c))
 	marks := map[string]bool{}
 	for _, name := range []string{"x", "y", "a}b", "ü%"} {
-		key, mark := redisscript.Key("locker:"+name), redisscript.MarkKey("locker:"+name, true)
+		key, mark := script.Key("locker:"+name), script.MarkKey("locker:"+name, true)
 		marks[mark] = true
 		assert.Equal(t, rdb.ClusterKeySlot(ctx, key).Val(), rdb.ClusterKeySlot(ctx, mark).Val(), "the slots of %s and %s", key, mark)
 		wantTakenAbove(t, client.Mutex(name), 1)

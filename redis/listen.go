@@ -11,7 +11,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
-	"github.com/go-locker/locker/internal/redisscript"
+	"github.com/go-locker/locker/internal/redisscript/wait"
 )
 
 // Sharded reports whether rdb talks to a Redis Cluster, where a plain channel would be all nodes'
@@ -20,19 +20,19 @@ func (r *runner) Sharded() bool { return r.cluster != nil }
 
 // Locate finds the server that hears of key. In a Cluster that is the primary of the key's slot:
 // one connection serves all names there.
-func (r *runner) Locate(ctx context.Context, key string) (redisscript.Publisher, error) {
+func (r *runner) Locate(ctx context.Context, key string) (wait.Publisher, error) {
 	if _, ok := r.rdb.(*goredis.Ring); ok { // which shard a channel is on is the Ring's secret
-		return redisscript.Publisher{}, redisscript.ErrNoSubscriptions
+		return wait.Publisher{}, wait.ErrNoSubscriptions
 	}
 	name, rdb := "", r.rdb
 	if r.cluster != nil {
 		node, err := r.cluster.owner(ctx, key)
 		if err != nil {
-			return redisscript.Publisher{}, err
+			return wait.Publisher{}, err
 		}
 		name, rdb = node.Options().Addr, node
 	}
-	return redisscript.Publisher{Name: name, Dial: func(ctx context.Context) (redisscript.Subscription, error) {
+	return wait.Publisher{Name: name, Dial: func(ctx context.Context) (wait.Subscription, error) {
 		return &subscription{PubSub: rdb.Subscribe(ctx), cluster: r.cluster}, nil // on a connection of its own
 	}}, nil
 }
@@ -90,7 +90,7 @@ var ended = func() context.Context {
 }()
 
 // Receive makes an error of what go-redis panics on: what no Redis server says.
-func (s *subscription) Receive(timeout time.Duration) (event redisscript.Event, err error) {
+func (s *subscription) Receive(timeout time.Duration) (event wait.Event, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("what was received is no message: %v", p)
@@ -102,19 +102,19 @@ func (s *subscription) Receive(timeout time.Duration) (event redisscript.Event, 
 	}
 	switch m := received.(type) {
 	case *goredis.Message:
-		return redisscript.Event{Kind: redisscript.Message, Channel: m.Channel, Message: m.Payload}, nil
+		return wait.Event{Kind: wait.Message, Channel: m.Channel, Message: m.Payload}, nil
 	case *goredis.Subscription:
-		event := redisscript.Event{Kind: redisscript.Subscribed, Channel: m.Channel}
+		event := wait.Event{Kind: wait.Subscribed, Channel: m.Channel}
 		leave := strings.HasSuffix(m.Kind, "unsubscribe")
 		if leave {
-			event.Kind = redisscript.Unsubscribed
+			event.Kind = wait.Unsubscribed
 		}
 		if !s.answered(asked{m.Channel, leave}) && leave {
 			s.cluster.noticed(errMoved)
 		}
 		return event, nil
 	default:
-		return redisscript.Event{}, nil
+		return wait.Event{}, nil
 	}
 }
 
@@ -134,18 +134,18 @@ func (s *subscription) answered(a asked) bool {
 // failed turns the refusal of one channel, whose slot is elsewhere, into the event that it is. All
 // else ends the connection: as an ErrNoSubscriptions if the server will not have subscriptions from
 // this client.
-func (s *subscription) failed(err error) (redisscript.Event, error) {
+func (s *subscription) failed(err error) (wait.Event, error) {
 	s.cluster.noticed(err)
 	var answer goredis.Error
 	if !errors.As(err, &answer) {
-		return redisscript.Event{}, err
+		return wait.Event{}, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, moved := goredis.IsMovedError(err); moved && len(s.asked) > 0 {
 		first := s.asked[0]
 		s.asked = s.asked[1:]
-		return redisscript.Event{Kind: redisscript.Unsubscribed, Channel: first.channel}, nil
+		return wait.Event{Kind: wait.Unsubscribed, Channel: first.channel}, nil
 	}
-	return redisscript.Event{}, redisscript.Refusal(answer)
+	return wait.Event{}, wait.Refusal(answer)
 }

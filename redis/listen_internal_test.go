@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-locker/locker/internal/redisscript"
+	"github.com/go-locker/locker/internal/redisscript/wait"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
@@ -25,7 +25,7 @@ func clusterRunner(t *testing.T, c *testserver.RedisCluster) *runner {
 	return newRunner(rdb)
 }
 
-func dial(t *testing.T, station redisscript.Publisher) redisscript.Subscription {
+func dial(t *testing.T, station wait.Publisher) wait.Subscription {
 	t.Helper()
 	sub, err := station.Dial(t.Context())
 	require.NoError(t, err)
@@ -33,14 +33,14 @@ func dial(t *testing.T, station redisscript.Publisher) redisscript.Subscription 
 	return sub
 }
 
-func wantEvent(t *testing.T, sub redisscript.Subscription, kind redisscript.EventKind, channel string) {
+func wantEvent(t *testing.T, sub wait.Subscription, kind wait.EventKind, channel string) {
 	t.Helper()
 	event, err := sub.Receive(soon)
 	if err != nil && strings.Contains(err.Error(), "unknown command") {
 		t.Skipf("no sharded channels before Redis 7.0: %v", err)
 	}
 	require.NoError(t, err)
-	assert.Equal(t, redisscript.Event{Kind: kind, Channel: channel}, event)
+	assert.Equal(t, wait.Event{Kind: kind, Channel: channel}, event)
 }
 
 // go-redis would do so where the old connection was, whoever that may be by now.
@@ -57,7 +57,7 @@ func TestSubscription_isNotConnectedAnewByGoRedis(t *testing.T) {
 			require.NoError(t, err)
 			sub := dial(t, station)
 			require.NoError(t, sub.Subscribe(ctx, "{x}:p"))
-			wantEvent(t, sub, redisscript.Subscribed, "{x}:p")
+			wantEvent(t, sub, wait.Subscribed, "{x}:p")
 			server := s
 			if r.Sharded() {
 				server = c.PrimaryOf("{x}")
@@ -101,7 +101,7 @@ func TestSubscription_ofWhatIsNoMessage(t *testing.T) {
 		require.NoError(t, sub.Subscribe(t.Context(), "{x}:p"))
 		event, err := sub.Receive(soon)
 		if err == nil { // a pong of a kind
-			assert.Equal(t, redisscript.Event{}, event, "%q", garbage)
+			assert.Equal(t, wait.Event{}, event, "%q", garbage)
 			_, err = sub.Receive(soon)
 		}
 		require.Error(t, err, "%q", garbage)
@@ -125,22 +125,22 @@ func TestSubscription_ofAChannelThatIsElsewhere(t *testing.T) {
 		c.MoveSlot("{z}", elsewhere)
 	}
 	require.NoError(t, sub.Subscribe(ctx, "{y}", "{x}:1", "{z}", "{x}:2"))
-	wantEvent(t, sub, redisscript.Unsubscribed, "{y}")
-	wantEvent(t, sub, redisscript.Subscribed, "{x}:1")
-	wantEvent(t, sub, redisscript.Unsubscribed, "{z}")
-	wantEvent(t, sub, redisscript.Subscribed, "{x}:2")
+	wantEvent(t, sub, wait.Unsubscribed, "{y}")
+	wantEvent(t, sub, wait.Subscribed, "{x}:1")
+	wantEvent(t, sub, wait.Unsubscribed, "{z}")
+	wantEvent(t, sub, wait.Subscribed, "{x}:2")
 
 	c.MoveSlot("{x}", elsewhere)
 	got := map[string]bool{}
 	for range 2 {
 		event, err := sub.Receive(soon)
 		require.NoError(t, err)
-		assert.Equal(t, redisscript.Unsubscribed, event.Kind)
+		assert.Equal(t, wait.Unsubscribed, event.Kind)
 		got[event.Channel] = true
 	}
 	assert.Equal(t, map[string]bool{"{x}:1": true, "{x}:2": true}, got)
 	require.NoError(t, sub.Unsubscribe(ctx, "{x}:1"))
-	wantEvent(t, sub, redisscript.Unsubscribed, "{x}:1")
+	wantEvent(t, sub, wait.Unsubscribed, "{x}:1")
 
 	station, err = r.Locate(ctx, "{x}")
 	require.NoError(t, err)

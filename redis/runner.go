@@ -8,7 +8,8 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
-	"github.com/go-locker/locker/internal/redisscript"
+	"github.com/go-locker/locker/internal/redisscript/script"
+	"github.com/go-locker/locker/internal/redisscript/send"
 )
 
 // runner runs scripts through go-redis.
@@ -16,7 +17,7 @@ type runner struct {
 	rdb      goredis.UniversalClient
 	cluster  *cluster // nil if rdb is no ClusterClient
 	spare    spare
-	replicas redisscript.Replicas // N is 0 if no grant has to be acknowledged
+	replicas script.Replicas // N is 0 if no grant has to be acknowledged
 }
 
 func newRunner(rdb goredis.UniversalClient) *runner {
@@ -30,7 +31,7 @@ func newRunner(rdb goredis.UniversalClient) *runner {
 // AtOnce returns 0 for clients of several servers, and for those that do not tell.
 func (r *runner) AtOnce() int {
 	if one, ok := r.rdb.(*goredis.Client); ok {
-		return min(redisscript.MostAtOnce, one.Options().PoolSize)
+		return min(send.MostAtOnce, one.Options().PoolSize)
 	}
 	return 0
 }
@@ -47,10 +48,10 @@ func (r *runner) HeedsDeadlines() bool {
 	}
 }
 
-// Run implements redisscript.Runner. go-redis sends a call again by itself if its connection
+// Run implements script.Runner. go-redis sends a call again by itself if its connection
 // breaks, or if it is refused for a while. It does not if the call, or another one in its pipeline,
 // has a Counter; nor what is refused in a pipeline, but the first.
-func (r *runner) Run(ctx context.Context, calls []redisscript.Call, replies []redisscript.Reply) {
+func (r *runner) Run(ctx context.Context, calls []script.Call, replies []script.Reply) {
 	done := r.cluster.watch()
 	defer done()
 	key := ""
@@ -80,9 +81,9 @@ func (r *runner) Run(ctx context.Context, calls []redisscript.Call, replies []re
 }
 
 // counts reports whether c has a Counter.
-func counts(c redisscript.Call) bool {
+func counts(c script.Call) bool {
 	return slices.ContainsFunc(c.Args, func(arg any) bool {
-		_, ok := arg.(redisscript.Counter)
+		_, ok := arg.(script.Counter)
 		return ok
 	})
 }
@@ -99,14 +100,14 @@ type sent struct {
 
 // command makes a command as go-redis does, but that its Counters are told what the server has
 // answered.
-func (s *sent) command(ctx context.Context, c redisscript.Call) goredis.Cmder {
+func (s *sent) command(ctx context.Context, c script.Call) goredis.Cmder {
 	args := append(s.args[:0], "evalsha", c.Script.SHA, len(c.Keys))
 	if c.Load {
 		args[0], args[1] = "eval", c.Script.Source
 	}
 	args = append(args, c.Keys...)
 	for i, arg := range c.Args {
-		if counter, ok := arg.(redisscript.Counter); ok {
+		if counter, ok := arg.(script.Counter); ok {
 			s.counter.Counter = counter
 			arg = &s.counter
 		} else if i == 0 && c.Script.Takes {
@@ -126,7 +127,7 @@ func (s *sent) command(ctx context.Context, c redisscript.Call) goredis.Cmder {
 
 // reply returns what has become of it. A script that Takes tells how often it was written: the last
 // error says nothing of the tries before.
-func (s *sent) reply() (r redisscript.Reply) {
+func (s *sent) reply() (r script.Reply) {
 	r.Value, r.Err = s.cmd.Result()
 	if s.counter.Counter != nil {
 		s.counter.answered(r.Err)
@@ -147,7 +148,7 @@ func (once) NoRetry() bool { return true }
 // counting is an argument that counts how often it is written and not answered. A ClusterClient,
 // which sends commands on, leaves in them what the last node said.
 type counting struct {
-	redisscript.Counter
+	script.Counter
 	cmd *goredis.Cmd
 }
 
@@ -192,7 +193,7 @@ type pipelined interface {
 
 // sendAll sends calls, and what more there is behind them, in one pipeline. With asking it is to a
 // node that is about to get their slots.
-func sendAll(ctx context.Context, rdb pipelined, asking bool, calls []redisscript.Call, replies []redisscript.Reply, more ...goredis.Cmder) {
+func sendAll(ctx context.Context, rdb pipelined, asking bool, calls []script.Call, replies []script.Reply, more ...goredis.Cmder) {
 	all := make([]sent, len(calls))
 	// Each command has its own error.
 	_, _ = rdb.Pipelined(ctx, func(p goredis.Pipeliner) error {

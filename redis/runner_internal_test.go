@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-locker/locker/internal/redisscript"
+	"github.com/go-locker/locker/internal/redisscript/script"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
@@ -27,23 +27,23 @@ func oneServer(t *testing.T, s *testserver.RedisServer, addr string) (*runner, *
 }
 
 // made are the replies to calls.
-func made(t *testing.T, r *runner, calls []redisscript.Call) []redisscript.Reply {
+func made(t *testing.T, r *runner, calls []script.Call) []script.Reply {
 	t.Helper()
-	replies := make([]redisscript.Reply, len(calls))
-	redisscript.Run(t.Context(), r, calls, replies)
+	replies := make([]script.Reply, len(calls))
+	script.Run(t.Context(), r, calls, replies)
 	return replies
 }
 
 // taking is a call that counts at key how often it has run.
-func taking(key string) redisscript.Call {
+func taking(key string) script.Call {
 	const source = `redis.call('INCR', KEYS[1]) return 1`
 	sum := sha1.Sum([]byte(source))
-	s := &redisscript.Script{Source: source, SHA: hex.EncodeToString(sum[:]), Takes: true, Grants: true}
-	return redisscript.Call{Script: s, Keys: []any{key}, Args: []any{"owner"}}
+	s := &script.Script{Source: source, SHA: hex.EncodeToString(sum[:]), Takes: true, Grants: true}
+	return script.Call{Script: s, Keys: []any{key}, Args: []any{"owner"}}
 }
 
 // counted is such a call with a Counter, which does not take.
-func counted(key string) (redisscript.Call, *counter) {
+func counted(key string) (script.Call, *counter) {
 	c, n := taking(key), &counter{}
 	c.Script.Takes = false
 	c.Args = append(c.Args, n)
@@ -65,13 +65,13 @@ func TestRun_whatABatchHasLostIsSentAgainUnlessItCounts(t *testing.T) {
 	s := testserver.Redis(t)
 	p := testserver.NewProxy(t, s.Addr())
 	r, look := oneServer(t, s, p.Addr())
-	for _, reply := range made(t, r, []redisscript.Call{taking("other"), taking("other")}) {
+	for _, reply := range made(t, r, []script.Call{taking("other"), taking("other")}) {
 		require.NoError(t, reply.Err, "there is a connection")
 	}
 	p.HoldRequests(true)
 	release, count := counted("released")
-	replies := make(chan []redisscript.Reply, 1)
-	go func() { replies <- made(t, r, []redisscript.Call{taking("taken"), release}) }()
+	replies := make(chan []script.Reply, 1)
+	go func() { replies <- made(t, r, []script.Call{taking("taken"), release}) }()
 	require.Eventually(t, func() bool { requests, _ := p.Held(); return requests > 0 }, soon, time.Millisecond)
 	p.HoldRequests(false)
 	p.ResetConns()
@@ -89,11 +89,11 @@ func TestRun_aGrantThatNoReplicaHasRunsOnce(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
 	r, look := oneServer(t, s, s.Addr())
-	r.replicas = redisscript.Replicas{N: 1, Timeout: time.Millisecond}
+	r.replicas = script.Replicas{N: 1, Timeout: time.Millisecond}
 	require.NoError(t, look.ScriptLoad(t.Context(), taking("").Script.Source).Err())
 	release, _ := counted("released")
 	release.Script.Grants = false
-	got := made(t, r, []redisscript.Call{taking("taken"), release})
+	got := made(t, r, []script.Call{taking("taken"), release})
 	require.ErrorContains(t, got[0].Err, "replicas")
 	assert.True(t, got[0].MayHaveRun)
 	require.NoError(t, got[1].Err, "it grants nothing")
@@ -105,9 +105,9 @@ func TestRun_whatIsRefusedHasNotRun(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
 	r, look := oneServer(t, s, s.Addr())
-	calls := func() []redisscript.Call {
+	calls := func() []script.Call {
 		release, _ := counted("y")
-		return []redisscript.Call{taking("x"), taking("x"), release, taking("x")}
+		return []script.Call{taking("x"), taking("x"), release, taking("x")}
 	}
 	require.NoError(t, look.SAdd(t.Context(), "x", "no number").Err())
 	for _, loaded := range []bool{false, true} {
@@ -122,7 +122,7 @@ func TestRun_whatIsRefusedHasNotRun(t *testing.T) {
 	}
 	assert.Equal(t, "2", look.Get(t.Context(), "y").Val())
 	release, count := counted("x")
-	require.Error(t, made(t, r, []redisscript.Call{taking("z"), release})[1].Err)
+	require.Error(t, made(t, r, []script.Call{taking("z"), release})[1].Err)
 	assert.Zero(t, count.n, "taken back")
 }
 
@@ -194,7 +194,7 @@ func TestRun_whatIsRefusedForAWhileIsSentAgain(t *testing.T) {
 		queued.Script.Queue = true
 		queued.Keys = append(queued.Keys, "{queued}:queue")
 		release, count := counted("released")
-		got := made(t, r, []redisscript.Call{taking("first"), queued, release, taking("last")})
+		got := made(t, r, []script.Call{taking("first"), queued, release, taking("last")})
 		require.NoError(t, got[0].Err, answer)
 		assert.Equal(t, "1", look.Get(t.Context(), "first").Val(), "%s: it ran once", answer)
 		require.ErrorContains(t, got[2].Err, answer)

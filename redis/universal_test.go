@@ -13,7 +13,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/redisscript"
+	"github.com/go-locker/locker/internal/redisscript/script"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/redis"
 )
@@ -91,7 +91,7 @@ func everyName(t *testing.T, rdb goredis.UniversalClient) {
 	}
 	for i, m := range held {
 		require.ErrorIs(t, c.Mutex(oddNames[i]).TryLock(ctx), locker.ErrHeld, "%q", oddNames[i])
-		require.EqualValues(t, 1, rdb.Exists(ctx, redisscript.Key("locker:"+oddNames[i])).Val(), "%q", oddNames[i])
+		require.EqualValues(t, 1, rdb.Exists(ctx, script.Key("locker:"+oddNames[i])).Val(), "%q", oddNames[i])
 		require.NoError(t, m.Extend(ctx), "%q", oddNames[i])
 	}
 	for i, m := range held {
@@ -109,7 +109,7 @@ func extendsAllNames(t *testing.T, rdb goredis.UniversalClient) {
 	}
 	for i, err := range d.ExtendAll(t.Context(), held, 2*time.Minute) {
 		require.NoError(t, err, "%q", oddNames[i])
-		left := rdb.PTTL(t.Context(), redisscript.Key("extended:"+oddNames[i])).Val() - keep
+		left := rdb.PTTL(t.Context(), script.Key("extended:"+oddNames[i])).Val() - keep
 		assert.Greater(t, left, time.Minute, "%q", oddNames[i])
 	}
 	for i, l := range held {
@@ -139,7 +139,7 @@ func shareASlot(t *testing.T, rdb goredis.UniversalClient) {
 	t.Helper()
 	slots := map[int64]bool{}
 	for _, name := range oddNames {
-		key := redisscript.Key(name)
+		key := script.Key(name)
 		slot, err := rdb.ClusterKeySlot(t.Context(), key).Result()
 		require.NoError(t, err)
 		for _, suffix := range []string{":queue", ":process", "}", "{x}", "\x00"} {

@@ -10,7 +10,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/redisscript"
+	"github.com/go-locker/locker/internal/redisscript/script"
 )
 
 // DriverOption is an option of [NewDriver]: what concerns Redis alone.
@@ -41,17 +41,17 @@ func WaitReplicas(n int, timeout time.Duration) DriverOption {
 			return fmt.Errorf("WaitReplicas, or replica_timeout, of %v: must be shorter than the client's ReadTimeout, %v", timeout, read)
 		}
 		var err error
-		r.replicas, err = redisscript.NewReplicas(n, timeout)
+		r.replicas, err = script.NewReplicas(n, timeout)
 		return err
 	}
 }
 
 // awaited reports whether replicas have to acknowledge what c does.
-func (r *runner) awaited(c redisscript.Call) bool { return c.Script.Grants && r.replicas.N > 0 }
+func (r *runner) awaited(c script.Call) bool { return c.Script.Grants && r.replicas.N > 0 }
 
 // sendAndWait sends calls in a pipeline to one server, and one WAIT behind them, on the same
 // connection.
-func (r *runner) sendAndWait(ctx context.Context, to pipelined, asking bool, calls []redisscript.Call, replies []redisscript.Reply) {
+func (r *runner) sendAndWait(ctx context.Context, to pipelined, asking bool, calls []script.Call, replies []script.Reply) {
 	written := &waitTimeout{ctx: ctx, asked: r.replicas, sent: r.replicas}
 	wait := goredis.NewIntCmd(ctx, "wait", r.replicas.N, written)
 	sendAll(ctx, to, asking, calls, replies, wait)
@@ -69,7 +69,7 @@ func (r *runner) sendAndWait(ctx context.Context, to pipelined, asking bool, cal
 // written.
 type waitTimeout struct {
 	ctx         context.Context
-	asked, sent redisscript.Replicas
+	asked, sent script.Replicas
 }
 
 // MarshalBinary is called by go-redis each time that it writes the argument.

@@ -9,7 +9,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
-	"github.com/go-locker/locker/internal/redisscript"
+	"github.com/go-locker/locker/internal/redisscript/script"
 )
 
 // prefixEscape escapes as package locker does.
@@ -70,11 +70,11 @@ func (g *ground) keys(cluster bool) map[string]bool {
 	keys := map[string]bool{}
 	for name := range g.names {
 		name = prefixEscape.Replace(g.prefix) + ":" + name
-		for _, key := range redisscript.Keys(name) {
+		for _, key := range script.Keys(name) {
 			keys[key] = true
 		}
 		if g.mark == "" {
-			keys[redisscript.MarkKey(name, cluster)] = true
+			keys[script.MarkKey(name, cluster)] = true
 		}
 	}
 	return keys

@@ -4,72 +4,90 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
+	"github.com/go-locker/locker/internal/redisscript/script"
+	"github.com/go-locker/locker/internal/redisscript/send"
+	"github.com/go-locker/locker/internal/redisscript/wait"
 )
 
-// claim is one owner: 130 random bits, and in front of those how it can be told that it need not
-// wait any more, its place if it has brought one, and whether it wants a share; see
-// lua/lib/layout.lua.
+// How a claim takes a lock.
+//
+// Ask sends one script, take.lua (take_shared.lua for a share, propose.lua at a node of Redlock),
+// which runs as one atomic step on the server:
+//
+//	free, and nobody is before it   store owner, token, expiry              → GRANTED, token
+//	held by this owner              a retry after a lost reply: lengthen    → GRANTED, the same token
+//	held by, or claimed for another enqueue the owner, if it waits          → HELD, time left, place
+//	expired, somebody waits         claim the lock for the first of them    → as the two rows above
+//	the request is overdue          nothing                                 → LATE, the server's clock
+//
+// LATE is asked once more, by the clock that it has brought (script/due.go). A waiter asks again when
+// the hub wakes it (wait/hub.go).
+//
+// Invariants. (1) At most one owner, or shares alone, hold a name. (2) Tokens of a name rise with
+// each grant but those of shares that join others: max(server's clock, last + 1); script/mark.go. (3)
+// A request that arrives after its claim was released takes nothing, or nothing beyond one TTL from
+// when it was sent. (4) The hold's deadline counts from before the request was sent, less what the
+// server has taken off. (5) While a live waiter is first the lock is held, or claimed for it.
+//
+// Lost reply: the outcome is unknown, and `there` says that the server may have the owner. To ask
+// again with the same owner is idempotent by the second row, and a waiter brings its place. Release
+// removes what the lost request has left, or may yet leave. No request is sent while an earlier one
+// of the claim, which nobody waited for, is in flight.
+//
+// docs/evidence/protocols.md#redis has what each part is for.
+
+// claim is one owner: 130 random bits, behind a wake-up prefix if it waits, its place if it has
+// brought one, and a share mark if it wants a share; see lua/lib/layout.lua. It is a lease once it
+// is granted.
 type claim struct {
+	wait.Waiter // the owner, the keys and the TTL, which the hub has to know, too
+
+	// Set once:
 	driver   *Driver
-	owner    string
-	argOwner any     // the same
-	keys     [3]any  // see keysOf
-	mark     *mark   // see mark.go
-	asks     *Script // by which it is asked for
-	ttl      time.Duration
+	mark     *script.Mark
+	asks     *script.Script // by which it is asked for
 	metadata string
-	redlock  bool        // it is for a node of Redlock
-	shared   atomic.Bool // it is a share, or may be
+	redlock  bool // it is for a node of Redlock
 
-	// Of a claim that waits. The hub's mutex guards list and queued.
-	wake    func()             // has it ask
-	told    func(claimed bool) // the same at a node of Redlock: whether the lock is claimed for it
-	place   uint64             // in the queue; 0: not known yet
-	entered bool               // the hub knows it
-	list    *waitList
-	queued  bool // it is in the list's queue
-
-	there    bool          // the server has it, in its queue or as the holder, or may have it
-	answered bool          // the server has answered, and knows it
-	givenUp  *request      // a take that nobody waits for any more; nil: there is none
-	token    atomic.Uint64 // 0: the grant was not answered
-	until    clock.Deadline
-	releases sendings
-	lost     atomic.Bool // said by the server to a release
+	asking
+	hold hold
 }
 
-const (
-	shareMark    = "~"  // in the owner of a share
-	metadataMark = "\n" // before the metadata, in the owner of a share
-)
+// asking belongs to the goroutine that asks for the lock, and then to the one that releases it.
+type asking struct {
+	argOwner any           // the owner, as an argument; other requests come after the grant
+	there    bool          // the server has it, in its queue or as the holder, or may have it
+	answered bool          // the server has answered, and knows it
+	givenUp  *send.Request // a take that nobody waits for any more; nil: there is none
+}
 
 // Claim implements driver.Driver.
 func (d *Driver) Claim(req driver.Request) driver.Claim {
 	prefix, random := "", rand.Text()
 	if req.Wake != nil {
-		prefix = d.hub.prefixes[d.hub.kind()]
+		prefix = d.hub.Prefix()
 	}
-	c := &claim{driver: d, asks: take, ttl: req.TTL, metadata: req.Metadata, wake: req.Wake}
+	c := &claim{driver: d, asks: script.Take, metadata: req.Metadata}
+	c.TTL, c.Wake = req.TTL, req.Wake
 	if !req.Shared {
 		return c.named(req.Name, prefix, "", random)
 	}
-	if c.asks, c.metadata = takeShared, ""; req.Metadata != "" {
-		random += metadataMark + req.Metadata
+	if c.asks, c.metadata = script.TakeShared, ""; req.Metadata != "" {
+		random += script.MetadataMark + req.Metadata
 	}
-	c.shared.Store(true)
-	return c.named(req.Name, prefix, shareMark, random)
+	c.hold.shared.Store(true)
+	return c.named(req.Name, prefix, script.ShareMark, random)
 }
 
 // named gives c the keys of a lock, and an owner of these parts.
 func (c *claim) named(lock, prefix, middle, random string) *claim {
-	c.mark = c.driver.marks.of(lock)
-	c.keys, c.owner = keysAnd(lock, prefix, middle, random)
-	c.argOwner = c.owner
+	c.mark = c.driver.marks.Of(lock)
+	c.Keys, c.Owner = script.KeysAnd(lock, prefix, middle, random)
+	c.argOwner = c.Owner
 	return c
 }
 
@@ -80,141 +98,133 @@ const noLook = time.Hour
 // woken: because the lock is claimed for it, or because it is the first of this Driver's waiters
 // and has to look whether the queue still stands.
 func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
-	if err := c.awaitFormer(ctx); err != nil {
+	if c.givenUp != nil {
+		if err := c.givenUp.Await(ctx); err != nil {
+			return 0, err
+		}
+	}
+	a, err := c.ask(ctx, int64(c.Place))
+	if err != nil || a.Status == script.Granted {
 		return 0, err
 	}
-	a, err := c.ask(ctx, int64(c.place))
-	if err != nil || a.status == granted {
-		return 0, err
-	}
-	return noLook, a.heldBy()
+	return noLook, a.HeldBy()
 }
-
-func (c *claim) waits() bool { return c.wake != nil || c.told != nil }
 
 // ask asks for the lock, or for a place in its queue if c waits, from which the hub wakes it.
 // number is that of take.
-func (c *claim) ask(ctx context.Context, number int64) (a answer, err error) {
-	if err := c.driver.CheckTTL(c.ttl); err != nil {
-		return answer{}, err
+func (c *claim) ask(ctx context.Context, number int64) (a script.Answer, err error) {
+	if err := c.driver.CheckTTL(c.TTL); err != nil {
+		return script.Answer{}, err
 	}
-	if !c.waits() {
+	if !c.Waits() {
 		a, err = c.take(ctx, number)
-		c.there = c.there || a.status == granted || a.status == unknown
+		c.there = c.there || a.Status == script.Granted || a.Status == script.Unknown
 		return a, err
 	}
 	hub, sent := c.driver.hub, clock.Now()
-	if c.owner[0] != polls && hub.refused() {
-		if err := c.unsubscribe(ctx); err != nil {
-			hub.onFailure(c, sent)
-			return answer{}, err
+	if !c.Polls() && hub.Refused() {
+		if err := c.poll(ctx); err != nil {
+			hub.OnFailure(&c.Waiter, sent)
+			return script.Answer{}, err
 		}
 	}
-	hub.enter(c)
+	hub.Enter(&c.Waiter)
 	a, err = c.take(ctx, number)
-	c.there = c.there || err == nil || a.status == unknown
+	c.there = c.there || err == nil || a.Status == script.Unknown
 	switch {
 	case err != nil && c.there:
-		hub.onFailure(c, sent)
-	case err != nil || a.status == granted:
-		hub.leave(c) // it is told of nothing, and if it failed it need not be released
+		hub.OnFailure(&c.Waiter, sent)
+	case err != nil || a.Status == script.Granted:
+		hub.Leave(&c.Waiter) // it is told of nothing, and if it failed it need not be released
 	default:
-		hub.onPlace(c, a)
+		hub.OnPlace(&c.Waiter, a)
 	}
 	return a, err
 }
 
-// unsubscribe makes c an owner that polls, in the same place, and has the server forget the one
-// that it was: the queue passes over that, for nobody can tell it anything.
-func (c *claim) unsubscribe(ctx context.Context) error {
-	prefixes := c.driver.hub.prefixes
+// poll makes c an owner that polls, in the same place, and has the server forget the one that it
+// was: the queue passes over that, for nobody can tell it anything.
+func (c *claim) poll(ctx context.Context) error {
 	if c.there {
 		if err := c.release(ctx, 0, new(sendings)); err != nil && !errors.Is(err, driver.ErrLost) {
 			return err
 		}
 	}
-	c.driver.hub.leave(c)
-	c.there, c.queued = false, false
-	c.owner = prefixes[polls] + c.owner[len(prefixes[polls]):] // all are as long
-	c.argOwner = c.owner
+	c.driver.hub.Leave(&c.Waiter)
+	c.driver.hub.Poll(&c.Waiter)
+	c.there, c.argOwner = false, c.Owner
 	return nil
 }
 
 // take runs a take script: c is granted, or held by another, or there is an error. The answer's
-// status is unknown if the script may have run in spite of the error. number is a proposed token,
+// status is Unknown if the script may have run in spite of the error. number is a proposed token,
 // or the place of an owner that waits.
-//
-// A request that arrives late gets what is left of the TTL, and one that arrives too late nothing.
-// Where the server's clock is not known the first is too late in any case, and brings it.
-func (c *claim) take(ctx context.Context, number int64) (answer, error) {
+func (c *claim) take(ctx context.Context, number int64) (script.Answer, error) {
 	d := c.driver
-	server := d.server.reading()
+	server := d.clock.Reading()
 	for range 2 {
 		sent := clock.Now()
-		by := server.due(ctx, sent, c.ttl)
-		reply := c.send(ctx, c.asks, c.keys[:], c.argOwner, d.expiryArg(c.ttl), by.arg(c.mark, number), c.metadata)
+		by := server.Due(ctx, sent, c.TTL)
+		reply := c.send(ctx, c.asks, c.Keys[:], c.argOwner, d.expiryArg(c.TTL), by.Arg(c.mark, number), c.metadata)
 		if reply.MayHaveRun {
-			return answer{status: unknown}, reply.Err
+			return script.Answer{Status: script.Unknown}, reply.Err
 		}
 		if reply.Err != nil {
-			return answer{status: late}, reply.Err
+			return script.Answer{Status: script.Late}, reply.Err
 		}
-		a, err := parseAnswer(reply.Value, number)
+		a, err := script.ParseAnswer(reply.Value, number)
 		if err != nil {
 			return a, err
 		}
 		c.answered = true
-		server = d.server.onReply(a.now, sent)
-		if a.status == granted {
+		server = d.clock.OnReply(a.Now, sent)
+		if a.Status == script.Granted {
 			c.onGrant(ctx, a, sent, by)
 		}
-		if a.status != late {
+		if a.Status != script.Late {
 			return a, nil
 		}
 		// Late by an estimate of the server's clock that may be wrong: this reply has brought it up
 		// to date.
 	}
-	return answer{status: late}, errors.New("the request reached the server after its time")
+	return script.Answer{Status: script.Late}, errors.New("the request reached the server after its time")
 }
 
 // onGrant takes in a grant that was to arrive by that time.
-func (c *claim) onGrant(ctx context.Context, a answer, sent time.Time, by due) {
-	c.token.Store(uint64(a.token))
-	c.mark.onGrant(a)
-	late := by.late(a.now)
-	c.until.Extend(sent.Add(c.ttl - late))
-	if by.whole > 0 && late > clock.Since(sent) {
+func (c *claim) onGrant(ctx context.Context, a script.Answer, sent time.Time, by script.Due) {
+	c.hold.token.Store(uint64(a.Token))
+	c.mark.OnGrant(a)
+	late := by.Late(a.Now)
+	c.hold.until.Extend(sent.Add(c.TTL - late))
+	if by.Whole > 0 && late > clock.Since(sent) {
 		// Nothing arrives later than its answer: the reading was of another server, as in a
 		// Cluster, or of before the clock was set.
-		_ = c.Extend(ctx, c.ttl) // if that fails, the hold is shorter
+		_ = c.Extend(ctx, c.TTL) // if that fails, the hold is shorter
 	}
 }
 
 // send makes one call for c.
-func (c *claim) send(ctx context.Context, script *Script, keys []any, args ...any) Reply {
-	r := c.driver.sender.request(script, keys, args...)
-	r.redlock = c.redlock
-	timeout := c.ttl
-	if script.Takes {
+func (c *claim) send(ctx context.Context, what *script.Script, keys []any, args ...any) script.Reply {
+	r := c.driver.sender.Request(what, keys, args...)
+	r.Counted = c.redlock
+	timeout := c.TTL
+	if what.Takes {
 		timeout /= 2
 	}
-	reply, answered := c.driver.sender.send(ctx, timeout, r)
-	if script.Takes && reply.MayHaveRun && !answered {
+	reply, answered := c.driver.sender.Send(ctx, timeout, r)
+	if what.Takes && reply.MayHaveRun && !answered {
 		c.givenUp = r
 	}
 	return reply
 }
 
-// epoch is what the times of claims and servers are counted from.
-var epoch = clock.Now()
-
 // Token implements driver.Lease.
-func (c *claim) Token() uint64 { return c.token.Load() }
+func (c *claim) Token() uint64 { return c.hold.token.Load() }
 
 // Validity implements driver.Lease.
 func (c *claim) Validity() time.Duration {
-	if !c.takeEnded() {
-		return c.ttl // it may be granted now
+	if c.givenUp != nil && !c.givenUp.Ended() {
+		return c.TTL // it may be granted now
 	}
-	return c.until.Left()
+	return c.hold.until.Left()
 }

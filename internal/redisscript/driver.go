@@ -1,3 +1,10 @@
+// Package redisscript is the lock protocol on one Redis server, whatever the client library: claims
+// to locks, and what an operator asks.
+//
+// Below it are three packages, none of which knows a claim: script (what one script does, its
+// arguments, replies and keys, and one round trip), send (who makes a request, and when) and wait
+// (who is woken). The claim is where they meet: claim.go takes a lock, release.go gives it back,
+// extend.go keeps it, hold.go has what is known of it.
 package redisscript
 
 import (
@@ -7,16 +14,28 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/redisscript/script"
+	"github.com/go-locker/locker/internal/redisscript/send"
+	"github.com/go-locker/locker/internal/redisscript/wait"
 )
+
+// Runner is what the protocol needs of a client library.
+type Runner interface {
+	send.Runner
+	wait.Runner
+
+	// Scans returns a Scan of each server that has locks.
+	Scans(ctx context.Context) ([]Scan, error)
+}
 
 // Driver grants leases by the scripts. It implements driver.Driver but for Close, which is also
 // about the adapter's client.
 type Driver struct {
 	runner Runner
-	server serverClock
-	marks  marks
-	hub    *hub
-	sender *sender
+	clock  script.Clock // the server's
+	marks  *script.Marks
+	hub    *wait.Hub
+	sender *send.Sender
 	expiry atomic.Value // the latest, an int64
 
 	sentinels []string // see Watch
@@ -25,31 +44,29 @@ type Driver struct {
 
 // NewDriver makes a Driver that runs its scripts through r.
 func NewDriver(r Runner) *Driver {
-	d := &Driver{runner: r, marks: newMarks(r.Sharded())}
-	d.sender = newSender(r)
-	d.hub = newHub(r, d.decline)
+	d := &Driver{runner: r, marks: script.NewMarks(r.Sharded()), sender: send.New(r)}
+	d.hub = wait.NewHub(r, d.decline)
 	return d
 }
 
 // Close ends the subscriptions, has client close what the adapter has to, and returns when no
 // goroutine of the Driver is left.
 func (d *Driver) Close(client func() error) error {
-	d.hub.close()
+	d.hub.Close()
 	err := client() // ends requests that hang
-	d.sender.close()
+	d.sender.Close()
 	return err
 }
 
-// Keep is KEEP of the scripts. They are sent the sum of it and a TTL, so that the server need not
-// add it and print it.
-const Keep = time.Minute
+// decline hands over what is claimed for an owner that waits no more. If that fails the claim
+// expires.
+func (d *Driver) decline(ctx context.Context, keys []any, owner string) {
+	_, _ = d.sender.Call(ctx, script.ReleaseOf(owner), keys, script.ClaimMark+owner, 1, 0)
+}
 
-// expiry returns after how many milliseconds the key of a lock of that TTL expires.
-func expiry(ttl time.Duration) int64 { return ttl.Milliseconds() + Keep.Milliseconds() }
-
-// expiryArg returns expiry as an argument, which most often is the one of the request before.
+// expiryArg returns script.Expiry as an argument, which most often is the one of the request before.
 func (d *Driver) expiryArg(ttl time.Duration) any {
-	ms := expiry(ttl)
+	ms := script.Expiry(ttl)
 	if latest := d.expiry.Load(); latest != nil && latest.(int64) == ms {
 		return latest
 	}

@@ -17,31 +17,34 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/quorum"
+	"github.com/go-locker/locker/internal/redisscript/script"
+	"github.com/go-locker/locker/internal/redisscript/send"
+	"github.com/go-locker/locker/internal/redisscript/wait"
 	"github.com/go-locker/locker/internal/test/claims"
 )
 
 // fakeRunner answers as it is told.
 type fakeRunner struct {
-	answer  func(s *Script, args []any) (any, error)
+	answer  func(s *script.Script, args []any) (any, error)
 	notRun  bool
 	sent    [][]any
 	batches []int // how many calls have shared each
 }
 
-func (r *fakeRunner) Run(_ context.Context, calls []Call, replies []Reply) {
+func (r *fakeRunner) Run(_ context.Context, calls []script.Call, replies []script.Reply) {
 	r.batches = append(r.batches, len(calls))
 	for i, c := range calls {
 		r.sent = append(r.sent, slices.Clone(c.Args))
 		v, err := r.answer(c.Script, c.Args)
-		replies[i] = Reply{Value: v, Err: err, MayHaveRun: err != nil && !r.notRun}
+		replies[i] = script.Reply{Value: v, Err: err, MayHaveRun: err != nil && !r.notRun}
 	}
 }
 
-func (r *fakeRunner) Locate(context.Context, string) (Publisher, error) {
-	return Publisher{}, ErrNoSubscriptions
+func (r *fakeRunner) Locate(context.Context, string) (wait.Publisher, error) {
+	return wait.Publisher{}, wait.ErrNoSubscriptions
 }
 
-func (r *fakeRunner) AtOnce() int { return maxBatches }
+func (r *fakeRunner) AtOnce() int { return send.MostAtOnce }
 
 func (r *fakeRunner) HeedsDeadlines() bool { return false }
 
@@ -52,9 +55,9 @@ func (r *fakeRunner) Scans(context.Context) ([]Scan, error) { return nil, nil }
 var forOneSecond = driver.Request{Name: "x", TTL: time.Second}
 
 // parseDue reads when a request is due, and its number, as the script does.
-func parseDue(arg any) (by due, number int64) {
+func parseDue(arg any) (by script.Due, number int64) {
 	text := arg.(string)
-	if _, err := fmt.Sscanf(text[16:32]+" "+text[32:], "%d %d/%d:", &by.whole, &number, &by.rest); err != nil {
+	if _, err := fmt.Sscanf(text[16:32]+" "+text[32:], "%d %d/%d:", &by.Whole, &number, &by.Rest); err != nil {
 		panic(err)
 	}
 	return by, number
@@ -85,7 +88,7 @@ func TestAcquire_anUnknownOutcomeReturnsTheLeaseToCleanUp(t *testing.T) {
 		"negative status": {[]any{int64(-2), int64(2), int64(3)}, nil, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := NewDriver(&fakeRunner{answer: func(*Script, []any) (any, error) { return c.reply, c.err }, notRun: c.notRun})
+			d := NewDriver(&fakeRunner{answer: func(*script.Script, []any) (any, error) { return c.reply, c.err }, notRun: c.notRun})
 			for _, wake := range []func(){nil, func() {}} {
 				claim := d.Claim(driver.Request{Name: "x", TTL: time.Second, Wake: wake})
 				_, err := claim.Ask(t.Context())
@@ -104,7 +107,7 @@ func TestAcquire_anUnknownOutcomeReturnsTheLeaseToCleanUp(t *testing.T) {
 func mayBeThere(l driver.Lease) bool { return l.(*claim).there }
 
 func TestAcquire_everyAttemptHasAnOwnerOfItsOwn(t *testing.T) {
-	r := &fakeRunner{answer: func(*Script, []any) (any, error) {
+	r := &fakeRunner{answer: func(*script.Script, []any) (any, error) {
 		return []any{int64(0), int64(5), nowMicro(), int64(-1), int64(0), int64(0), "", ""}, nil
 	}}
 	d := NewDriver(r)
@@ -114,7 +117,7 @@ func TestAcquire_everyAttemptHasAnOwnerOfItsOwn(t *testing.T) {
 		require.ErrorIs(t, err, locker.ErrHeld)
 	}
 	for _, args := range r.sent {
-		owner := argument(take, args, "owner").(string)
+		owner := argument(script.Take, args, "owner").(string)
 		assert.GreaterOrEqual(t, len(owner), 26, "128 bits in base 32")
 		assert.False(t, seen[owner])
 		seen[owner] = true
@@ -124,12 +127,12 @@ func TestAcquire_everyAttemptHasAnOwnerOfItsOwn(t *testing.T) {
 func TestAcquire_lateByAWrongEstimateIsTriedOnceMore(t *testing.T) {
 	ahead := int64(0)
 	r := &fakeRunner{}
-	r.answer = func(_ *Script, args []any) (any, error) {
+	r.answer = func(_ *script.Script, args []any) (any, error) {
 		now := nowMicro() + ahead
-		if by, _ := parseDue(argument(take, args, "due")); now > by.whole+by.rest {
-			return []any{int64(late), now}, nil
+		if by, _ := parseDue(argument(script.Take, args, "due")); now > by.Whole+by.Rest {
+			return []any{int64(script.Late), now}, nil
 		}
-		return []any{int64(granted), now, now, now}, nil
+		return []any{int64(script.Granted), now, now, now}, nil
 	}
 	d := NewDriver(r)
 	for _, jump := range []time.Duration{0, time.Hour, 24 * time.Hour, -time.Hour, 0} {
@@ -138,7 +141,7 @@ func TestAcquire_lateByAWrongEstimateIsTriedOnceMore(t *testing.T) {
 		require.NoError(t, err, "the server's clock jumped to %v", jump)
 		assert.NotZero(t, lease.Token())
 	}
-	r.answer = func(*Script, []any) (any, error) { return []any{int64(late), nowMicro()}, nil }
+	r.answer = func(*script.Script, []any) (any, error) { return []any{int64(script.Late), nowMicro()}, nil }
 	sent := len(r.sent)
 	lease, err := claims.Take(t.Context(), d, forOneSecond)
 	require.Error(t, err)
@@ -149,9 +152,9 @@ func TestAcquire_lateByAWrongEstimateIsTriedOnceMore(t *testing.T) {
 
 // Nobody waits for a take after its context's deadline: that of a quorum's node is much shorter than half a TTL.
 func TestAcquire_isNotToBeDoneAfterItsDeadline(t *testing.T) {
-	r := &fakeRunner{answer: func(*Script, []any) (any, error) {
+	r := &fakeRunner{answer: func(*script.Script, []any) (any, error) {
 		now := nowMicro()
-		return []any{int64(granted), now, now, now}, nil
+		return []any{int64(script.Granted), now, now, now}, nil
 	}}
 	d := NewDriver(r)
 	long := driver.Request{Name: "x", TTL: time.Hour}
@@ -165,8 +168,8 @@ func TestAcquire_isNotToBeDoneAfterItsDeadline(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), c.deadline)
 			require.NoError(t, do(ctx), what)
 			cancel()
-			by, _ := parseDue(argument(take, r.sent[len(r.sent)-1], "due"))
-			notAfter := by.whole + by.rest
+			by, _ := parseDue(argument(script.Take, r.sent[len(r.sent)-1], "due"))
+			notAfter := by.Whole + by.Rest
 			assert.InDelta(t, nowMicro()+c.patience.Microseconds(), notAfter, float64(10*time.Second.Microseconds()), "%s, %v", what, c.deadline)
 		}
 	}
@@ -178,17 +181,17 @@ func TestAcquire_countsWhatTheScriptHasLeft(t *testing.T) {
 	long := driver.Request{Name: "x", TTL: time.Hour}
 	jumped := time.Duration(0)
 	var left time.Duration
-	r := &fakeRunner{answer: func(s *Script, args []any) (any, error) {
-		if s == extend {
+	r := &fakeRunner{answer: func(s *script.Script, args []any) (any, error) {
+		if s == script.Extend {
 			return nil, io.ErrUnexpectedEOF // else the hold would be made to last
 		}
-		by, _ := parseDue(argument(take, args, "due"))
+		by, _ := parseDue(argument(script.Take, args, "due"))
 		now := nowMicro() + jumped.Microseconds()
-		if now > by.whole+by.rest {
-			return []any{int64(late), now}, nil
+		if now > by.Whole+by.Rest {
+			return []any{int64(script.Late), now}, nil
 		}
-		left = long.TTL - by.late(now)
-		return []any{int64(granted), now, now, now}, nil
+		left = long.TTL - by.Late(now)
+		return []any{int64(script.Granted), now, now, now}, nil
 	}}
 	d := NewDriver(r)
 	for _, want := range []time.Duration{
@@ -226,15 +229,15 @@ func TestAcquire_anOldEstimateIsRenewedFirst(t *testing.T) {
 
 // skewed is a server on which all is free, and whose clock is ahead of ours.
 func skewed(ahead *time.Duration) *fakeRunner {
-	return &fakeRunner{answer: func(s *Script, args []any) (any, error) {
-		if s == extend {
+	return &fakeRunner{answer: func(s *script.Script, args []any) (any, error) {
+		if s == script.Extend {
 			return int64(1), nil
 		}
 		now := nowMicro() + ahead.Microseconds()
-		if by, _ := parseDue(argument(take, args, "due")); now > by.whole+by.rest {
-			return []any{int64(late), now}, nil
+		if by, _ := parseDue(argument(script.Take, args, "due")); now > by.Whole+by.Rest {
+			return []any{int64(script.Late), now}, nil
 		}
-		return []any{int64(granted), now, now, now}, nil
+		return []any{int64(script.Granted), now, now, now}, nil
 	}}
 }
 
@@ -251,10 +254,10 @@ func TestAcquire_nodesWhoseClocksDiffer(t *testing.T) {
 
 func TestLease_validityIsFromBeforeTheRequestAndNeverMovesBack(t *testing.T) {
 	delay := 50 * time.Millisecond
-	r := &fakeRunner{answer: func(s *Script, _ []any) (any, error) {
+	r := &fakeRunner{answer: func(s *script.Script, _ []any) (any, error) {
 		time.Sleep(delay)
-		if s == take {
-			return []any{int64(granted), int64(7), nowMicro(), int64(0)}, nil
+		if s == script.Take {
+			return []any{int64(script.Granted), int64(7), nowMicro(), int64(0)}, nil
 		}
 		return int64(1), nil
 	}}
@@ -274,9 +277,9 @@ func TestLease_validityIsFromBeforeTheRequestAndNeverMovesBack(t *testing.T) {
 
 func TestLease_otherRepliesAreNoSuccess(t *testing.T) {
 	var reply any
-	r := &fakeRunner{answer: func(s *Script, _ []any) (any, error) {
-		if s == take {
-			return []any{int64(granted), int64(7), nowMicro(), int64(0)}, nil
+	r := &fakeRunner{answer: func(s *script.Script, _ []any) (any, error) {
+		if s == script.Take {
+			return []any{int64(script.Granted), int64(7), nowMicro(), int64(0)}, nil
 		}
 		return reply, nil
 	}}
@@ -298,9 +301,9 @@ func TestLease_otherRepliesAreNoSuccess(t *testing.T) {
 // Locks of one Client may have a TTL each: what was sent for the one before is not sent for another.
 func TestDriver_sendsEachLocksOwnExpiry(t *testing.T) {
 	var got []any
-	r := &fakeRunner{answer: func(s *Script, args []any) (any, error) {
+	r := &fakeRunner{answer: func(s *script.Script, args []any) (any, error) {
 		got = append(got, argument(s, args, "expires"))
-		if s == take {
+		if s == script.Take {
 			return strconv.FormatInt(nowMicro(), 10), nil
 		}
 		return int64(1), nil
@@ -312,7 +315,7 @@ func TestDriver_sendsEachLocksOwnExpiry(t *testing.T) {
 		l, err := claims.Take(t.Context(), d, driver.Request{Name: "x", TTL: ttl})
 		require.NoError(t, err)
 		require.NoError(t, l.Extend(t.Context(), 2*ttl))
-		want = append(want, ttl.Milliseconds()+Keep.Milliseconds(), 2*ttl.Milliseconds()+Keep.Milliseconds())
+		want = append(want, ttl.Milliseconds()+script.Keep.Milliseconds(), 2*ttl.Milliseconds()+script.Keep.Milliseconds())
 	}
 	assert.Equal(t, want, got)
 }

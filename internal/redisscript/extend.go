@@ -7,28 +7,29 @@ import (
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
+	"github.com/go-locker/locker/internal/redisscript/script"
 )
 
 // Extend implements driver.Lease.
 func (c *claim) Extend(ctx context.Context, ttl time.Duration) error {
 	sent := clock.Now()
-	script, keys := c.extension()
-	return c.onExtension(c.send(ctx, script, keys, c.argOwner, c.driver.expiryArg(ttl)), sent, ttl)
+	what, keys := c.extension()
+	return c.onExtension(c.send(ctx, what, keys, c.argOwner, c.driver.expiryArg(ttl)), sent, ttl)
 }
 
 // extension returns the script that extends c, and its keys: of a hold the lock's alone.
-func (c *claim) extension() (*Script, []any) {
-	if c.shared.Load() {
-		return extendShared, c.keys[:]
+func (c *claim) extension() (*script.Script, []any) {
+	if c.hold.shared.Load() {
+		return script.ExtendShared, c.Keys[:]
 	}
-	return extend, c.keys[:1]
+	return script.Extend, c.Keys[:1]
 }
 
 // onExtension takes in the reply to an extension that was sent at sent.
-func (c *claim) onExtension(r Reply, sent time.Time, ttl time.Duration) error {
-	err := lostUnlessOne(r)
+func (c *claim) onExtension(r script.Reply, sent time.Time, ttl time.Duration) error {
+	err := r.LostUnlessOne()
 	if err == nil {
-		c.until.Extend(sent.Add(ttl))
+		c.hold.until.Extend(sent.Add(ttl))
 	}
 	return err
 }
@@ -36,8 +37,8 @@ func (c *claim) onExtension(r Reply, sent time.Time, ttl time.Duration) error {
 // Downgrade implements driver.Downgrader. From now on c may be a share, whatever becomes of the
 // request.
 func (c *claim) Downgrade(ctx context.Context) error {
-	c.shared.Store(true)
-	return lostUnlessOne(c.send(ctx, downgrade, c.keys[:], c.argOwner))
+	c.hold.shared.Store(true)
+	return c.send(ctx, script.Downgrade, c.Keys[:], c.argOwner).LostUnlessOne()
 }
 
 // mostExtensions is how many requests a pipeline of them has. It is written before the first reply
@@ -56,17 +57,17 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.
 
 // extendSome extends leases in one request, and appends an error, or nil, for each to errs.
 func (d *Driver) extendSome(ctx context.Context, leases []driver.Lease, errs []error, ttl time.Duration) []error {
-	calls, replies, args := make([]Call, len(leases)), make([]Reply, len(leases)), make([][2]any, len(leases))
-	r := d.sender.requestOf(calls, replies)
+	calls, replies, args := make([]script.Call, len(leases)), make([]script.Reply, len(leases)), make([][2]any, len(leases))
+	r := d.sender.RequestOf(calls, replies)
 	for i := range leases {
 		c := leases[i].(*claim)
 		args[i] = [2]any{c.argOwner, d.expiryArg(ttl)}
 		calls[i].Script, calls[i].Keys = c.extension()
 		calls[i].Args = args[i][:]
-		r.redlock = c.redlock
+		r.Counted = c.redlock
 	}
 	sent := clock.Now()
-	failed, answered := d.sender.send(ctx, ttl, r)
+	failed, answered := d.sender.Send(ctx, ttl, r)
 	for i := range leases {
 		reply := failed
 		if answered {

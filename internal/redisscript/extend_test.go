@@ -10,15 +10,16 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/redisscript/script"
 	"github.com/go-locker/locker/internal/test/claims"
 )
 
 // leasesOf are of a Driver whose extensions are answered as answer says.
 func leasesOf(t *testing.T, n int, answer func(owner any) (any, error)) (*Driver, *fakeRunner, []driver.Lease) {
 	t.Helper()
-	r := &fakeRunner{answer: func(s *Script, args []any) (any, error) {
-		if s == take {
-			return []any{int64(granted), int64(7), nowMicro(), int64(0)}, nil
+	r := &fakeRunner{answer: func(s *script.Script, args []any) (any, error) {
+		if s == script.Take {
+			return []any{int64(script.Granted), int64(7), nowMicro(), int64(0)}, nil
 		}
 		return answer(argument(s, args, "owner"))
 	}}
@@ -43,7 +44,7 @@ func TestExtendAll_isAScriptForEachLockAndAPipelineForMany(t *testing.T) {
 	}
 	assert.Equal(t, []int{mostExtensions, mostExtensions, 1}, r.batches)
 	for i, args := range r.sent {
-		require.Equal(t, []any{leases[i].(*claim).owner, expiry(time.Hour)}, args)
+		require.Equal(t, []any{leases[i].(*claim).Owner, script.Expiry(time.Hour)}, args)
 	}
 	assert.Empty(t, d.ExtendAll(t.Context(), nil, time.Hour))
 }
@@ -56,7 +57,7 @@ func TestExtendAll_eachLockHasItsOwnOutcome(t *testing.T) {
 	}{}
 	d, r, leases := leasesOf(t, 3, func(owner any) (any, error) { return outcomes[owner].reply, outcomes[owner].err })
 	for i, l := range leases {
-		o := outcomes[l.(*claim).owner]
+		o := outcomes[l.(*claim).Owner]
 		switch i {
 		case 0:
 			o.reply = int64(1)
@@ -65,7 +66,7 @@ func TestExtendAll_eachLockHasItsOwnOutcome(t *testing.T) {
 		case 2:
 			o.err = boom
 		}
-		outcomes[l.(*claim).owner] = o
+		outcomes[l.(*claim).Owner] = o
 	}
 	errs := d.ExtendAll(t.Context(), leases, time.Minute)
 	require.NoError(t, errs[0])

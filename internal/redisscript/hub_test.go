@@ -15,25 +15,27 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/redisscript/script"
+	"github.com/go-locker/locker/internal/redisscript/wait"
 	"github.com/go-locker/locker/internal/test/claims"
 )
 
 // The reply to a first request is slow. Meanwhile others of the client have subscribed, and the
 // one that asked is handed the lock.
-func TestHub_aClaimThatOvertakesTheReplyToItsWaiterIsNotDeclined(t *testing.T) {
+func TestWaiting_aClaimThatOvertakesTheReplyToItsWaiterIsNotDeclined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWire()
 		owners, slow := make(chan string, 10), make(chan struct{})
 		var declined atomic.Bool
 		var asked atomic.Int32
 		first := ""
-		p := &puppet{dial: func(context.Context) (Subscription, error) { return w, nil }}
-		p.run = func(ctx context.Context, s *Script, owner string) (any, error) {
+		p := &puppet{dial: func(context.Context) (wait.Subscription, error) { return w, nil }}
+		p.run = func(ctx context.Context, s *script.Script, owner string) (any, error) {
 			switch {
-			case s == release && len(first) > 0 && owner == ">"+first:
+			case s == script.Release && len(first) > 0 && owner == ">"+first:
 				declined.Store(true)
 				return int64(1), nil
-			case s == release:
+			case s == script.Release:
 				return int64(1), nil
 			case asked.Add(1) == 1:
 				owners <- owner
@@ -52,10 +54,10 @@ func TestHub_aClaimThatOvertakesTheReplyToItsWaiterIsNotDeclined(t *testing.T) {
 		first = receive(t, owners, "the first request")
 		other := queued(ctx, d, driver.Request{Name: "x", TTL: time.Minute})
 		receive(t, owners, "the second request")
-		channel := d.hub.channel(&claim{keys: keysOf("x")})
+		channel := channelOf(d, "x")
 		require.Eventually(t, func() bool { _, ok := w.channels.Load(channel); return ok }, patient, time.Millisecond)
-		w.events <- Event{Kind: Message, Channel: channel, Message: first}
-		w.events <- Event{Kind: Other}
+		w.events <- wait.Event{Kind: wait.Message, Channel: channel, Message: first}
+		w.events <- wait.Event{Kind: wait.Other}
 		require.Eventually(t, func() bool { return len(w.events) == 0 }, patient, time.Millisecond)
 		synctest.Wait() // a decline would be sent by now, or not at all
 		overtaken := time.Now()
@@ -70,14 +72,14 @@ func TestHub_aClaimThatOvertakesTheReplyToItsWaiterIsNotDeclined(t *testing.T) {
 
 // What a request still takes that a heedless client library did not give up is given back, or not if
 // the Driver is closed at that time; either way nothing is left running, and nothing races.
-func TestHub_closeWhileAHeedlessRequestIsGivenUp(t *testing.T) {
+func TestWaiting_closeWhileAHeedlessRequestIsGivenUp(t *testing.T) {
 	t.Parallel()
 	for range 10 {
 		running := make(chan struct{}, 1)
 		hang := make(chan struct{})
-		p := &puppet{locate: func() (Publisher, error) { return Publisher{}, ErrNoSubscriptions }}
-		p.run = func(_ context.Context, s *Script, _ string) (any, error) {
-			if s == release {
+		p := &puppet{locate: func() (wait.Publisher, error) { return wait.Publisher{}, wait.ErrNoSubscriptions }}
+		p.run = func(_ context.Context, s *script.Script, _ string) (any, error) {
+			if s == script.Release {
 				return int64(1), nil
 			}
 			running <- struct{}{}
@@ -98,11 +100,12 @@ func TestHub_closeWhileAHeedlessRequestIsGivenUp(t *testing.T) {
 
 // Nobody pays for a subscription that is not used: not the server, and not the process, which has no
 // goroutine and no timer left. As long as somebody waits it gets a sign of life now and then.
-func TestHub_givesUpAfterUse(t *testing.T) {
+func TestWaiting_givesUpAfterUse(t *testing.T) {
+	const heartbeat, idleTime = 5 * time.Second, 10 * time.Second // of package wait
 	synctest.Test(t, func(t *testing.T) {
 		w := newWire()
-		p := &puppet{dial: func(context.Context) (Subscription, error) { return w, nil }}
-		p.run = func(context.Context, *Script, string) (any, error) { return heldReply(7), nil }
+		p := &puppet{dial: func(context.Context) (wait.Subscription, error) { return w, nil }}
+		p.run = func(context.Context, *script.Script, string) (any, error) { return heldReply(7), nil }
 		d := NewDriver(p)
 		defer func() { _ = d.Close(noClient) }()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -120,12 +123,12 @@ func TestHub_givesUpAfterUse(t *testing.T) {
 
 // waitersOf are n waiters of one Driver, which stand in the queue and are subscribed. answer is the
 // server's to whatever they ask from then on.
-func waitersOf(t *testing.T, n int, req driver.Request, answer func(s *Script, owner string) (any, error)) (d *Driver, w *wire, done []<-chan error) {
+func waitersOf(t *testing.T, n int, req driver.Request, answer func(s *script.Script, owner string) (any, error)) (d *Driver, w *wire, done []<-chan error) {
 	t.Helper()
 	w = newWire()
 	var standing atomic.Bool
-	p := &puppet{dial: func(context.Context) (Subscription, error) { return w, nil }}
-	p.run = func(_ context.Context, s *Script, owner string) (any, error) {
+	p := &puppet{dial: func(context.Context) (wait.Subscription, error) { return w, nil }}
+	p.run = func(_ context.Context, s *script.Script, owner string) (any, error) {
 		if !standing.Load() {
 			return heldReply(7), nil
 		}
@@ -141,14 +144,14 @@ func waitersOf(t *testing.T, n int, req driver.Request, answer func(s *Script, o
 }
 
 // It would be passed over for ever by those who are subscribed.
-func TestHub_oneThatCannotConnectToSubscribePolls(t *testing.T) {
+func TestWaiting_oneThatCannotConnectToSubscribePolls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &puppet{dial: func(context.Context) (Subscription, error) { return nil, errors.New("no more connections") }}
-		p.run = func(_ context.Context, s *Script, owner string) (any, error) {
+		p := &puppet{dial: func(context.Context) (wait.Subscription, error) { return nil, errors.New("no more connections") }}
+		p.run = func(_ context.Context, s *script.Script, owner string) (any, error) {
 			switch {
-			case s == release:
+			case s == script.Release:
 				return int64(1), nil
-			case owner[0] == polls:
+			case owner[0] == script.Polls:
 				return grantedReply(), nil
 			default:
 				return heldReply(7), nil
@@ -162,16 +165,16 @@ func TestHub_oneThatCannotConnectToSubscribePolls(t *testing.T) {
 	})
 }
 
-func TestHub_whatIsClaimedForOneThatWaitsNoMoreIsGivenBack(t *testing.T) {
+func TestWaiting_whatIsClaimedForOneThatWaitsNoMoreIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var given []string
-		d, w, done := waitersOf(t, 1, driver.Request{Name: "x", TTL: time.Hour}, func(s *Script, owner string) (any, error) {
-			if s == release {
+		d, w, done := waitersOf(t, 1, driver.Request{Name: "x", TTL: time.Hour}, func(s *script.Script, owner string) (any, error) {
+			if s == script.Release {
 				given = append(given, owner)
 			}
 			return grantedReply(), nil
 		})
-		w.events <- Event{Kind: Message, Channel: d.hub.channel(&claim{keys: keysOf("x")}), Message: "pP/gone"}
+		w.events <- wait.Event{Kind: wait.Message, Channel: channelOf(d, "x"), Message: "pP/gone"}
 		require.NoError(t, <-done[0], "with its next look")
 		assert.Equal(t, []string{">pP/gone"}, given)
 		require.NoError(t, d.Close(noClient))
@@ -180,10 +183,10 @@ func TestHub_whatIsClaimedForOneThatWaitsNoMoreIsGivenBack(t *testing.T) {
 
 // Those behind it lost theirs when it did; and that happened because their subscription is to a
 // server that does not publish.
-func TestHub_oneThatHasLostItsPlaceHasTheOthersLookAndSubscribesAnew(t *testing.T) {
+func TestWaiting_oneThatHasLostItsPlaceHasTheOthersLookAndSubscribesAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := map[string]time.Time{}
-		d, w, done := waitersOf(t, 2, driver.Request{Name: "x", TTL: time.Hour}, func(_ *Script, owner string) (any, error) {
+		d, w, done := waitersOf(t, 2, driver.Request{Name: "x", TTL: time.Hour}, func(_ *script.Script, owner string) (any, error) {
 			if _, again := asked[owner]; again || len(asked) == 2 {
 				return grantedReply(), nil
 			}
@@ -205,11 +208,11 @@ func TestHub_oneThatHasLostItsPlaceHasTheOthersLookAndSubscribesAnew(t *testing.
 
 // It looks once a second or so. That it has not asked for half of its TTL is no outage of that
 // length, nor are two short ones.
-func TestHub_aWaiterWithAShortTTLRidesOutFailures(t *testing.T) {
+func TestWaiting_aWaiterWithAShortTTLRidesOutFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var failing time.Time
 		outages := 0
-		d, _, done := waitersOf(t, 1, forOneSecond, func(*Script, string) (any, error) {
+		d, _, done := waitersOf(t, 1, forOneSecond, func(*script.Script, string) (any, error) {
 			if failing.IsZero() {
 				failing = time.Now()
 			}
@@ -229,12 +232,12 @@ func TestHub_aWaiterWithAShortTTLRidesOutFailures(t *testing.T) {
 
 // The first waiter looks for all, and learns for all that the server hangs: they do not take TTL/2 one
 // after the other to find out.
-func TestHub_anOutageIsEverybodysAtOnce(t *testing.T) {
+func TestWaiting_anOutageIsEverybodysAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var hangs atomic.Bool
 		w := newWire()
-		p := &puppet{dial: func(context.Context) (Subscription, error) { return w, nil }}
-		p.run = func(ctx context.Context, _ *Script, _ string) (any, error) {
+		p := &puppet{dial: func(context.Context) (wait.Subscription, error) { return w, nil }}
+		p.run = func(ctx context.Context, _ *script.Script, _ string) (any, error) {
 			if hangs.Load() {
 				<-ctx.Done()
 				return nil, ctx.Err()
@@ -266,13 +269,13 @@ type placing struct {
 	asked []any
 }
 
-func (p *placing) Run(_ context.Context, calls []Call, replies []Reply) {
+func (p *placing) Run(_ context.Context, calls []script.Call, replies []script.Reply) {
 	switch calls[0].Script {
-	case release:
+	case script.Release:
 		replies[0].Value = int64(1)
 		return
-	case take, propose:
-		_, number := parseDue(argument(take, calls[0].Args, "due"))
+	case script.Take, script.Propose:
+		_, number := parseDue(argument(script.Take, calls[0].Args, "due"))
 		p.asked = append(p.asked, number)
 		if n := len(p.asked); n <= len(p.gives) {
 			replies[0].Value = heldReply(p.gives[n-1])
@@ -284,7 +287,7 @@ func (p *placing) Run(_ context.Context, calls []Call, replies []Reply) {
 
 // While its slot moves a waiter is told the place 0: it has none at the server, or nobody knows. It goes on asking for the one that
 // it has, also as one that polls now.
-func TestHub_aWaiterKeepsItsPlaceWhereTheServerKnowsNone(t *testing.T) {
+func TestWaiting_aWaiterKeepsItsPlaceWhereTheServerKnowsNone(t *testing.T) {
 	const none, seven = int64(0), int64(7)
 	for _, c := range []struct {
 		subscribing error
@@ -292,10 +295,10 @@ func TestHub_aWaiterKeepsItsPlaceWhereTheServerKnowsNone(t *testing.T) {
 		asked       []any
 	}{
 		{errors.New("unreachable"), []int64{0, 0, 7, 0, 7, 0}, []any{none, none, none, seven, seven, seven, seven}},
-		{ErrNoSubscriptions, []int64{7, 0, 0, 0}, []any{none, seven, seven, seven, seven}},
+		{wait.ErrNoSubscriptions, []int64{7, 0, 0, 0}, []any{none, seven, seven, seven, seven}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			p := &placing{gives: c.gives, puppet: puppet{locate: func() (Publisher, error) { return Publisher{}, c.subscribing }}}
+			p := &placing{gives: c.gives, puppet: puppet{locate: func() (wait.Publisher, error) { return wait.Publisher{}, c.subscribing }}}
 			d := NewDriver(p)
 			_, err := claims.Wait(t.Context(), d, driver.Request{Name: "x", TTL: time.Minute}, func(error) {})
 			require.NoError(t, err)

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/go-locker/locker/internal/clock"
+	"github.com/go-locker/locker/internal/redisscript/script"
+	"github.com/go-locker/locker/internal/redisscript/send"
 )
 
 var maxmemory = regexp.MustCompile(`(?m)^maxmemory(_policy)?:(\S+)`)
@@ -16,8 +18,8 @@ var maxmemory = regexp.MustCompile(`(?m)^maxmemory(_policy)?:(\S+)`)
 // Warnings implements driver.Warner: a server that evicts keys evicts locks that are held, and one
 // that keeps no file forgets them when it restarts. Of a Cluster it asks one node.
 func (d *Driver) Warnings(ctx context.Context) (warnings []string, err error) {
-	memory, err1 := d.info(ctx, d.sender.request(info, nil, "memory"))
-	persistence, err2 := d.info(ctx, d.sender.request(info, nil, "persistence"))
+	memory, err1 := d.info(ctx, d.sender.Request(script.Info, nil, "memory"))
+	persistence, err2 := d.info(ctx, d.sender.Request(script.Info, nil, "persistence"))
 	if err := cmp.Or(err1, err2); err != nil {
 		return nil, err
 	}
@@ -51,7 +53,7 @@ func Watch(d *Driver, addrs []string, master func(ctx context.Context, addr stri
 func (d *Driver) sentinelWarnings(ctx context.Context) []string {
 	const outlasted = 30_000 * 2 / 5
 	for _, addr := range d.sentinels {
-		known, err := aside(ctx, d.sender, func(ctx context.Context) (map[string]string, error) { return d.master(ctx, addr) })
+		known, err := send.Aside(ctx, d.sender, func(ctx context.Context) (map[string]string, error) { return d.master(ctx, addr) })
 		ms, _ := strconv.Atoi(known["down-after-milliseconds"])
 		if err == nil && ms > outlasted {
 			return []string{fmt.Sprintf("down-after-milliseconds of the sentinels is %d: a failover takes longer, and ends holds whose TTL is less than 2.5 times as long; set it to 5000", ms)}
@@ -65,19 +67,16 @@ func (d *Driver) sentinelWarnings(ctx context.Context) []string {
 
 // info makes a request of the script info, and takes in the server's clock. It returns nothing
 // where the user has no right to INFO.
-func (d *Driver) info(ctx context.Context, r *request) (section string, err error) {
+func (d *Driver) info(ctx context.Context, r *send.Request) (section string, err error) {
 	sent := clock.Now()
-	reply, _ := d.sender.send(ctx, longest, r)
+	reply, _ := d.sender.Send(ctx, send.Longest, r)
 	if reply.Err != nil {
 		return "", reply.Err
 	}
-	all, _ := reply.Value.([]any)
-	record := recordOf(infoReply, all)
-	now, err := strconv.ParseInt(record.text("clock"), 10, 64)
-	section = record.text("text")
-	if record.bad || err != nil {
-		return "", fmt.Errorf("unexpected reply to the info script: %v", reply.Value)
+	now, section, err := script.ParseInfo(reply.Value)
+	if err != nil {
+		return "", err
 	}
-	d.server.onReply(now, sent)
+	d.clock.OnReply(now, sent)
 	return section, nil
 }

@@ -7,7 +7,8 @@ import (
 	"strings"
 
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/workers"
+	"github.com/go-locker/locker/internal/redisscript/script"
+	"github.com/go-locker/locker/internal/redisscript/send"
 )
 
 // Scan makes one step of SCAN at one server, from cursor on. It returns the keys that match, and
@@ -21,7 +22,7 @@ const ScanCount = 250
 // List implements driver.Operator: a page is one step of SCAN at one server, and one round trip for
 // the locks among the keys.
 func (d *Driver) List(prefix string) driver.Pager {
-	w := &walk{driver: d, match: matching(prefix)}
+	w := &walk{driver: d, match: script.Matching(prefix)}
 	return w.page
 }
 
@@ -36,7 +37,7 @@ type walk struct {
 func (w *walk) page(ctx context.Context) (driver.Page, error) {
 	s := w.driver.sender
 	if w.scans == nil {
-		scans, err := aside(ctx, s, w.driver.runner.Scans)
+		scans, err := send.Aside(ctx, s, w.driver.runner.Scans)
 		if err != nil || len(scans) == 0 {
 			return driver.Page{Last: true}, err
 		}
@@ -47,7 +48,7 @@ func (w *walk) page(ctx context.Context) (driver.Page, error) {
 		next uint64
 	}
 	scan, cursor := w.scans[0], w.cursor
-	got, err := aside(ctx, s, func(ctx context.Context) (step, error) {
+	got, err := send.Aside(ctx, s, func(ctx context.Context) (step, error) {
 		keys, next, err := scan(ctx, cursor, w.match)
 		return step{keys, next}, err
 	})
@@ -67,23 +68,23 @@ func (w *walk) page(ctx context.Context) (driver.Page, error) {
 // held returns the names of those of the keys that are locks, and held.
 func (d *Driver) held(ctx context.Context, keys []string) (held []string, err error) {
 	var names []string
-	var calls []Call
+	var calls []script.Call
 	slices.Sort(keys)
 	for _, key := range slices.Compact(keys) { // a step may have a key twice
-		if name, ok := nameOf(key); ok {
-			own := keysOf(name)
-			names, calls = append(names, name), append(calls, Call{Script: inspect, Keys: own[:], Args: []any{0}})
+		if name, ok := script.NameOf(key); ok {
+			own := script.KeysOf(name)
+			names, calls = append(names, name), append(calls, script.Call{Script: script.Inspect, Keys: own[:], Args: []any{0}})
 		}
 	}
 	if len(calls) == 0 {
 		return nil, nil
 	}
-	replies := make([]Reply, len(calls))
-	if failed, answered := d.sender.send(ctx, longest, d.sender.requestOf(calls, replies)); !answered {
+	replies := make([]script.Reply, len(calls))
+	if failed, answered := d.sender.Send(ctx, send.Longest, d.sender.RequestOf(calls, replies)); !answered {
 		return nil, failed.Err
 	}
 	for i, r := range replies {
-		switch state, ok := parseState(r.Value); {
+		switch state, ok := script.ParseState(r.Value); {
 		case r.Err != nil && strings.Contains(r.Err.Error(), "WRONGTYPE"): // no lock of ours
 		case r.Err != nil:
 			return nil, r.Err
@@ -94,57 +95,4 @@ func (d *Driver) held(ctx context.Context, keys []string) (held []string, err er
 		}
 	}
 	return held, nil
-}
-
-var globEscape = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
-
-// matching returns the pattern of the keys of locks whose names begin with prefix. A queue's key
-// does not match.
-func matching(prefix string) string {
-	return "{" + globEscape.Replace(tagEscape.Replace(prefix)) + "*}"
-}
-
-var tagUnescape = strings.NewReplacer("%25", "%", "%7D", "}")
-
-// nameOf returns the name of the lock that has a key, if it is one's: a mark is none.
-func nameOf(key string) (name string, ok bool) {
-	inner, ok := strings.CutPrefix(key, "{")
-	if ok {
-		inner, ok = strings.CutSuffix(inner, "}")
-	}
-	name = tagUnescape.Replace(inner)
-	return name, ok && Key(name) == key
-}
-
-// aside makes a call of the client library's, which may ignore contexts, and leaves it when ctx
-// ends.
-func aside[T any](ctx context.Context, s *sender, f func(context.Context) (T, error)) (value T, err error) {
-	type answer struct {
-		value T
-		err   error
-	}
-	answers := make(chan answer, 1)
-	if !s.spawn(func() {
-		value, err := f(ctx)
-		answers <- answer{value, err}
-	}) {
-		return value, driver.ErrClosed
-	}
-	select {
-	case a := <-answers:
-		return a.value, a.err
-	case <-ctx.Done():
-		return value, ctx.Err()
-	}
-}
-
-// spawn runs f in a goroutine that close waits for. It returns false if the sender is closed.
-func (s *sender) spawn(f func()) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return false
-	}
-	s.workers.Do(workers.Func(f))
-	return true
 }

@@ -9,19 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/redisscript/script"
 )
-
-func TestNameOf_isOfTheKeysOfLocksAlone(t *testing.T) {
-	for _, name := range []string{"locker:a", "locker:", "locker:}", "locker:{a}", "locker:%7D", "locker:%", "a:b\x00\n", "locker:%mark"} {
-		got, ok := nameOf(Key(name))
-		assert.True(t, ok, "%q", name)
-		assert.Equal(t, name, got)
-	}
-	for _, key := range []string{MarkKey("locker:a", false), MarkKey("locker:a", true), "{locker:a}:queue", "locker:a", "{locker:a", "locker:a}", "{locker:a}b}", "", "{", "}"} {
-		name, ok := nameOf(key)
-		assert.False(t, ok, "%q is the key of %q", key, name)
-	}
-}
 
 // steps is a server whose SCAN takes as many steps as there are keys, of which those of held are held.
 type steps struct {
@@ -49,8 +38,8 @@ func scanOf(s *steps, keys ...[]string) Scan {
 // A page is a step, and the last one is that of the last server.
 func TestList_goesThroughAllServers(t *testing.T) {
 	s := &steps{}
-	s.answer = func(script *Script, args []any) (any, error) {
-		assert.Same(t, inspect, script)
+	s.answer = func(s *script.Script, _ []any) (any, error) {
+		assert.Same(t, script.Inspect, s)
 		return []any{"a", "", int64(1), "7", int64(-1), []any{}, []any{}}, nil
 	}
 	s.all = []Scan{
@@ -86,7 +75,7 @@ func TestList_ofOtherReplies(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &steps{}
-			s.answer = func(*Script, []any) (any, error) { return c.reply, c.err }
+			s.answer = func(*script.Script, []any) (any, error) { return c.reply, c.err }
 			s.all = []Scan{scanOf(s, []string{"{locker:a}"})}
 			page, err := NewDriver(s).List("locker:")(t.Context())
 			if c.want != "" {

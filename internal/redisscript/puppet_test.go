@@ -3,27 +3,32 @@ package redisscript
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/redisscript/script"
+	"github.com/go-locker/locker/internal/redisscript/send"
+	"github.com/go-locker/locker/internal/redisscript/wait"
 	"github.com/go-locker/locker/internal/test/claims"
 )
 
 // puppet is a Runner whose server says what the test has it say.
 type puppet struct {
-	run    func(ctx context.Context, s *Script, owner string) (any, error)
-	dial   func(ctx context.Context) (Subscription, error)
-	locate func() (Publisher, error) // nil: one station, dialled by dial
+	run    func(ctx context.Context, s *script.Script, owner string) (any, error)
+	dial   func(ctx context.Context) (wait.Subscription, error)
+	locate func() (wait.Publisher, error) // nil: one station, dialled by dial
 }
 
-func (p *puppet) Run(ctx context.Context, calls []Call, replies []Reply) {
+func (p *puppet) Run(ctx context.Context, calls []script.Call, replies []script.Reply) {
 	for i, c := range calls {
 		reply, err := p.run(ctx, c.Script, argument(c.Script, c.Args, "owner").(string))
 		var not notSent
-		replies[i] = Reply{Value: reply, Err: err, MayHaveRun: err != nil && !errors.As(err, &not)}
+		replies[i] = script.Reply{Value: reply, Err: err, MayHaveRun: err != nil && !errors.As(err, &not)}
 	}
 }
 
@@ -33,7 +38,7 @@ type notSent struct{ error }
 // noClient is that of a Driver whose client is another's.
 func noClient() error { return nil }
 
-func (p *puppet) AtOnce() int { return maxBatches }
+func (p *puppet) AtOnce() int { return send.MostAtOnce }
 
 func (p *puppet) HeedsDeadlines() bool { return false }
 
@@ -41,16 +46,16 @@ func (p *puppet) Sharded() bool { return false }
 
 func (p *puppet) Scans(context.Context) ([]Scan, error) { return nil, nil }
 
-func (p *puppet) Locate(context.Context, string) (Publisher, error) {
+func (p *puppet) Locate(context.Context, string) (wait.Publisher, error) {
 	if p.locate != nil {
 		return p.locate()
 	}
-	return Publisher{Name: "one", Dial: p.dial}, nil
+	return wait.Publisher{Name: "one", Dial: p.dial}, nil
 }
 
-// wire is a Subscription that receives what the test puts on it.
+// wire is a wait.Subscription that receives what the test puts on it.
 type wire struct {
-	events   chan Event
+	events   chan wait.Event
 	closed   chan struct{}
 	once     sync.Once
 	pings    atomic.Int32
@@ -58,13 +63,13 @@ type wire struct {
 }
 
 func newWire() *wire {
-	return &wire{events: make(chan Event, 100), closed: make(chan struct{})}
+	return &wire{events: make(chan wait.Event, 100), closed: make(chan struct{})}
 }
 
 func (w *wire) Subscribe(_ context.Context, channels ...string) error {
 	for _, c := range channels {
 		w.channels.Store(c, true)
-		w.events <- Event{Kind: Subscribed, Channel: c}
+		w.events <- wait.Event{Kind: wait.Subscribed, Channel: c}
 	}
 	return nil
 }
@@ -72,7 +77,7 @@ func (w *wire) Subscribe(_ context.Context, channels ...string) error {
 func (w *wire) Unsubscribe(_ context.Context, channels ...string) error {
 	for _, c := range channels {
 		w.channels.Delete(c)
-		w.events <- Event{Kind: Unsubscribed, Channel: c}
+		w.events <- wait.Event{Kind: wait.Unsubscribed, Channel: c}
 	}
 	return nil
 }
@@ -81,12 +86,12 @@ func (w *wire) Ping(context.Context) error { w.pings.Add(1); return nil }
 
 var errWireClosed = errors.New("the wire is closed")
 
-func (w *wire) Receive(time.Duration) (Event, error) {
+func (w *wire) Receive(time.Duration) (wait.Event, error) {
 	select {
 	case e := <-w.events:
 		return e, nil
 	case <-w.closed:
-		return Event{}, errWireClosed
+		return wait.Event{}, errWireClosed
 	}
 }
 
@@ -104,11 +109,21 @@ func (w *wire) isClosed() bool {
 	}
 }
 
-func heldReply(place int64) []any {
-	return []any{int64(held), int64(60000), nowMicro(), place, int64(0), int64(0), "other", "host 7"}
+// argument returns what a script was given under a name. All scripts of a claim begin alike.
+func argument(_ *script.Script, args []any, name string) any {
+	return args[slices.Index([]string{"owner", "expires", "due"}, name)]
 }
 
-func grantedReply() []any { return []any{int64(granted), nowMicro(), nowMicro(), int64(0)} }
+// channelOf returns where a Driver's waiters for the lock x are told.
+func channelOf(d *Driver, name string) string {
+	return script.Key(name) + ":" + strings.Trim(d.hub.Prefix()[1:], "/")
+}
+
+func heldReply(place int64) []any {
+	return []any{int64(script.Held), int64(60000), nowMicro(), place, int64(0), int64(0), "other", "host 7"}
+}
+
+func grantedReply() []any { return []any{int64(script.Granted), nowMicro(), nowMicro(), int64(0)} }
 
 const patient = 20 * time.Second
 

@@ -3,18 +3,37 @@ package redisscript
 import (
 	"context"
 	"errors"
-	"strconv"
-	"strings"
-	"sync/atomic"
-	"time"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/redisscript/script"
+	"github.com/go-locker/locker/internal/redisscript/send"
 )
 
-// Release implements driver.Lease. A take that was given up may still be under way, and is waited
-// for.
+// How a claim is given back.
+//
+//  1. The hub is told first: what is claimed for the owner from then on is declined.
+//  2. A claim of which the server cannot know anything sends nothing.
+//  3. A take that was given up may still arrive, and is waited for. If it has not ended after 20 ms,
+//     what it has done by then is undone beforehand: it holds others up.
+//  4. release.lua, one atomic step, compares the owner:
+//
+//	held by it, and not expired   hand over to the first waiter, or free     → 1
+//	claimed for it                the same                                   → 1
+//	in the queue                  leave it (token 0: the claim knows none)   → 1
+//	anything else                 nothing                                    → 0, ErrLost
+//
+// Invariants. (1) Nothing of the claim is left when Release returns nil, and nothing comes later. (2)
+// Release returns nil once for what has ended as a hold: in doubt ErrLost.
+//
+// Lost reply: the hold may be gone because this release ended it, or because it expired. So each
+// sending says how often the request was sent before, also by the client library (sendings). Only one
+// that was sent before is told 1 of a hold that is not there, and only if the server still knows that
+// the token was granted, and that its hold did not end in another way. An ErrLost stays: asked again,
+// the server would take it for a lost reply.
+
+// Release implements driver.Lease.
 func (c *claim) Release(ctx context.Context) error {
-	c.driver.hub.leave(c)
+	c.driver.hub.Leave(&c.Waiter)
 	if !c.there {
 		return nil
 	}
@@ -24,16 +43,16 @@ func (c *claim) Release(ctx context.Context) error {
 		if undone, err = c.awaitTake(ctx); err != nil {
 			return err
 		}
-		if reply := r.reply[0]; reply.Err != nil && !reply.MayHaveRun && !c.answered {
+		if reply := r.Reply(); reply.Err != nil && !reply.MayHaveRun && !c.answered {
 			return nil
 		}
 	}
-	if c.lost.Load() {
-		return driver.ErrLost // asked again the server would take it for a reply that was lost
+	if c.hold.lost.Load() {
+		return driver.ErrLost
 	}
-	err := c.release(ctx, c.token.Load(), &c.releases)
+	err := c.release(ctx, c.hold.token.Load(), &c.hold.releases)
 	if errors.Is(err, driver.ErrLost) {
-		c.lost.Store(true)
+		c.hold.lost.Store(true)
 		if undone {
 			return nil
 		}
@@ -41,76 +60,25 @@ func (c *claim) Release(ctx context.Context) error {
 	return err
 }
 
-func (c *claim) release(ctx context.Context, token uint64, sent *sendings) error {
-	script := release
-	if c.shared.Load() {
-		script = releaseShared
-	}
-	return lostUnlessOne(c.send(ctx, script, c.keys[:], c.argOwner, int64(token), sent))
-}
-
-// decline hands over what is claimed for an owner that waits no more. If that fails the claim
-// expires.
-func (d *Driver) decline(ctx context.Context, keys []any, owner string) {
-	script := release
-	if strings.Contains(owner, shareMark) {
-		script = releaseShared
-	}
-	_, _ = d.sender.call(ctx, script, keys, claimMark+owner, 1, 0)
-}
-
-// takeEnded reports whether no take of c is under way that nobody waits for.
-func (c *claim) takeEnded() bool { return c.givenUp == nil || c.givenUp.ended.Load() }
-
-// awaitFormer waits until no take of c is under way.
-func (c *claim) awaitFormer(ctx context.Context) error {
-	if c.takeEnded() {
-		return nil
-	}
-	select {
-	case <-c.givenUp.done:
-		c.givenUp.done <- true // for others who wait
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // awaitTake waits until the take of c that was given up has ended. If that takes long, what it has
-// done by then is undone beforehand: it holds others up.
+// done by then is undone beforehand.
 func (c *claim) awaitTake(ctx context.Context) (undone bool, err error) {
-	soon := time.NewTimer(overdue)
-	defer soon.Stop()
-	for {
-		select {
-		case <-c.givenUp.done:
-			c.givenUp.done <- true
-			return undone, nil
-		case <-ctx.Done():
-			return false, errNoAnswer
-		case <-soon.C:
-			undone = c.release(ctx, 0, new(sendings)) == nil
-		}
+	soon, cancel := context.WithTimeout(ctx, send.Overdue)
+	defer cancel()
+	if c.givenUp.Await(soon) == nil {
+		return false, nil
 	}
+	undone = ctx.Err() == nil && c.release(ctx, 0, new(sendings)) == nil
+	if c.givenUp.Await(ctx) != nil {
+		return false, send.ErrNoAnswer
+	}
+	return undone, nil
 }
 
-// sendings is an argument of a request that says how often the request has been sent before, also
-// by a client library that tries again by itself: it is asked anew for each.
-type sendings struct{ n atomic.Int64 }
-
-// MarshalBinary implements Counter.
-func (s *sendings) MarshalBinary() ([]byte, error) {
-	n := s.n.Add(1) - 1
-	if n == 0 {
-		return zero, nil
+func (c *claim) release(ctx context.Context, token uint64, sent *sendings) error {
+	what := script.Release
+	if c.hold.shared.Load() {
+		what = script.ReleaseShared
 	}
-	return strconv.AppendInt(nil, n, 10), nil
+	return c.send(ctx, what, c.Keys[:], c.argOwner, int64(token), sent).LostUnlessOne()
 }
-
-var zero = []byte("0")
-
-// RedisArg implements Counter.
-func (s *sendings) RedisArg() any { return s.n.Add(1) - 1 }
-
-// NotRun implements Counter.
-func (s *sendings) NotRun() { s.n.Add(-1) }

@@ -15,6 +15,8 @@ import (
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/quorum"
+	"github.com/go-locker/locker/internal/redisscript/script"
+	"github.com/go-locker/locker/internal/redisscript/wait"
 )
 
 // tidings is what a waiter of Wait is told.
@@ -35,28 +37,15 @@ func (n *tidings) all() []bool {
 	return slices.Clone(n.kept)
 }
 
-// wantNothingLeft fails if the hub knows a waiter, or has a wait list with one.
-func wantNothingLeft(t *testing.T, h *hub) {
-	t.Helper()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	assert.Empty(t, h.waiters)
-	for _, list := range h.lists {
-		assert.Zero(t, list.present, list.channel)
-		assert.Empty(t, list.queue, list.channel)
-		assert.False(t, list.armed, list.channel)
-	}
-}
-
 // Nothing of the hub's waits for a waiter of Wait, or asks for it.
 func TestWait_aWaiterIsToldAndNotAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWire()
 		var asked atomic.Int32
 		owner := ""
-		p := &puppet{dial: func(context.Context) (Subscription, error) { return w, nil }}
-		p.run = func(_ context.Context, s *Script, o string) (any, error) {
-			if s == propose {
+		p := &puppet{dial: func(context.Context) (wait.Subscription, error) { return w, nil }}
+		p.run = func(_ context.Context, s *script.Script, o string) (any, error) {
+			if s == script.Propose {
 				owner = o
 				asked.Add(1)
 			}
@@ -69,15 +58,15 @@ func TestWait_aWaiterIsToldAndNotAskedFor(t *testing.T) {
 		require.ErrorIs(t, err, driver.ErrHeld)
 		synctest.Wait()
 		require.Equal(t, []bool{false}, told.all(), "it looks when the subscription stands")
-		w.events <- Event{Kind: Message, Channel: d.hub.channel(l.(*claim)), Message: owner}
+		w.events <- wait.Event{Kind: wait.Message, Channel: channelOf(d, "x"), Message: owner}
 		synctest.Wait()
 		require.Equal(t, []bool{false, true}, told.all())
 		time.Sleep(2 * time.Second)
 		require.Equal(t, []bool{false, true, false}, told.all(), "once, until it has asked")
 		require.EqualValues(t, 1, asked.Load())
-		p.run = func(context.Context, *Script, string) (any, error) { return int64(1), nil }
+		p.run = func(context.Context, *script.Script, string) (any, error) { return int64(1), nil }
 		require.NoError(t, l.Release(t.Context()))
-		wantNothingLeft(t, d.hub)
+		assert.Zero(t, d.hub.Len())
 		require.NoError(t, d.Close(noClient))
 	})
 }
@@ -86,23 +75,23 @@ func TestWait_aWaiterIsToldAndNotAskedFor(t *testing.T) {
 func TestWait_ofWhatWasNeverSentNothingIsLeft(t *testing.T) {
 	t.Parallel()
 	var fails atomic.Bool
-	p := &puppet{locate: func() (Publisher, error) { return Publisher{}, ErrNoSubscriptions }}
-	p.run = func(_ context.Context, s *Script, _ string) (any, error) {
+	p := &puppet{locate: func() (wait.Publisher, error) { return wait.Publisher{}, wait.ErrNoSubscriptions }}
+	p.run = func(_ context.Context, s *script.Script, _ string) (any, error) {
 		switch {
 		case fails.Load():
 			return nil, notSent{errors.New("connection refused")}
-		case s == release:
+		case s == script.Release:
 			return int64(1), nil
 		default:
 			return heldReply(7), nil
 		}
 	}
 	d := NewDriver(p)
-	other := d.Candidate(driver.Request{Name: "x", TTL: time.Minute}, 7, untold)
+	other := d.Candidate(driver.Request{Name: "x", TTL: time.Minute}, 7, func(bool) {})
 	_, err := other.Propose(t.Context(), 1)
 	require.ErrorIs(t, err, driver.ErrHeld, "there is a wait list")
 	fails.Store(true)
-	l := d.Candidate(driver.Request{Name: "x", TTL: time.Minute}, 7, untold)
+	l := d.Candidate(driver.Request{Name: "x", TTL: time.Minute}, 7, func(bool) {})
 	for range 3 {
 		_, err := l.Propose(t.Context(), 1)
 		require.ErrorContains(t, err, "connection refused")
@@ -110,7 +99,7 @@ func TestWait_ofWhatWasNeverSentNothingIsLeft(t *testing.T) {
 	require.False(t, l.Known())
 	fails.Store(false)
 	require.NoError(t, other.Release(t.Context()))
-	wantNothingLeft(t, d.hub)
+	assert.Zero(t, d.hub.Len())
 	require.NoError(t, d.Close(noClient))
 }
 
@@ -120,8 +109,8 @@ func TestWait_anOutageIsToldToAllWhenTheFirstGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var hangs atomic.Bool
 		w := newWire()
-		p := &puppet{dial: func(context.Context) (Subscription, error) { return w, nil }}
-		p.run = func(context.Context, *Script, string) (any, error) {
+		p := &puppet{dial: func(context.Context) (wait.Subscription, error) { return w, nil }}
+		p.run = func(context.Context, *script.Script, string) (any, error) {
 			if hangs.Load() {
 				return nil, errors.New("no answer")
 			}
@@ -154,7 +143,7 @@ func TestWait_anOutageIsToldToAllWhenTheFirstGivesUp(t *testing.T) {
 		for _, l := range all[1:] {
 			_ = l.Release(t.Context())
 		}
-		wantNothingLeft(t, d.hub)
+		assert.Zero(t, d.hub.Len())
 		require.NoError(t, d.Close(noClient))
 	})
 }
@@ -163,12 +152,12 @@ func TestWait_anOutageIsToldToAllWhenTheFirstGivesUp(t *testing.T) {
 func TestWait_aWaiterWhoseRequestFailsIsToldToLookAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var fails atomic.Bool
-		p := &puppet{locate: func() (Publisher, error) { return Publisher{}, ErrNoSubscriptions }}
-		p.run = func(_ context.Context, s *Script, _ string) (any, error) {
+		p := &puppet{locate: func() (wait.Publisher, error) { return wait.Publisher{}, wait.ErrNoSubscriptions }}
+		p.run = func(_ context.Context, s *script.Script, _ string) (any, error) {
 			switch {
 			case fails.Load():
 				return nil, errors.New("connection reset")
-			case s == release:
+			case s == script.Release:
 				return int64(1), nil
 			}
 			return heldReply(7), nil
@@ -192,7 +181,7 @@ func TestWait_aWaiterWhoseRequestFailsIsToldToLookAgain(t *testing.T) {
 		}
 		fails.Store(false)
 		_ = l.Release(t.Context())
-		wantNothingLeft(t, d.hub)
+		assert.Zero(t, d.hub.Len())
 		require.NoError(t, d.Close(noClient))
 	})
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/adapter"
-	"github.com/go-locker/locker/internal/redisscript"
+	"github.com/go-locker/locker/internal/redisscript/script"
 )
 
 // The ports of a URL that does not name one.
@@ -32,7 +32,7 @@ type Target struct {
 
 	DB                         int
 	User, Password, ClientName string
-	Replicas                   redisscript.Replicas
+	Replicas                   script.Replicas
 
 	PoolSize                               int
 	DialTimeout, ReadTimeout, WriteTimeout time.Duration
@@ -161,8 +161,8 @@ func database(u *driver.URL) (int, error) {
 
 // replicas reads replicas and replica_timeout, which is 1s if only the former is there. N is 0 if
 // neither is.
-func replicas(u *driver.URL) (redisscript.Replicas, error) {
-	var r redisscript.Replicas
+func replicas(u *driver.URL) (script.Replicas, error) {
+	var r script.Replicas
 	if err := errors.Join(adapter.Number(u, "replicas", &r.N), adapter.Duration(u, "replica_timeout", &r.Timeout)); err != nil {
 		return r, err
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/redisscript"
+	"github.com/go-locker/locker/internal/redisscript/script"
 	"github.com/go-locker/locker/internal/redisurl"
 )
 
@@ -49,9 +49,9 @@ func TestRead(t *testing.T) {
 		"redis://s?master_name=m&sentinel_password=p": {
 			Addrs: []string{"s:26379"}, Sentinel: redisurl.Sentinel{Master: "m", Password: "p"},
 		},
-		"redis://h?replicas=2": {Addrs: []string{"h:6379"}, Replicas: redisscript.Replicas{N: 2, Timeout: time.Second}},
+		"redis://h?replicas=2": {Addrs: []string{"h:6379"}, Replicas: script.Replicas{N: 2, Timeout: time.Second}},
 		"redis://h?replicas=1&replica_timeout=50ms": {
-			Addrs: []string{"h:6379"}, Replicas: redisscript.Replicas{N: 1, Timeout: 50 * time.Millisecond},
+			Addrs: []string{"h:6379"}, Replicas: script.Replicas{N: 1, Timeout: 50 * time.Millisecond},
 		},
 		"redis://h?pool_size=7&dial_timeout=1s&read_timeout=20ms&write_timeout=3m": {
 			Addrs: []string{"h:6379"}, PoolSize: 7, DialTimeout: time.Second, ReadTimeout: 20 * time.Millisecond, WriteTimeout: 3 * time.Minute,

@@ -15,7 +15,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
-	"github.com/go-locker/locker/internal/redisscript"
+	"github.com/go-locker/locker/internal/redisscript/script"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
@@ -69,7 +69,7 @@ func Clocks[S interface{ ShiftClock(d time.Duration) }](f *conformance.Faults, s
 // forgets its tokens, too.
 func RedisRevoke(serving func(key string) *testserver.RedisServer) func(conformance.TB, string) {
 	return func(_ conformance.TB, name string) {
-		key := redisscript.Key("locker:" + name)
+		key := script.Key("locker:" + name)
 		serving(key).Do("DEL", key)
 	}
 }
@@ -79,7 +79,7 @@ func RedisRevoke(serving func(key string) *testserver.RedisServer) func(conforma
 func RedlockRevoke(nodes []*testserver.RedisServer) func(conformance.TB, string) {
 	return func(_ conformance.TB, name string) {
 		for _, s := range nodes {
-			s.Do("PEXPIRE", redisscript.Key("locker:"+name), strconv.FormatInt(redisscript.Keep.Milliseconds(), 10))
+			s.Do("PEXPIRE", script.Key("locker:"+name), strconv.FormatInt(script.Keep.Milliseconds(), 10))
 		}
 	}
 }

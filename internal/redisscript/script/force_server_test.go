@@ -1,0 +1,105 @@
+package script
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/driver"
+)
+
+func (s *atServer) force(owner string, token int64) int64 {
+	s.t.Helper()
+	return s.run(Force, []any{owner, token}).(int64)
+}
+
+// What was sent before the hold was ended, and arrives later, or again, finds that it has ended.
+func TestForce_whatTheFormerHolderSends(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	token := s.ask("former", ttl, 0).Token
+	require.EqualValues(t, 1, s.force("former", token))
+	assert.Empty(t, s.owner())
+	assert.EqualValues(t, 0, s.release("former", token, 0))
+	assert.EqualValues(t, 0, s.release("former", token, 1), "sent again, it does not take the end for its own doing")
+	s.keys = s.keys[:1]
+	assert.EqualValues(t, 0, s.run(Extend, []any{"former", Expiry(ttl)}))
+	assert.Empty(t, s.owner())
+
+	next := s.ask("next", ttl, 0)
+	assert.Greater(t, next.Token, token)
+	assert.EqualValues(t, 0, s.release("former", token, 1))
+	require.EqualValues(t, 1, s.release("next", next.Token, 0))
+	assert.EqualValues(t, 1, s.release("next", next.Token, 1), "a release is its own")
+}
+
+func TestForce_endsWhatItIsShown(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	assert.EqualValues(t, 0, s.force("owner", 7), "there is no lock")
+	token := s.ask("owner", ttl, 0).Token
+	assert.EqualValues(t, -1, s.force("other", token))
+	assert.EqualValues(t, -1, s.force("other", 0))
+	assert.EqualValues(t, -1, s.force("owner", token+1))
+	assert.Equal(t, "owner", s.owner())
+	require.EqualValues(t, 1, s.force("owner", 0), "a token that is not given is not compared")
+	assert.EqualValues(t, 0, s.force("owner", 0))
+	token = s.ask("owner", ttl, 0).Token
+	require.EqualValues(t, 1, s.force("", token), "nor is an owner")
+
+	s.ask("expired", ttl, 0)
+	require.NoError(t, s.rdb.PExpire(t.Context(), s.keys[0], Keep).Err())
+	assert.EqualValues(t, 0, s.force("expired", 0))
+}
+
+// It is as at a release: the lock is the first waiter's, and that is told.
+func TestForce_wakesTheFirstWaiter(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	told := s.subscribe("process")
+	token := s.ask("former", ttl, 0).Token
+	require.EqualValues(t, Held, s.ask("pprocess/first", ttl, 0).Status)
+	require.EqualValues(t, Held, s.ask("pprocess/second", ttl, 0).Status)
+	require.EqualValues(t, 1, s.force("former", token))
+	select {
+	case m := <-told:
+		assert.Equal(t, "pprocess/first", m.Payload)
+	case <-time.After(20 * time.Second):
+		t.Fatal("nobody was told")
+	}
+	assert.EqualValues(t, 0, s.force("", token), "a claim is no hold")
+	a := s.ask("other", ttl, 0)
+	assert.EqualValues(t, Held, a.Status)
+	assert.Equal(t, driver.ErrHeld, a.HeldBy(), "nobody holds it yet")
+	next := s.ask("pprocess/first", ttl, 0)
+	require.EqualValues(t, Granted, next.Status)
+	assert.Greater(t, next.Token, token)
+}
+
+// Who holds the lock is told to those who try, and wait, and not to a proposal, of which a node of Redlock gets many.
+func TestAcquire_tellsWhoHolds(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	owner := s.run(Take, []any{"holder", Expiry(ttl), inTime(0), "host 7"})
+	require.NotNil(t, owner)
+	want := driver.Participant{ID: "holder", Metadata: "host 7"}
+	assert.Equal(t, want, s.ask("other", ttl, 0).Holder)
+	first := s.ask("pprocess/first", ttl, 0)
+	assert.Equal(t, want, first.Holder)
+	assert.Equal(t, want, s.ask("pprocess/first", ttl, first.Place).Holder)
+	// It has expired, and the lock is claimed for the first of those who wait.
+	s.subscribe("process")
+	require.NoError(t, s.rdb.PExpire(t.Context(), s.keys[0], Keep).Err())
+	a := s.ask("other", ttl, 0)
+	require.EqualValues(t, Held, a.Status)
+	assert.Equal(t, driver.ErrHeld, a.HeldBy(), "nobody holds it yet")
+
+	require.EqualValues(t, Granted, s.ask("pprocess/first", ttl, first.Place).Status)
+	assert.Equal(t, "pprocess/first", s.ask("other", ttl, 0).Holder.ID)
+	a, err := ParseAnswer(s.run(Propose, []any{"other", Expiry(ttl), inTime(time.Now().UnixMicro()), ""}), 0)
+	require.NoError(t, err)
+	assert.EqualValues(t, Held, a.Status)
+	assert.Equal(t, driver.Participant{}, a.Holder)
+}

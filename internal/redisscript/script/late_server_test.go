@@ -1,0 +1,78 @@
+package script
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// askLate is the acquire script, sent so long ago, for a lock of 10 s, of which 4 s may have passed.
+func (s *atServer) askLate(owner string, ago time.Duration) (a Answer, by Due) {
+	s.t.Helper()
+	now := s.rdb.Time(s.t.Context()).Val().UnixMicro()
+	by = Due{Whole: now - ago.Microseconds(), Rest: (4 * time.Second).Microseconds()}
+	a, err := ParseAnswer(s.run(Take, []any{owner, Expiry(ttl10), by.Arg(&Mark{}, 0), ""}), 0)
+	require.NoError(s.t, err)
+	return a, by
+}
+
+const ttl10 = 10 * time.Second
+
+func (s *atServer) left() time.Duration {
+	return s.rdb.PTTL(s.t.Context(), s.keys[0]).Val() - Keep
+}
+
+func TestLate_whatArrivesLateGetsWhatIsLeftAndItsOwnerCountsNoMore(t *testing.T) {
+	t.Parallel()
+	for _, before := range []string{"never held", "held before"} {
+		s := newAtServer(t)
+		if before == "held before" {
+			s.release("earlier", s.ask("earlier", ttl, 0).Token, 0)
+		}
+		sent := time.Now()
+		a, by := s.askLate("owner", 3*time.Second)
+		require.EqualValues(t, Granted, a.Status, before)
+		left := s.left()
+		assert.LessOrEqual(t, left, 7*time.Second+time.Millisecond, before)
+		assert.GreaterOrEqual(t, by.Late(a.Now), 3*time.Second, before)
+		assert.GreaterOrEqual(t, left+time.Since(sent)+time.Millisecond, ttl10-by.Late(a.Now), "%s: its owner believes in no more than there is", before)
+		s.release("owner", a.Token, 0)
+	}
+}
+
+func TestLate_whatArrivesTooLateGetsNothing(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	a, _ := s.askLate("owner", 5*time.Second)
+	require.EqualValues(t, Late, a.Status)
+	a, err := ParseAnswer(s.run(Take, []any{"owner", Expiry(ttl10), Due{}.Arg(&Mark{}, 0), ""}), 0)
+	require.NoError(t, err)
+	require.EqualValues(t, Late, a.Status, "the server's clock is not known")
+	assert.Empty(t, s.owner())
+}
+
+// A client library sends a request again by itself, and a waiter one of its own when a reply was lost.
+func TestLate_whatIsSentTwiceLastsFromWhenItWasSent(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	first, _ := s.askLate("owner", 0)
+	require.EqualValues(t, Granted, first.Status)
+	again := func(ago time.Duration) (time.Duration, Due) {
+		a, by := s.askLate("owner", ago)
+		require.EqualValues(t, Granted, a.Status)
+		require.Equal(t, first.Token, a.Token)
+		assert.LessOrEqual(t, ttl10-by.Late(a.Now), s.left()+time.Second, "what its owner counts")
+		return s.left(), by
+	}
+	left, _ := again(3 * time.Second)
+	assert.Greater(t, left, 9*time.Second, "an older one does not shorten it")
+	require.NoError(t, s.rdb.PExpire(t.Context(), s.keys[0], 2*time.Second+Keep).Err())
+	left, _ = again(5 * time.Second)
+	assert.Greater(t, left, 4*time.Second, "nor is it refused, which would say that nothing is held")
+	assert.LessOrEqual(t, left, 5*time.Second)
+	left, _ = again(time.Second)
+	assert.Greater(t, left, 8*time.Second, "a newer one lengthens it")
+	assert.LessOrEqual(t, left, 9*time.Second)
+}

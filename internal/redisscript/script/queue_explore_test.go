@@ -1,0 +1,269 @@
+package script
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/internal/test/testwait"
+)
+
+// queueModel explores.
+type queueModel struct {
+	t                *testing.T
+	rdb              *goredis.Client
+	members          []member
+	lossless         bool // what is sent arrives
+	downgrades       bool // holds may become shares
+	take, takeShared *Script
+	releaseShared    *Script
+	release          *Script
+	keys             map[string][]string // by the processes that listen
+	seen             map[string]int      // states, by their text
+	worlds           []world
+	next             [][]int // by state: those that progress leads to
+	from             []step  // by state: how it was reached first
+}
+
+type step struct {
+	state int
+	event string
+}
+
+func newQueueModel(t *testing.T, members ...member) *queueModel {
+	t.Helper()
+	m := &queueModel{
+		t: t, members: members, take: Take, takeShared: TakeShared, release: Release, releaseShared: ReleaseShared,
+		rdb:  goredis.NewClient(&goredis.Options{Addr: testserver.Redis(t).Addr()}),
+		keys: map[string][]string{}, seen: map[string]int{},
+	}
+	t.Cleanup(func() { _ = m.rdb.Close() })
+	return m
+}
+
+// lock returns the keys of a lock on whose channels just the processes listen that do so in w.
+func (m *queueModel) lock(w *world) []string {
+	var subscribed []string
+	for i, c := range w.clients {
+		if p := m.members[i].process; c.subscribed && !slices.Contains(subscribed, p) {
+			subscribed = append(subscribed, p)
+		}
+	}
+	name := strings.Join(subscribed, ",")
+	if m.keys[name] != nil {
+		return m.keys[name]
+	}
+	keys := texts(KeysOf(m.t.Name() + " " + name))
+	m.keys[name] = keys
+	sub := m.rdb.Subscribe(m.t.Context())
+	m.t.Cleanup(func() { _ = sub.Close() })
+	for _, process := range subscribed {
+		require.NoError(m.t, sub.Subscribe(m.t.Context(), keys[0]+":"+process))
+		_, err := sub.Receive(m.t.Context())
+		require.NoError(m.t, err)
+	}
+	go func() {
+		for {
+			if _, err := sub.Receive(context.Background()); err != nil {
+				return
+			}
+		}
+	}()
+	return keys
+}
+
+// run has events happen in w, each by itself, and returns what each leads to.
+func (m *queueModel) run(w *world, events []event) ([]*world, []error) {
+	type read struct {
+		reply *goredis.Cmd
+		hash  *goredis.MapStringStringCmd
+		ttl   *goredis.DurationCmd
+		queue *goredis.ZSliceCmd
+		all   *goredis.ZSliceCmd // shares
+	}
+	now := time.Now()
+	ctx := m.t.Context()
+	worlds, reads, errs := make([]*world, len(events)), make([]read, len(events)), make([]error, len(events))
+	_, _ = m.rdb.Pipelined(ctx, func(p goredis.Pipeliner) error {
+		for i, e := range events {
+			n := w.copy()
+			worlds[i] = n
+			if e.before != nil {
+				e.before(n)
+			}
+			if e.script == nil {
+				continue
+			}
+			keys := m.lock(n)
+			p.Del(ctx, keys...)
+			if len(n.hash) > 0 {
+				left := Keep + ttl
+				if n.expired {
+					left = Keep - ttl
+				}
+				p.HSet(ctx, keys[0], n.hash)
+				if n.hash["seen"] != "" { // time does not pass here
+					p.HSet(ctx, keys[0], "seen", now.UnixMicro())
+				}
+				p.PExpire(ctx, keys[0], left)
+			}
+			if len(n.queue) > 0 {
+				p.ZAdd(ctx, keys[1], n.queue...)
+			}
+			for member, lasts := range n.readers {
+				ends := now.Add(time.Hour)
+				if !lasts {
+					ends = now.Add(-time.Second)
+				}
+				p.ZAdd(ctx, keys[2], goredis.Z{Score: float64(ends.UnixMilli()), Member: member})
+			}
+			reads[i].reply = p.EvalSha(ctx, e.script.SHA.(string), keys, e.args...)
+			reads[i].hash = p.HGetAll(ctx, keys[0])
+			reads[i].ttl = p.PTTL(ctx, keys[0])
+			reads[i].queue = p.ZRangeWithScores(ctx, keys[1], 0, -1)
+			reads[i].all = p.ZRangeWithScores(ctx, keys[2], 0, -1)
+		}
+		return nil
+	})
+	for i, e := range events {
+		n := worlds[i]
+		if r := reads[i]; r.reply != nil {
+			reply, err := r.reply.Result()
+			require.NoError(m.t, err, e.name)
+			n.hash, n.queue, n.expired = r.hash.Val(), r.queue.Val(), r.ttl.Val() <= Keep
+			n.readers = map[string]bool{}
+			for _, z := range r.all.Val() {
+				n.readers[z.Member.(string)] = z.Score > float64(now.UnixMilli())
+			}
+			for j, me := range m.members {
+				n.clients[j].claimed = n.clients[j].claimed || n.claimed(me.owner)
+			}
+			errs[i] = e.after(n, reply)
+		}
+		n.expired = n.expired && n.owner() != ""
+		if errs[i] == nil {
+			errs[i] = m.check(w, n)
+		}
+		n.settle()
+	}
+	return worlds, errs
+}
+
+// explore goes through all states, and returns the first thing that must not be, with the way there.
+func (m *queueModel) explore() error {
+	for _, s := range []*Script{m.take, m.takeShared, m.release, m.releaseShared, Downgrade} {
+		require.NoError(m.t, m.rdb.ScriptLoad(m.t.Context(), s.Source).Err())
+	}
+	start := &world{hash: map[string]string{}}
+	for _, me := range m.members {
+		start.clients = append(start.clients, client{owner: me.owner})
+	}
+	m.add(start, step{-1, ""})
+	for state := 0; state < len(m.worlds); state++ {
+		events := m.events(&m.worlds[state])
+		worlds, errs := m.run(&m.worlds[state], events)
+		for i, e := range events {
+			if errs[i] != nil {
+				return fmt.Errorf("%w, after:\n%s", errs[i], m.way(step{state, e.name}))
+			}
+			next := m.add(worlds[i], step{state, e.name})
+			if e.progress && next != state {
+				m.next[state] = append(m.next[state], next)
+			}
+		}
+	}
+	return m.stuck()
+}
+
+// add returns the number of a state, which may be a new one.
+func (m *queueModel) add(w *world, from step) int {
+	text := w.text()
+	n, known := m.seen[text]
+	if !known {
+		n = len(m.worlds)
+		m.seen[text] = n
+		m.worlds, m.next, m.from = append(m.worlds, *w), append(m.next, nil), append(m.from, from)
+	}
+	return n
+}
+
+// way is how an event came about.
+func (m *queueModel) way(to step) string {
+	var names []string
+	for ; to.state >= 0; to = m.from[to.state] {
+		names = append(names, to.event)
+	}
+	slices.Reverse(names)
+	return strings.Join(names, "\n")
+}
+
+// stuck returns an error if there is a state from which a waiter cannot come to hold by what happens of itself.
+func (m *queueModel) stuck() error {
+	for i, me := range m.members {
+		if !me.waits() {
+			continue
+		}
+		can := make([]bool, len(m.worlds))
+		back := make([][]int, len(m.worlds))
+		var pending []int
+		for state, w := range m.worlds {
+			for _, n := range m.next[state] {
+				back[n] = append(back[n], state)
+			}
+			if can[state] = w.clients[i].phase == holding; can[state] {
+				pending = append(pending, state)
+			}
+		}
+		for len(pending) > 0 {
+			state := pending[len(pending)-1]
+			pending = pending[:len(pending)-1]
+			for _, b := range back[state] {
+				if !can[b] {
+					can[b] = true
+					pending = append(pending, b)
+				}
+			}
+		}
+		for state, w := range m.worlds {
+			if w.clients[i].phase == waiting && m.alive(&w, i) && !can[state] {
+				return fmt.Errorf("%s waits for ever, after:\n%s", me.owner, m.way(m.from[state]))
+			}
+		}
+	}
+	return nil
+}
+
+func TestQueueModel_everyOrderOfEvents(t *testing.T) {
+	testwait.LeftToModels(t)
+	t.Parallel()
+	for _, c := range []struct {
+		name     string
+		members  []member
+		lossless bool
+	}{
+		{"two processes", []member{first, other}, false},
+		{"one subscribed, one polls", []member{first, poller}, false},
+		{"two of one process", []member{first, second}, false},
+		{"two processes and a newcomer, nothing is lost", []member{first, other, newcomer}, true},
+		{"one subscribed, one polls, and a newcomer, nothing is lost", []member{first, poller, newcomer}, true},
+		{"three processes, nothing is lost", []member{first, other, third}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.name != "two processes" {
+				testwait.OnlyNightly(t, "two processes meet most of it")
+			}
+			t.Parallel()
+			m := newQueueModel(t, c.members...)
+			m.lossless = c.lossless
+			require.NoError(t, m.explore())
+			t.Logf("%d states", len(m.worlds))
+		})
+	}
+}

@@ -1,0 +1,240 @@
+package script
+
+import (
+	"fmt"
+	"testing"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/internal/test/testserver"
+)
+
+func TestQueueScripts_handOverInOrder(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	told := s.subscribe("P")
+	h := s.ask("holder", ttl, 0)
+	waiters := []string{"pP/c", "pP/a", "pP/b"}
+	for _, w := range waiters {
+		require.EqualValues(t, Held, s.ask(w, ttl, 0).Status)
+	}
+	owner, token := "holder", h.Token
+	for _, w := range waiters {
+		require.EqualValues(t, 1, s.release(owner, token, 0))
+		assert.Equal(t, ">"+w, s.owner())
+		assert.Equal(t, w, (<-told).Payload)
+		require.EqualValues(t, Held, s.ask("newcomer", ttl, 0).Status, "a newcomer while the lock is claimed for %s", w)
+		a := s.ask(w, ttl, 7)
+		require.EqualValues(t, Granted, a.Status)
+		require.Greater(t, a.Token, token)
+		owner, token = w, a.Token
+	}
+	require.EqualValues(t, 1, s.release(owner, token, 0))
+	s.wantIdle()
+}
+
+// Its process does not listen yet, but it asks, and so is alive.
+func TestQueueScripts_theFirstWaiterThatAsksIsNotPassedOver(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	s.subscribe("Q")
+	s.ask("holder", ttl, 0)
+	place := s.ask("pP/a", ttl, 0).Place
+	require.EqualValues(t, Held, s.ask("pQ/b", ttl, 0).Status)
+	s.expire()
+	require.EqualValues(t, Granted, s.ask("pP/a", ttl, place).Status)
+	assert.Equal(t, []string{"pQ/b"}, s.queue())
+}
+
+func TestQueueScripts_theQueueNeverOutlivesItsUsersForLong(t *testing.T) {
+	t.Parallel()
+	for name, before := range map[string]func(s *atServer){
+		"first waiter": func(*atServer) {},
+		"after one that left": func(s *atServer) {
+			s.ask("pP/z", ttl, 0)
+			s.release("pP/z", 0, 0)
+		},
+		"after one that was served": func(s *atServer) {
+			s.ask("pP/z", ttl, 0)
+			s.release(s.owner(), 1, 0)
+			s.ask("pP/z", ttl, 1)
+		},
+		"after its loss": func(s *atServer) {
+			s.ask("pP/z", ttl, 0)
+			s.rdb.Del(s.t.Context(), s.keys[1])
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newAtServer(t)
+			s.subscribe("P")
+			s.ask("holder", ttl, 0)
+			before(s)
+			require.EqualValues(t, Held, s.ask("pP/a", ttl, 0).Status)
+			assert.Positive(t, s.rdb.PTTL(t.Context(), s.keys[1]).Val(), "expiry of the queue")
+		})
+	}
+}
+
+// A waiter that is already there has a place that the clock has yet to reach, as if it had been set back.
+func TestQueueScripts_aClockThatIsSetBackLetsNobodyInAhead(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	s.subscribe("P")
+	h := s.ask("holder", ttl, 0)
+	first := s.ask("pP/a", ttl, 0)
+	require.NoError(t, s.rdb.ZAdd(t.Context(), s.keys[1], goredis.Z{Score: float64(first.Place) + 3600e6, Member: "pP/a"}).Err())
+	s.ask("pP/b", ttl, 0)
+	s.release("holder", h.Token, 0)
+	assert.Equal(t, ">pP/a", s.owner())
+}
+
+func TestQueueScripts_aForeignMemberOfTheQueueLocksNobodyOut(t *testing.T) {
+	t.Parallel()
+	for _, foreign := range []string{"", "foreign", ">", "/", "p", "p/", "s/", "-", ">p/x"} {
+		t.Run(foreign, func(t *testing.T) {
+			s := newAtServer(t)
+			s.subscribe("P")
+			h := s.ask("holder", ttl, 0)
+			s.ask("pP/a", ttl, 0)
+			require.NoError(t, s.rdb.ZAdd(t.Context(), s.keys[1], goredis.Z{Score: 1, Member: foreign}).Err())
+			s.release("holder", h.Token, 0)
+			s.expire()
+			s.ask("pP/a", ttl, 1)
+			a := s.ask("pP/a", ttl, 1)
+			assert.EqualValues(t, Granted, a.Status)
+			s.release("pP/a", a.Token, 0)
+			s.wantIdle()
+		})
+	}
+}
+
+// Of a process that does not take what is claimed for it one claim expires, not one for each of its waiters.
+func TestQueueScripts_aClaimThatLapsesTakesItsProcessOffTheQueue(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	s.subscribe("hung")
+	s.subscribe("P")
+	h := s.ask("holder", ttl, 0)
+	for _, w := range []string{"phung/1", "phung/2", "pP/1", "phung/3", "pP/2"} {
+		s.ask(w, ttl, 0)
+	}
+	s.release("holder", h.Token, 0)
+	require.Equal(t, ">phung/1", s.owner())
+	s.expire()
+	s.ask("pP/2", ttl, 5)
+	assert.Equal(t, ">pP/1", s.owner(), "by order, not to the one that looked")
+	assert.Equal(t, []string{"pP/2"}, s.queue())
+	a := s.ask("phung/2", ttl, 2)
+	assert.True(t, a.Back, "it lives, and is in its place again")
+	assert.Equal(t, []string{"phung/2", "pP/2"}, s.queue())
+}
+
+func TestQueueScripts_passesOverWhoDoesNotListen(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	s.subscribe("P")
+	monitor := s.rdb.PSubscribe(t.Context(), "*")
+	defer func() { _ = monitor.Close() }()
+	_, err := monitor.Receive(t.Context())
+	require.NoError(t, err)
+	h := s.ask("holder", ttl, 0)
+	for _, w := range []string{"pdead/1", "pdead/2", "sdead/3", "pP/1", "pdead/4"} {
+		s.ask(w, ttl, 0)
+	}
+	s.release("holder", h.Token, 0)
+	assert.Equal(t, ">pP/1", s.owner())
+	a := s.ask("pP/1", ttl, 1)
+	s.release("pP/1", a.Token, 0)
+	s.wantIdle()
+}
+
+func TestQueueScripts_outOfMemory(t *testing.T) {
+	t.Parallel()
+	s := atServerOf(t, testserver.Redis(t, testserver.RedisArgs("--maxmemory-policy", "noeviction")))
+	s.subscribe("P")
+	h := s.ask("holder", ttl, 0)
+	place := s.ask("pP/a", ttl, 0).Place
+	require.NoError(t, s.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	fails := func(owner string, place uint64) {
+		args := []any{owner, 1000, inTime(int64(place)), ""}
+		require.ErrorContains(t, s.rdb.Eval(t.Context(), Take.Source, s.keys, args...).Err(), "OOM")
+	}
+	fails("pP/b", 0)
+	require.EqualValues(t, 1, s.release("holder", h.Token, 0), "Unlock works")
+	assert.Equal(t, ">pP/a", s.owner())
+	fails("pP/a", place)
+	require.NoError(t, s.rdb.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	a := s.ask("pP/a", ttl, place)
+	require.EqualValues(t, Granted, a.Status)
+	s.release("pP/a", a.Token, 0)
+	s.wantIdle()
+}
+
+func TestQueueScripts_aLostHashOrQueueLocksNobodyOut(t *testing.T) {
+	t.Parallel()
+	for i, key := range []string{"hash", "queue"} {
+		t.Run(key, func(t *testing.T) {
+			s := newAtServer(t)
+			s.subscribe("P")
+			h := s.ask("holder", ttl, 0)
+			first, second := s.ask("pP/a", ttl, 0).Place, s.ask("pP/b", ttl, 0).Place
+			require.NoError(t, s.rdb.Del(t.Context(), s.keys[i]).Err())
+			if key == "hash" {
+				require.Zero(t, s.release("holder", h.Token, 0), "its hold is forgotten")
+				require.EqualValues(t, Held, s.ask("newcomer", ttl, 0).Status, "the queue is not")
+			} else {
+				require.EqualValues(t, Held, s.ask("pP/b", ttl, second).Status)
+				require.EqualValues(t, Held, s.ask("pP/a", ttl, first).Status)
+				require.EqualValues(t, 1, s.release("holder", h.Token, 0))
+			}
+			assert.Equal(t, ">pP/a", s.owner(), "in order")
+			a := s.ask("pP/a", ttl, first)
+			require.EqualValues(t, Granted, a.Status)
+			assert.Greater(t, a.Token, h.Token)
+			s.release("pP/a", a.Token, 0)
+			b := s.ask("pP/b", ttl, second)
+			require.EqualValues(t, Granted, b.Status)
+			s.release("pP/b", b.Token, 0)
+			s.wantIdle()
+		})
+	}
+}
+
+// Somebody has taken the hold away by hand: who waits comes first all the same.
+func TestQueueScripts_aLockThatWasFreedByHandIsForWhoWaits(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	s.subscribe("P")
+	before := s.ask("earlier", ttl, 0)
+	require.EqualValues(t, 1, s.release("earlier", before.Token, 0))
+	require.EqualValues(t, Granted, s.ask("holder", ttl, 0).Status)
+	require.EqualValues(t, Held, s.ask("pP/a", ttl, 0).Status)
+	require.NoError(t, s.rdb.HDel(t.Context(), s.keys[0], "owner", "meta").Err())
+	assert.EqualValues(t, Held, s.ask("newcomer", ttl, 0).Status)
+	assert.Equal(t, ">pP/a", s.owner())
+}
+
+// One waiter is told of a release, and nobody is asked whether the others are there.
+func TestQueueScripts_aHandOverCostsTheSameHoweverManyWait(t *testing.T) {
+	t.Parallel()
+	cost := map[int]map[string]int{}
+	for _, n := range []int{2, 200} {
+		s := atServerOf(t, testserver.Redis(t))
+		s.subscribe("P")
+		h := s.ask("holder", ttl, 0)
+		for i := range n {
+			s.ask(fmt.Sprintf("pP/%d", i), ttl, 0)
+		}
+		require.NoError(t, s.rdb.ConfigResetStat(t.Context()).Err())
+		require.EqualValues(t, 1, s.release("holder", h.Token, 0))
+		require.EqualValues(t, Granted, s.ask("pP/0", ttl, 1).Status)
+		cost[n] = map[string]int{}
+		for _, command := range []string{"publish", "pubsub|numsub", "zpopmin", "zrange", "zadd", "hmget", "hset"} {
+			cost[n][command] = s.calls(command)
+		}
+	}
+	assert.Equal(t, cost[2], cost[200])
+	assert.Equal(t, 1, cost[200]["publish"])
+}

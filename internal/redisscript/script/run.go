@@ -1,0 +1,117 @@
+package script
+
+import (
+	"context"
+	"encoding"
+	"slices"
+	"strings"
+)
+
+// Runner is what a client library does with scripts.
+type Runner interface {
+	// Run makes all calls in one round trip to a server, each by the script's SHA or, with Load, by
+	// its source. It puts a reply or an error for each into replies, which are as many, and empty.
+	// Nothing of calls and replies is kept.
+	Run(ctx context.Context, calls []Call, replies []Reply)
+}
+
+// Counter is an argument that counts how often it is written: the client library asks it for its
+// value each time. The Runner takes back what the server has answered with an error: a request that
+// was refused, or sent on to another server, has done nothing.
+type Counter interface {
+	encoding.BinaryMarshaler // for go-redis
+	RedisArg() any           // for redigo
+
+	// NotRun takes the latest back.
+	NotRun()
+}
+
+// How calls reach a server that knows no script yet, or whose slot moves.
+//
+// Run sends all calls in one round trip, each by the SHA of its script. An error that says that the
+// call is to be sent in another way is answered once, by one round trip more for all such calls:
+//
+//	NOSCRIPT   the first call of each script brings its source, and the others come behind it
+//	TRYAGAIN   a slot moves, and the keys are not all here: the lock's key alone
+//	Again      a batch was lost that the client library does not send again because of another call
+//
+// Invariants. (1) What is sent again takes and grants as the first would have: same owner, same
+// arguments, later. (2) What may have run in one pass may have run whatever the next one says
+// (Reply.After): the outcome stays unknown until a reply proves it.
+
+// Call is a script with its keys, which are all those of one lock, and arguments. There may be a
+// Counter among these.
+type Call struct {
+	Script *Script
+	Keys   []any // each a string
+	Args   []any
+	Load   bool // run by its source
+
+	again bool // sent again, see Reply
+}
+
+// Reply is a script's reply, or its error.
+type Reply struct {
+	Value any // an int64, a text as a string or []byte, or a []any of those
+	Err   error
+
+	// MayHaveRun, of a script that Takes, is set if it may have run in spite of Err: its reply was
+	// lost, and what the client library was told when it tried again proves nothing.
+	MayHaveRun bool
+
+	Ran   bool // in spite of Err: too few replicas have acknowledged what it did
+	Again bool // may be sent again, once, which the client library has not done
+}
+
+// After returns r, as the reply to a call that was sent before, and had the reply earlier.
+func (r Reply) After(earlier Reply) Reply {
+	r.MayHaveRun = r.Err != nil && (r.MayHaveRun || earlier.MayHaveRun)
+	return r
+}
+
+// Run makes calls through r, in one round trip unless something is in the way.
+func Run(ctx context.Context, r Runner, calls []Call, replies []Reply) {
+	r.Run(ctx, calls, replies)
+	for which := again(calls, replies); len(which) > 0; which = again(calls, replies) {
+		some, got := make([]Call, len(which)), make([]Reply, len(which))
+		for n, i := range which {
+			some[n] = calls[i]
+		}
+		r.Run(ctx, some, got)
+		for n, i := range which {
+			replies[i] = got[n].After(replies[i])
+		}
+	}
+}
+
+// again returns the indices of the calls that are to be sent again, and changes them. A server that
+// has lost a script gets it with the first call of it that it refused, and the others again behind
+// that one. A lock whose slot moves goes without its queue, which may be elsewhere.
+func again(calls []Call, replies []Reply) (which []int) {
+	var given []*Script
+	for i := range calls {
+		c, err := &calls[i], replies[i].Err
+		switch {
+		case err == nil:
+			continue
+		case strings.HasPrefix(err.Error(), "NOSCRIPT") && !c.Load:
+			if !slices.Contains(given, c.Script) {
+				given, c.Load = append(given, c.Script), true
+			}
+		case strings.HasPrefix(err.Error(), "TRYAGAIN") && c.Script.Queue && len(c.Keys) > 1:
+			c.Keys = c.Keys[:1]
+		case replies[i].Again && !c.again:
+			c.again = true
+		default:
+			continue
+		}
+		which = append(which, i)
+	}
+	return which
+}
+
+// IsReadOnly reports whether a script's error is that of a replica, which does not write. Before
+// Redis 7 the error tells first that it is of a script.
+func IsReadOnly(err string) bool {
+	return strings.HasPrefix(err, "READONLY") || strings.Contains(err, ": -READONLY ")
+}

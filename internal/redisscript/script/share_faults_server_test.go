@@ -1,0 +1,220 @@
+package script
+
+import (
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/internal/test/testserver"
+)
+
+// without is a connection of a user who may do all but some commands.
+func (s *atServer) without(commands ...string) *goredis.Client {
+	s.t.Helper()
+	args := []any{"ACL", "SETUSER", "few", "reset", "on", "nopass", "~*", "&*", "+@all"}
+	for _, c := range commands {
+		args = append(args, "-"+c)
+	}
+	require.NoError(s.t, s.rdb.Do(s.t.Context(), args...).Err())
+	few := goredis.NewClient(&goredis.Options{Addr: s.rdb.Options().Addr, Username: "few", Password: "any"})
+	s.t.Cleanup(func() { _ = few.Close() })
+	return few
+}
+
+// wantRefused takes the two ways in which a server says it: for redis.call, and for redis.pcall.
+func wantRefused(t *testing.T, err error, right string) {
+	t.Helper()
+	require.Error(t, err, right)
+	require.Regexp(t, "NOPERM|can't run this command", err.Error(), right)
+}
+
+func TestShare_whoLacksARightEndsNoOther(t *testing.T) {
+	t.Parallel()
+	s := atServerOf(t, testserver.Redis(t))
+	token := s.share(ttl, "~a")
+	for _, right := range []string{"pexpire", "zadd"} {
+		few := s.without(right)
+		wantRefused(t, few.Eval(t.Context(), TakeShared.Source, s.keys, "~b", Expiry(ttl), inTime(0), "").Err(), right)
+		assert.Equal(t, []string{"~a"}, s.readers(), right)
+		require.EqualValues(t, Held, s.ask("x", ttl, 0).Status, right)
+		require.EqualValues(t, 1, s.extend("~a"), right)
+	}
+	require.EqualValues(t, 1, s.release("~a", token, 0))
+}
+
+func TestShare_whoLacksARightLeavesNothing(t *testing.T) {
+	t.Parallel()
+	s := atServerOf(t, testserver.Redis(t))
+	for _, right := range []string{"pexpire", "zadd"} {
+		few := s.without(right)
+		wantRefused(t, few.Eval(t.Context(), TakeShared.Source, s.keys, "~a", Expiry(ttl), inTime(0), "").Err(), right)
+		assert.Zero(t, s.rdb.Exists(t.Context(), s.keys[0], s.keys[1], s.readersKey()).Val(), right)
+	}
+}
+
+// Its look finds that the hold before has expired, and a reader is first.
+func TestShare_aWriterThatLooksIsNotOvertaken(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	s.subscribe("P")
+	s.ask("x", ttl, 0)
+	s.join("pP/~a", ttl, 0)
+	writer := s.ask("pP/w", ttl, 0)
+	s.join("pP/~b", ttl, 0)
+	s.expire()
+	looks := s.ask("pP/w", ttl, writer.Place)
+	require.EqualValues(t, Held, looks.Status)
+	assert.False(t, looks.Back, "it has kept its place")
+	assert.Equal(t, []string{">pP/~a"}, s.readers(), "the reader behind it waits")
+	assert.Equal(t, []string{"pP/w", "pP/~b"}, s.queue())
+}
+
+// A replica, or a disk, that is behind knows of the readers before a writer, and not of that.
+func TestShare_tokensRiseThoughTheServerForgetsAWriter(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	ctx := t.Context()
+	token := s.share(ttl, "~a")
+	require.EqualValues(t, 1, s.release("~a", token, 0))
+	behind := s.rdb.Dump(ctx, s.keys[0]).Val()
+	writer := s.ask("x", ttl, 0).Token
+	require.NoError(t, s.rdb.RestoreReplace(ctx, s.keys[0], Keep, behind).Err())
+	assert.Greater(t, s.share(ttl, "~b"), writer)
+}
+
+// What cannot be helped: those that are there have one token. See docs/backends/redis.md.
+func TestShare_thatJoinsOthersHasTheirTokenThoughAWriterWasForgotten(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	ctx := t.Context()
+	token := s.share(ttl, "~a")
+	keys := []string{s.keys[0], s.readersKey()}
+	behind := []string{s.rdb.Dump(ctx, keys[0]).Val(), s.rdb.Dump(ctx, keys[1]).Val()}
+	require.EqualValues(t, 1, s.release("~a", token, 0))
+	writer := s.ask("x", ttl, 0).Token
+	for i, key := range keys {
+		require.NoError(t, s.rdb.RestoreReplace(ctx, key, Keep+ttl, behind[i]).Err())
+	}
+	assert.Equal(t, token, s.share(ttl, "~b"))
+	require.EqualValues(t, 0, s.extend("x"), "the writer is told")
+	s.expireShare("~a")
+	require.EqualValues(t, 1, s.release("~b", token, 0))
+	assert.Greater(t, s.share(ttl, "~c"), writer, "when all have gone")
+}
+
+func TestShare_whoGivesUpWithAClaimThatHasExpiredLeavesTheQueue(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	s.subscribe("P")
+	s.share(ttl, "~a")
+	s.ask("pP/w", ttl, 0)
+	s.join("pP/~b", ttl, 0) // and the reply is lost
+	require.EqualValues(t, 1, s.release("pP/w", 0, 0))
+	s.expireShare(">pP/~b")
+	s.ask("pP/v", ttl, 0)
+	require.EqualValues(t, Held, s.join("pP/~b", ttl, 0).Status)
+	require.Equal(t, []string{"pP/v", "pP/~b"}, s.queue())
+	require.EqualValues(t, 1, s.release("pP/~b", 0, 0))
+	assert.Equal(t, []string{"pP/v"}, s.queue())
+}
+
+// It has given up, and that did not arrive; or its process is stopped, or dead and was never subscribed.
+func TestShare_aWriterThatNeverLooksIsPassedOver(t *testing.T) {
+	t.Parallel()
+	for _, writer := range []string{"pP/w", "-Q/w"} {
+		s := newAtServer(t)
+		s.subscribe("P")
+		s.rdb.Del(t.Context(), s.keys[0], s.keys[1], s.readersKey())
+		token := s.share(ttl, "~a")
+		w := s.ask(writer, ttl, 0)
+		const age = 2e6 // µs
+		require.NoError(t, s.rdb.ZIncrBy(t.Context(), s.keys[1], -age, writer).Err())
+		reader := s.join("pP/~b", ttl, 0)
+		require.EqualValues(t, Held, reader.Status)
+		looks := func() int64 { return s.join("pP/~b", ttl, reader.Place).Status }
+		unseen := func() {
+			past := s.rdb.Time(t.Context()).Val().Add(-6 * time.Second).UnixMicro()
+			require.NoError(t, s.rdb.HSet(t.Context(), s.keys[0], "seen", past).Err())
+		}
+		require.EqualValues(t, Held, looks())
+		unseen()
+		require.EqualValues(t, Held, s.ask(writer, ttl, w.Place-age).Status)
+		require.EqualValues(t, Held, looks(), "it has looked just now")
+		unseen()
+		require.EqualValues(t, Granted, looks())
+
+		require.EqualValues(t, Held, s.ask(writer, ttl, w.Place-age).Status, "it was alive")
+		require.EqualValues(t, Held, s.join("pP/~c", ttl, 0).Status, "and has its place again")
+		s.release("~a", token, 0)
+		s.release("pP/~b", token, 0)
+		require.EqualValues(t, Granted, s.ask(writer, ttl, w.Place-age).Status)
+	}
+}
+
+// It stood still when the lock was claimed for it, and has come back to its place since. When the
+// next shares begin, nothing is known of when it looked last, because nobody notes that while the
+// lock is held alone.
+func TestShare_aWriterThatStoodStillOnceIsNotOvertakenLater(t *testing.T) {
+	t.Parallel()
+	for how, begin := range map[string]func(s *atServer, x Answer){
+		"a downgrade": func(s *atServer, _ Answer) { require.EqualValues(s.t, 1, s.run(Downgrade, []any{"pR/x"})) },
+		"a hand-over": func(s *atServer, x Answer) {
+			s.rdb.ZAdd(s.t.Context(), s.keys[1], goredis.Z{Score: 1, Member: "pP/~first"})
+			require.EqualValues(s.t, 1, s.release("pR/x", x.Token, 0))
+		},
+		"an expiry": func(s *atServer, _ Answer) {
+			s.expire()
+			s.rdb.ZAdd(s.t.Context(), s.keys[1], goredis.Z{Score: 1, Member: "pP/~first"})
+			require.EqualValues(s.t, Granted, s.join("pP/~first", ttl, 1).Status)
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			s := newAtServer(t)
+			for _, process := range []string{"P", "Q", "R"} {
+				s.subscribe(process)
+			}
+			token := s.share(ttl, "~a")
+			w, x := s.ask("pQ/w", ttl, 0).Place-2e6, s.ask("pR/x", ttl, 0).Place
+			require.NoError(t, s.rdb.ZIncrBy(t.Context(), s.keys[1], -2e6, "pQ/w").Err())
+			c := s.join("pP/~c", ttl, 0)
+			require.EqualValues(t, 1, s.release("~a", token, 0))
+			require.Equal(t, ">pQ/w", s.owner())
+			s.expire()
+			writes := s.ask("pR/x", ttl, x)
+			require.EqualValues(t, Granted, writes.Status)
+			require.True(t, s.ask("pQ/w", ttl, w).Back)
+			past := s.rdb.Time(t.Context()).Val().Add(-6 * time.Second).UnixMicro()
+			require.NoError(t, s.rdb.HSet(t.Context(), s.keys[0], "seen", past).Err())
+			require.False(t, s.ask("pQ/w", ttl, w).Back, "it looks")
+			begin(s, writes)
+			assert.NotContains(t, s.readers(), ">pP/~c")
+			assert.EqualValues(t, Held, s.join("pP/~c", ttl, c.Place).Status)
+			assert.Equal(t, []string{"pQ/w", "pP/~c"}, s.queue())
+		})
+	}
+}
+
+func TestShare_aProcessThatDoesNotComeForItsClaimMakesRoom(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	s.subscribe("P")
+	s.subscribe("Q")
+	x := s.ask("x", ttl, 0)
+	s.join("pP/~a", ttl, 0)
+	w := s.ask("pQ/w", ttl, 0)
+	s.join("pP/~b", ttl, 0)
+	last := s.join("pQ/~c", ttl, 0)
+	require.EqualValues(t, 1, s.release("x", x.Token, 0))
+	require.Equal(t, []string{">pP/~a"}, s.readers())
+	s.expireShare(">pP/~a")
+	s.expire()
+	got := s.ask("pQ/w", ttl, w.Place)
+	require.EqualValues(t, Granted, got.Status)
+	assert.Equal(t, []string{"pQ/~c"}, s.queue())
+	require.EqualValues(t, 1, s.release("pQ/w", got.Token, 0))
+	assert.Equal(t, []string{">pQ/~c"}, s.readers(), "nobody waits for the others")
+	require.EqualValues(t, Granted, s.join("pQ/~c", ttl, last.Place).Status)
+}

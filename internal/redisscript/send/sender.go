@@ -1,0 +1,487 @@
+// Package send has the requests of a Driver made: by the goroutine that asks, or by a worker, alone
+// or together with others.
+package send
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/noanswer"
+	"github.com/go-locker/locker/internal/redisscript/script"
+	"github.com/go-locker/locker/internal/workers"
+)
+
+// How requests are sent.
+//
+// A client library may ignore the cancellation of a context. So a worker makes a request, and its
+// caller waits for the worker or for the end of the context, whichever is first. To hand a request
+// over and its reply back takes two switches of goroutines, which cost more than the round trip to a
+// server nearby. The calling goroutine makes the request itself if
+//
+//   - no other is in flight, or each request is a batch;
+//   - nothing but its deadline ends the caller's context, and the client library heeds deadlines;
+//
+// or if it is Counted: its caller waits in a goroutine of its own. Requests that come while atOnce
+// batches are in flight share the next round trip.
+//
+// The Done of a context costs more than all else here, and most requests are answered before it
+// matters. So a caller waits for its reply alone at first. A request that is 5 ms old is slow: the
+// tick tells its caller, which from then on waits for the end of its context and of its time, too.
+//
+// Invariants. (1) At most atOnce batches of an era are in flight, unless each request is a batch;
+// an era ends when its batches are overdue and a request waits: their connections may be silent. (2)
+// A caller returns soon after its context has ended, or its time is over. What is not sent by then
+// never is; what is in flight has an unknown outcome, and its context ends when nobody waits for
+// the batch. (3) Close returns when nothing is in flight.
+//
+// Lost reply: Send returns with MayHaveRun set. The request is the sender's until it has ended, and
+// its caller can wait for that (Request.Await), to undo what it has done.
+const (
+	maxCalls    = 128                   // in a batch of several requests
+	interval    = 10 * time.Millisecond // between two looks at what is in flight
+	moment      = time.Millisecond      // for a client library to return after the end of its context
+	idleWorkers = 64                    // where each request is a batch
+
+	// Overdue is after how long batches in flight do not keep others from being sent.
+	Overdue = 20 * time.Millisecond
+
+	// Longest is the time of a request that is about no hold.
+	Longest = time.Minute
+
+	// MostAtOnce is what AtOnce returns at most: a second batch is on its way while the server works
+	// on the first.
+	MostAtOnce = 2
+)
+
+// ErrNoAnswer is the error of a request whose time is over.
+var ErrNoAnswer = error(noanswer.Error("the server has not answered in time"))
+
+// Runner is a client library that makes requests.
+type Runner interface {
+	script.Runner
+
+	// AtOnce returns how many requests may be in flight where all go to one address: those of
+	// several goroutines share round trips. It returns 0 where each request goes by itself.
+	AtOnce() int
+
+	// HeedsDeadlines reports whether Run returns soon after the deadline of its context. It need not
+	// return when that is cancelled.
+	HeedsDeadlines() bool
+}
+
+// Sender makes all requests of a Driver.
+type Sender struct {
+	// Set once:
+	runner script.Runner
+	atOnce int  // batches in flight; later requests go with the next. 0: each request is a batch
+	heeds  bool // the Runner heeds deadlines
+
+	workers  *workers.Workers
+	requests sync.Pool      // of *Request, answered
+	direct   sync.WaitGroup // batches that their callers make
+
+	// mu guards:
+	mu       sync.Mutex
+	closed   bool
+	waiting  []*Request // to be sent
+	inFlight int        // batches of this era
+	era      int32
+	latest   time.Time   // when the latest batch was sent
+	batches  *batch      // in flight, of all eras: a list
+	look     *time.Timer // runs tick
+	looking  bool        // look is armed
+}
+
+// New returns a Sender of requests through r.
+func New(r Runner) *Sender {
+	s := &Sender{runner: r, atOnce: r.AtOnce(), heeds: r.HeedsDeadlines()}
+	s.workers = workers.New(cmp.Or(s.atOnce, idleWorkers))
+	s.look = time.AfterFunc(time.Hour, s.tick)
+	s.look.Stop()
+	s.requests.New = func() any { return &Request{done: make(chan bool, 2)} }
+	return s
+}
+
+// Request returns one of one call.
+func (s *Sender) Request(what *script.Script, keys []any, args ...any) *Request {
+	r := s.RequestOf(nil, nil)
+	r.call[0] = script.Call{Script: what, Keys: keys, Args: append(r.args[:0], args...)}
+	r.calls, r.replies = r.call[:], r.reply[:]
+	return r
+}
+
+// RequestOf returns one of several calls, which belong to it together with replies until it is
+// answered.
+func (s *Sender) RequestOf(calls []script.Call, replies []script.Reply) *Request {
+	r := s.requests.Get().(*Request)
+	r.calls, r.replies = calls, replies
+	return r
+}
+
+// Call makes one call, which is about no hold.
+func (s *Sender) Call(ctx context.Context, what *script.Script, keys []any, args ...any) (any, error) {
+	reply, _ := s.Send(ctx, Longest, s.Request(what, keys, args...))
+	return reply.Value, reply.Err
+}
+
+// Send makes a request. It returns the first reply when that is there; or else, with false, soon
+// after ctx has ended or timeout has passed: then the request was dropped, or goes on and the reply
+// has MayHaveRun set. The caller does not use a request again that is answered; one that is not is
+// the sender's.
+func (s *Sender) Send(ctx context.Context, timeout time.Duration, r *Request) (reply script.Reply, answered bool) {
+	if err := ctx.Err(); err != nil {
+		return script.Reply{Err: err}, false
+	}
+	r.ctx, r.sent = ctx, time.Now()
+	if r.Counted {
+		timeout = Longest
+	}
+	r.until = r.sent.Add(timeout)
+	if deadline, ok := ctx.Deadline(); ok && deadline.Add(2*moment).Before(r.until) {
+		r.until = deadline.Add(2 * moment) // after the caller has seen it, which knows better why it ends
+	}
+	if caller, ok := ctx.(interface{ Cancellable() bool }); ok { // as the core's
+		r.alone = s.heeds && !caller.Cancellable()
+	}
+	b, ok := s.accept(r)
+	switch {
+	case !ok:
+		return script.Reply{Err: driver.ErrClosed}, false
+	case b != nil:
+		return s.onReply(r, s.runHere(b, r)), true
+	}
+	answered = <-r.done || s.awaitSlow(r)
+	why := cmp.Or(ctx.Err(), ErrNoAnswer)
+	if deadline, ok := ctx.Deadline(); ok && why == ErrNoAnswer && !time.Now().Before(deadline) { //nolint:errorlint // it is ours
+		why = context.DeadlineExceeded // which ctx is late to say on a busy machine
+	}
+	if answered {
+		return s.onReply(r, why), true
+	}
+	if r.unsent {
+		return script.Reply{Err: why}, false
+	}
+	if r.Counted {
+		<-r.done
+		return s.onReply(r, why), true
+	}
+	soon := time.NewTimer(moment)
+	defer soon.Stop()
+	select {
+	case <-r.done: // by a client library that heeds contexts
+		return s.onReply(r, why), true
+	case <-soon.C:
+		return script.Reply{Err: why, MayHaveRun: true}, false
+	}
+}
+
+// awaitSlow waits for the reply to a request that is slow. It returns false if its caller's context
+// ends before, or its time is over: then the request is given up.
+func (s *Sender) awaitSlow(r *Request) (answered bool) {
+	over := time.NewTimer(time.Until(r.until))
+	defer over.Stop()
+	select {
+	case <-r.done:
+		return true
+	case <-r.ctx.Done():
+	case <-over.C:
+	}
+	if s.giveUp(r) {
+		return false
+	}
+	return <-r.done
+}
+
+// giveUp has nobody wait for a request. If that was sent, its batch ends if nobody waits for any
+// other. It returns false if there is a reply.
+func (s *Sender) giveUp(r *Request) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.answered {
+		return false
+	}
+	if i := slices.Index(s.waiting, r); i >= 0 {
+		s.waiting = slices.Delete(s.waiting, i, i+1)
+		r.unsent = true
+	} else if r.batch.wanted--; r.batch.wanted == 0 {
+		r.batch.end(time.Now())
+	}
+	return true
+}
+
+// onReply returns the first reply to r, which is over, and explains the errors of all. That the
+// batch has ended is no error of the client library's: why nobody waits is.
+func (s *Sender) onReply(r *Request, why error) script.Reply {
+	for i := range r.replies {
+		err := r.replies[i].Err
+		if err == nil {
+			continue
+		}
+		timedOut := errors.Is(err, os.ErrDeadlineExceeded) && !time.Now().Before(r.until)           // seen by the client library first
+		if why != nil && (timedOut || err == context.DeadlineExceeded || err == context.Canceled) { //nolint:errorlint // one that wraps it has more to say
+			err = cmp.Or(r.ctx.Err(), why)
+		}
+		r.replies[i].Err = explain(err, s.atOnce == 0)
+	}
+	reply := r.replies[0]
+	*r = Request{done: r.done}
+	s.requests.Put(r)
+	return reply
+}
+
+// accept has a request made, or returns the batch that its caller is to make. It returns false if
+// the sender is closed.
+func (s *Sender) accept(r *Request) (own *batch, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, false
+	}
+	s.waiting = append(s.waiting, r)
+	switch {
+	case !s.makeRoom():
+	case len(s.waiting) == 1 && (r.Counted || r.alone && (s.atOnce == 0 || s.inFlight == 0)):
+		s.direct.Add(1)
+		own = s.load(r.sent)
+		own.own = true
+	default:
+		s.workers.Do(s.load(r.sent))
+	}
+	if !s.looking {
+		s.looking = true
+		s.look.Reset(min(interval, r.until.Sub(r.sent)))
+	}
+	return own, true
+}
+
+// makeRoom returns false if a request has to wait, because of batches that were sent just now.
+// Those that are overdue it does not count any more: their connections may be silent, and other
+// connections may not. The caller holds s.mu.
+func (s *Sender) makeRoom() bool {
+	if s.atOnce == 0 || s.inFlight < s.atOnce {
+		return true
+	}
+	if time.Since(s.latest) < Overdue {
+		return false
+	}
+	s.era++
+	s.inFlight = 0
+	return true
+}
+
+// load returns a batch of the requests that wait, or of some. The caller holds s.mu.
+func (s *Sender) load(now time.Time) *batch {
+	n, calls := 1, len(s.waiting[0].calls)
+	for n < len(s.waiting) && calls+len(s.waiting[n].calls) <= maxCalls {
+		calls += len(s.waiting[n].calls)
+		n++
+	}
+	s.latest = now
+	s.inFlight++
+	b := &batch{sender: s, era: s.era, calls: int32(calls), wanted: int32(n)}
+	if n == 1 {
+		b.values = s.waiting[0].ctx
+	}
+	for _, r := range slices.Backward(s.waiting[:n]) {
+		r.batch, r.next, b.first = b, b.first, r
+		if r.until.After(b.until) {
+			b.until = r.until
+		}
+	}
+	s.waiting = slices.Delete(s.waiting, 0, n)
+	if b.next = s.batches; b.next != nil {
+		b.next.prev = b
+	}
+	s.batches = b
+	return b
+}
+
+// run makes all requests of b, in one round trip, and sends further batches for as long as requests
+// wait.
+func (s *Sender) run(b *batch) {
+	for b != nil {
+		calls, replies := b.first.calls, b.first.replies
+		if b.first.next != nil {
+			calls, replies = make([]script.Call, 0, b.calls), make([]script.Reply, b.calls)
+			for r := b.first; r != nil; r = r.next {
+				calls = append(calls, r.calls...)
+			}
+		}
+		script.Run(b, s.runner, calls, replies)
+		next := s.finish(b)
+		for r, following := b.first, (*Request)(nil); r != nil; r = following {
+			following, r.next = r.next, nil // before its caller has it back
+			replies = replies[copy(r.replies, replies):]
+			r.ended.Store(true)
+			r.done <- true
+		}
+		b = next
+	}
+}
+
+// runHere makes b, of r alone, in the goroutine of its caller, and has a worker send what has come
+// meanwhile. It returns what the error of a request means whose context has ended. A hook of the
+// client library may panic.
+func (s *Sender) runHere(b *batch, r *Request) (why error) {
+	defer s.direct.Done()
+	defer func() {
+		if next := s.finish(b); next != nil {
+			s.workers.Do(next)
+		}
+	}()
+	if r.Counted {
+		script.Run(r.ctx, s.runner, r.calls, r.replies)
+		return nil
+	}
+	script.Run(b, s.runner, r.calls, r.replies)
+	return ErrNoAnswer
+}
+
+// finish ends b, which is answered, and returns the batch that comes after it, if any does.
+func (s *Sender) finish(b *batch) (next *batch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	b.end(now)
+	for r := b.first; r != nil; r = r.next {
+		r.answered = true
+	}
+	if b.next != nil {
+		b.next.prev = b.prev
+	}
+	if b.prev != nil {
+		b.prev.next = b.next
+	} else {
+		s.batches = b.next
+	}
+	if b.era != s.era { // it was overdue, and another has taken over
+		return nil
+	}
+	if s.inFlight--; len(s.waiting) > 0 {
+		return s.load(now)
+	}
+	return nil
+}
+
+// tick looks at what is in flight or waits, for as long as there is any: most requests are answered
+// before. It sends what waits for batches that are overdue, ends contexts whose deadline has passed,
+// and tells callers whose requests are slow.
+func (s *Sender) tick() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	for len(s.waiting) > 0 && s.makeRoom() {
+		s.workers.Do(s.load(now))
+	}
+	for b := s.batches; b != nil; b = b.next {
+		if !now.Before(b.until) {
+			b.end(now)
+		}
+		for r := b.first; r != nil && !b.own; r = r.next {
+			r.look(now)
+		}
+	}
+	for _, r := range s.waiting {
+		r.look(now)
+	}
+	if s.looking = s.batches != nil || len(s.waiting) > 0; s.looking {
+		s.look.Reset(interval)
+	}
+}
+
+// Close returns when all requests are answered. There are to be no others.
+func (s *Sender) Close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.direct.Wait()
+	s.workers.Close()
+}
+
+// Aside makes a call of the client library's, which may ignore contexts, and leaves it when ctx
+// ends. Close waits for it.
+func Aside[T any](ctx context.Context, s *Sender, f func(context.Context) (T, error)) (value T, err error) {
+	type answer struct {
+		value T
+		err   error
+	}
+	answers := make(chan answer, 1)
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return value, driver.ErrClosed
+	}
+	s.workers.Do(workers.Func(func() {
+		value, err := f(ctx)
+		answers <- answer{value, err}
+	}))
+	s.mu.Unlock()
+	select {
+	case a := <-answers:
+		return a.value, a.err
+	case <-ctx.Done():
+		return value, ctx.Err()
+	}
+}
+
+// Request is one call, or several that are sent together.
+type Request struct {
+	Counted bool // by its caller, which bounds requests by itself, and waits for each until it ends
+
+	calls   []script.Call
+	replies []script.Reply
+	alone   bool // it is made by its caller, if no other is in flight
+
+	ctx   context.Context // of the caller, for what client libraries find in it
+	sent  time.Time       // or given to a worker to be sent
+	until time.Time       // nobody waits for longer
+
+	// The sender's mu guards:
+	batch    *batch   // that it was sent in
+	next     *Request // of that batch
+	slow     bool     // its caller was told so
+	answered bool     // its batch is, and done is about to say so
+	unsent   bool     // given up before it was sent
+
+	ended atomic.Bool // there are replies
+	done  chan bool   // gets true when there are, and false before that if it is slow
+
+	call  [1]script.Call // of one call, calls and replies are these
+	reply [1]script.Reply
+	args  [script.MostArgs]any
+}
+
+// look tells the caller of r if r is slow. The caller holds the sender's mu.
+func (r *Request) look(now time.Time) {
+	if !r.slow && (now.Sub(r.sent) >= interval/2 || !now.Before(r.until)) {
+		r.slow = true
+		r.done <- false
+	}
+}
+
+// Ended reports whether a request has ended that was not answered in time.
+func (r *Request) Ended() bool { return r.ended.Load() }
+
+// Await waits until such a request has ended, and returns an error if ctx ends before.
+func (r *Request) Await(ctx context.Context) error {
+	if r.Ended() {
+		return nil
+	}
+	select {
+	case <-r.done:
+		r.done <- true // for others who wait
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Reply returns the first reply to such a request, when it has ended.
+func (r *Request) Reply() script.Reply { return r.reply[0] }

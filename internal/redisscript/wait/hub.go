@@ -1,0 +1,503 @@
+// Package wait wakes those who wait for a lock: it subscribes to what servers publish, and looks now
+// and then for what was not heard.
+package wait
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	mrand "math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-locker/locker/internal/clock"
+	"github.com/go-locker/locker/internal/redisscript/script"
+)
+
+// How waiters are woken.
+//
+// Those of one lock in this process share a list: a channel on which the server tells them, and a
+// timer by which the first of them looks for all. The lists of one server share a subscriber, a
+// connection for subscriptions alone.
+//
+//  1. Enter, before a waiter asks: from then on what is published for its owner finds it.
+//  2. The server gives it a place (OnPlace). Its list subscribes, if it has not yet. When that is
+//     confirmed the first looks once more: what was published before was missed.
+//  3. A message names an owner for whom the lock is claimed: that waiter is woken, and asks. If it has
+//     left, the claim is declined, so that the next in the queue need not wait for its expiry. Or the
+//     message names this process: somebody waits, and the holders that have asked are woken.
+//  4. The first of a list looks every 1 to 1.5 s, and when the lock would expire; without a
+//     subscription every 0.1 to 0.2 s.
+//  5. Leave, when it is granted or gives up.
+//
+// Invariants. (1) An owner that says that its process is subscribed is there only while the process
+// is, or tries to be: the queue passes over others. Where subscriptions are refused, or fail
+// maxFailures times in a row, all waiters are woken, and ask again as owners that poll. (2) While a
+// list has somebody in its queue its timer is armed, or the first is awake and asks: a lost message
+// costs one look. (3) A waiter that finds that it had lost its place, because it was not reached,
+// wakes those behind it, which were not reached either, and its subscriber is replaced: the server
+// may not be the one that publishes any more. (4) What nobody uses for a while is given up: the list,
+// its subscription, the connection, and the timer.
+//
+// Lost reply: the waiter may have a place, or the lock (OnFailure). It stays on the list, which looks
+// again.
+
+// Hub wakes the waiters of a Driver.
+type Hub struct {
+	// Set once:
+	runner   Runner
+	decline  func(ctx context.Context, keys []any, owner string)
+	process  string          // names this hub in owners and channels
+	prefixes map[byte]string // of owners, by their kind
+	ctx      context.Context
+	cancel   context.CancelFunc
+
+	done         sync.WaitGroup
+	refusedUntil atomic.Int64 // no subscription is tried before, in nanoseconds since epoch; 0: never refused
+
+	// mu guards, beside what lists, subscribers and Waiters say:
+	mu          sync.Mutex
+	waiters     map[string]*Waiter     // by owner: all that have entered
+	lists       map[string]*list       // by channel
+	subscribers map[string]*subscriber // by the publisher's name
+	failures    int                    // subscribers in a row of which no subscription was confirmed
+	tick        *time.Timer            // of tidy; nil when there is nothing to tidy
+	closed      bool
+}
+
+const (
+	refusal     = time.Minute      // how long after a refusal to try again
+	maxFailures = 5                // in a row are as good as a refusal
+	idleTime    = 10 * time.Second // how long an empty list keeps its subscription
+	heartbeat   = 5 * time.Second
+	dead        = 3 * heartbeat // silence of a connection
+	patience    = 5 * time.Second
+	minAge      = time.Second // a younger connection is not replaced at once
+)
+
+// epoch is what times are counted from.
+var epoch = clock.Now()
+
+// NewHub returns a Hub that subscribes through r. decline hands over what is claimed for an owner
+// that has left.
+func NewHub(r Runner, decline func(ctx context.Context, keys []any, owner string)) *Hub {
+	h := &Hub{
+		runner: r, decline: decline, process: rand.Text()[:13],
+		prefixes: map[byte]string{}, waiters: map[string]*Waiter{}, lists: map[string]*list{}, subscribers: map[string]*subscriber{},
+	}
+	for _, kind := range []byte{script.Subscribes, script.SubscribesSharded, script.Polls} {
+		h.prefixes[kind] = string(kind) + h.process + "/"
+	}
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	return h
+}
+
+// Prefix returns what the owner of a new waiter begins with: how it can be told, and the process;
+// see lua/lib/layout.lua.
+func (h *Hub) Prefix() string {
+	switch {
+	case h.Refused():
+		return h.prefixes[script.Polls]
+	case h.runner.Sharded():
+		return h.prefixes[script.SubscribesSharded]
+	default:
+		return h.prefixes[script.Subscribes]
+	}
+}
+
+// Refused reports whether there are no subscriptions for now.
+func (h *Hub) Refused() bool {
+	until := h.refusedUntil.Load()
+	return until != 0 && clock.Since(epoch) < time.Duration(until)
+}
+
+// Enter has w be told, and adds it to the list of its lock if there is one: else nobody is
+// subscribed yet.
+func (h *Hub) Enter(w *Waiter) {
+	if w.entered {
+		return
+	}
+	w.entered = true
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.waiters[w.Owner] = w
+	if l := h.lists[h.channel(w.Keys)]; l != nil {
+		l.add(w)
+	}
+}
+
+// Leave has w not be told any more, and takes it off its list.
+func (h *Hub) Leave(w *Waiter) {
+	if !w.entered {
+		return
+	}
+	w.entered = false
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.waiters, w.Owner)
+	l := w.list
+	if l == nil {
+		return
+	}
+	l.remove(w)
+	w.list, w.queued = nil, false
+	l.tellOfSilence()
+	l.leave()
+	if l.present > 0 && !l.armed { // w has been woken to look
+		l.arm(time.Millisecond)
+	}
+}
+
+// OnPlace takes in that the server has given w a place, or that it still has it.
+func (h *Hub) OnPlace(w *Waiter, a script.Answer) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return
+	}
+	if w.list == nil {
+		h.listOf(w.Keys).add(w)
+	}
+	l := w.list
+	l.news = clock.Now()
+	back := a.Back && w.queued
+	l.insert(w, a.Place)
+	first := l.queue[0] == w
+	if first && back {
+		// Who is behind it in the queue was behind it when it lost its place.
+		for _, other := range l.queue[1:] {
+			other.wakeUp(false)
+		}
+		if l.sub != nil && l.sub.conn != nil && clock.Since(l.sub.since) > minAge {
+			h.disconnect(l.sub)
+		}
+	}
+	if first || !l.armed {
+		next := l.interval()
+		if a.Place == 0 { // it has no place at the server, because the slot moves
+			next = soon()
+		}
+		l.arm(min(a.Left+time.Millisecond+mrand.N(20*time.Millisecond), next))
+	}
+	h.subscribe(l)
+	if w.Told != nil && !w.Polls() && h.Refused() { // that became known meanwhile
+		w.wakeUp(false)
+	}
+}
+
+// OnFailure has the list of w look again: a request of w failed that was sent at sent.
+func (h *Hub) OnFailure(w *Waiter, sent time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l := w.list
+	if l == nil {
+		return
+	}
+	l.onFailure(sent)
+	if !l.armed && !h.closed {
+		l.arm(l.interval())
+	}
+}
+
+// Poll makes w, which the hub does not know any more, an owner that polls, in the same place.
+func (h *Hub) Poll(w *Waiter) {
+	prefix := h.prefixes[script.Polls]
+	w.Owner = prefix + w.Owner[len(prefix):] // all are as long
+}
+
+// Watch has a holder of the lock with these keys be woken when somebody may have begun to wait,
+// until ctx ends. It reports whether the server tells: if not, the holder is woken as soon as it
+// does.
+func (h *Hub) Watch(ctx context.Context, keys [3]any, wake func()) (subscribed bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return false
+	}
+	l, one := h.listOf(keys), &holder{wake}
+	if l.holders == nil {
+		l.holders = map[*holder]bool{}
+	}
+	l.present++
+	l.holders[one] = true
+	context.AfterFunc(ctx, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(l.holders, one)
+		l.leave()
+	})
+	h.subscribe(l)
+	return l.subscribed
+}
+
+// Len returns how many waiters and holders are to be woken.
+func (h *Hub) Len() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := len(h.waiters)
+	for _, l := range h.lists {
+		n += len(l.holders)
+	}
+	return n
+}
+
+// Close ends everything, and returns when no goroutine is left.
+func (h *Hub) Close() {
+	h.mu.Lock()
+	h.closed = true
+	h.cancel()
+	if h.tick != nil {
+		h.tick.Stop()
+	}
+	for _, l := range h.lists {
+		l.timer.Stop()
+	}
+	for _, s := range h.subscribers {
+		if s.conn != nil {
+			_ = s.conn.Close()
+		}
+	}
+	h.mu.Unlock()
+	h.done.Wait()
+}
+
+func (h *Hub) channel(keys [3]any) string { return keys[0].(string) + ":" + h.process }
+
+// listOf returns the list of the lock with these keys.
+func (h *Hub) listOf(keys [3]any) *list {
+	channel := h.channel(keys)
+	l := h.lists[channel]
+	if l == nil {
+		l = &list{keys: keys, channel: channel}
+		l.timer = time.AfterFunc(time.Hour, func() { h.look(l) })
+		l.timer.Stop()
+		h.lists[channel] = l
+		if h.tick == nil {
+			h.tick = time.AfterFunc(heartbeat, h.tidy)
+		}
+	}
+	return l
+}
+
+// look wakes the first waiter of l, because it is time.
+func (h *Hub) look(l *list) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l.armed = false
+	l.wakeFirst()
+}
+
+// subscribe gets l a subscriber, if it has none.
+func (h *Hub) subscribe(l *list) {
+	if l.sub != nil || l.subscribing || h.closed || h.Refused() {
+		return
+	}
+	l.subscribing = true
+	h.spawn(func(ctx context.Context) {
+		publisher, err := h.runner.Locate(ctx, l.keys[0].(string))
+		conn := h.assign(l, publisher, err)
+		if conn != nil && conn.Subscribe(ctx, l.channel) != nil {
+			_ = conn.Close()
+		}
+	})
+}
+
+// assign gives l to the subscriber of its publisher, and returns that one's connection if it stands
+// already.
+func (h *Hub) assign(l *list, publisher Publisher, err error) Subscription {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l.subscribing = false
+	if err != nil {
+		h.onSubscribeError(err)
+		return nil
+	}
+	if h.closed || h.lists[l.channel] != l {
+		return nil
+	}
+	s := h.subscribers[publisher.Name]
+	if s == nil {
+		s = &subscriber{}
+		h.subscribers[publisher.Name] = s
+		h.done.Go(func() { h.disconnected(s, publisher.Name, h.receive(s, publisher)) })
+	}
+	l.sub = s
+	return s.conn
+}
+
+// receive connects s, and receives until that ends.
+func (h *Hub) receive(s *subscriber, publisher Publisher) error {
+	ctx, cancel := context.WithTimeout(h.ctx, patience)
+	defer cancel()
+	conn, err := publisher.Dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	h.mu.Lock()
+	if h.closed {
+		h.mu.Unlock()
+		return nil
+	}
+	s.conn, s.since = conn, clock.Now()
+	var channels []string
+	for _, l := range h.listsOf(s) {
+		channels = append(channels, l.channel)
+	}
+	h.mu.Unlock()
+	if err := conn.Subscribe(ctx, channels...); err != nil {
+		return err
+	}
+	for {
+		event, err := conn.Receive(dead)
+		if err != nil {
+			return err
+		}
+		h.received(s, event)
+	}
+}
+
+func (h *Hub) received(s *subscriber, event Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l := h.lists[event.Channel]
+	if l == nil {
+		return
+	}
+	switch event.Kind {
+	case Message:
+		l.news = clock.Now()
+		if event.Message == h.prefixes[script.Subscribes] || event.Message == h.prefixes[script.SubscribesSharded] {
+			l.wakeHolders()
+			return
+		}
+		if w := h.waiters[event.Message]; w != nil {
+			w.wakeUp(true)
+			return
+		}
+		h.spawn(func(ctx context.Context) { h.decline(ctx, l.keys[:], event.Message) })
+	case Subscribed:
+		// What was published before has been missed.
+		l.subscribed = l.sub == s
+		h.failures, s.confirmed = 0, true
+		l.wakeFirst()
+		l.wakeHolders()
+	case Unsubscribed:
+		if l.sub == s {
+			l.unsubscribed()
+			h.subscribe(l)
+		}
+	case Other:
+	}
+}
+
+// disconnected takes the lists from s, which receives nothing any more.
+func (h *Hub) disconnected(s *subscriber, publisher string, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.onSubscribeError(err)
+	if h.subscribers[publisher] == s {
+		delete(h.subscribers, publisher)
+	}
+	if !s.confirmed {
+		if h.failures++; h.failures == maxFailures {
+			h.failures = 0
+			h.onSubscribeError(ErrNoSubscriptions)
+		}
+	}
+	again := s.conn != nil && clock.Since(s.since) > minAge
+	for _, l := range h.listsOf(s) {
+		l.unsubscribed()
+		if again {
+			h.subscribe(l)
+		}
+	}
+}
+
+// onSubscribeError takes in why there is no subscription. If there will be none, those who wait for
+// a message ask again, and poll. The caller holds h.mu.
+func (h *Hub) onSubscribeError(err error) {
+	if !errors.Is(err, ErrNoSubscriptions) {
+		return
+	}
+	h.refusedUntil.Store(int64(clock.Since(epoch) + refusal))
+	for _, l := range h.lists {
+		for _, w := range l.queue {
+			if !w.Polls() {
+				w.wakeUp(false)
+			}
+		}
+	}
+}
+
+// disconnect ends s, whose server may not be the one that publishes any more.
+func (h *Hub) disconnect(s *subscriber) {
+	conn := s.conn
+	h.spawn(func(context.Context) { _ = conn.Close() })
+}
+
+// send sends something on the connection of s, which ends if that fails.
+func (h *Hub) send(s *subscriber, f func(context.Context, Subscription) error) {
+	conn := s.conn
+	if conn == nil {
+		return
+	}
+	h.spawn(func(ctx context.Context) {
+		if f(ctx, conn) != nil {
+			_ = conn.Close()
+		}
+	})
+}
+
+// tidy removes lists that nobody has used for a while, and subscribers without any, and asks the
+// others for a sign of life.
+func (h *Hub) tidy() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return
+	}
+	for _, l := range h.lists {
+		if l.present > 0 || clock.Since(l.idle) < idleTime || l.subscribing {
+			continue
+		}
+		delete(h.lists, l.channel)
+		if s := l.sub; s != nil {
+			h.send(s, func(ctx context.Context, c Subscription) error { return c.Unsubscribe(ctx, l.channel) })
+		}
+	}
+	for _, s := range h.subscribers {
+		if s.conn != nil && len(h.listsOf(s)) == 0 {
+			h.disconnect(s)
+			continue
+		}
+		h.send(s, func(ctx context.Context, c Subscription) error { return c.Ping(ctx) })
+	}
+	h.tick = nil
+	if len(h.lists) > 0 || len(h.subscribers) > 0 {
+		h.tick = time.AfterFunc(heartbeat, h.tidy)
+	}
+}
+
+// listsOf returns the lists of s.
+func (h *Hub) listsOf(s *subscriber) (lists []*list) {
+	for _, l := range h.lists {
+		if l.sub == s {
+			lists = append(lists, l)
+		}
+	}
+	return lists
+}
+
+// spawn runs f in a goroutine that Close waits for, with a context that ends. The caller holds h.mu.
+func (h *Hub) spawn(f func(ctx context.Context)) {
+	if h.closed {
+		return
+	}
+	h.done.Go(func() {
+		ctx, cancel := context.WithTimeout(h.ctx, patience)
+		defer cancel()
+		f(ctx)
+	})
+}
