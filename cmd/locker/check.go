@@ -16,6 +16,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/go-locker/locker/conformance"
+
+	"github.com/go-locker/locker/cmd/locker/internal/job"
 )
 
 const checkHelp = `Check runs the conformance scenarios of locker with the locks of a server, and
@@ -41,8 +43,9 @@ each name has a random part, and other locks are neither taken nor deleted.
 
 With --exec, check judges the lock of a program in any language. The program
 reads and writes lines of JSON on its standard input and output, as specified
-in docs/evidence/judge-any-language.md. It finds its server in the environment variable
-LOCKER_ADDRESS. --trace tries the program, and shows what is sent and answered.
+in docs/evidence/judge-any-language.md. It finds its server in the environment
+variable LOCKER_ADDRESS. --trace tries the program, and shows what is sent and
+answered.
 With --address, scenarios can put a proxy before the server. With --server, the
 check starts the server, and stops and kills it. Scenarios that need a flag
 that is missing, or something that the program does not claim, are printed as
@@ -221,7 +224,7 @@ func (e *examiner) examineAll(ctx context.Context, scenarios []conformance.Scena
 func interruptible(parent context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 1)
-	notify(signals)
+	job.Forward(signals)
 	ended := make(chan struct{})
 	go func() {
 		select {

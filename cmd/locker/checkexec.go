@@ -14,6 +14,8 @@ import (
 
 	"github.com/go-locker/locker/conformance"
 	"github.com/go-locker/locker/internal/tb"
+
+	"github.com/go-locker/locker/cmd/locker/internal/job"
 )
 
 // execOptions are for a lock that is a program of its own.
@@ -97,7 +99,7 @@ func newProgramExaminer(ctx context.Context, o *checkOptions) (*examiner, error)
 	if ttl < 5*time.Millisecond || ttl%time.Millisecond != 0 {
 		return nil, usagef("--ttl: must be whole milliseconds, and at least 5ms")
 	}
-	endOrphans := adoptOrphans()
+	endOrphans := job.AdoptOrphans()
 	e := &examiner{title: "program", ttl: ttl, cleanUp: func() string {
 		if left := endOrphans(); left != "" {
 			return "left running by the program or its server, and killed: " + left

@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/cmd/locker/internal/job"
 )
 
 // The exit codes. Those of sysexits.h have its meaning, so that nobody has to learn new ones; exitLost is the first that it
@@ -19,7 +20,6 @@ const (
 	exitLost        = 79
 	exitCannotRun   = 126
 	exitNotFound    = 127
-	exitSignalBase  = 128
 )
 
 const exitHelp = `Exit codes:
@@ -62,9 +62,9 @@ func usagef(format string, args ...any) error {
 // killedBy returns the error of a command that a signal has ended.
 func killedBy(s os.Signal) error {
 	if n, ok := s.(syscall.Signal); ok {
-		return &statusError{code: exitSignalBase + int(n), interrupted: n == syscall.SIGINT}
+		return &statusError{code: job.SignalBase + int(n), interrupted: n == syscall.SIGINT}
 	}
-	return &statusError{code: exitSignalBase + int(syscall.SIGINT)}
+	return &statusError{code: job.SignalBase + int(syscall.SIGINT)}
 }
 
 // exitCode returns the exit code of an error.

@@ -16,6 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/internal/test/testserver"
+
+	"github.com/go-locker/locker/cmd/locker/internal/job"
 )
 
 // stubborn is a command whose child, a grandchild of ours, ignores every signal that can be. It writes its pid to dir/pid, and
@@ -153,6 +155,6 @@ func TestRun_whoseStderrIsClosed_stillEndsTheCommand(t *testing.T) {
 	require.NoError(t, r.Close())
 	s.Do("FLUSHALL")
 	_ = cmd.Wait()
-	assert.Equal(t, exitLost, statusCode(cmd.ProcessState))
+	assert.Equal(t, exitLost, job.ExitCode(cmd.ProcessState))
 	assert.False(t, alive(t, child))
 }

@@ -26,6 +26,8 @@ import (
 
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/cobra"
+
+	"github.com/go-locker/locker/cmd/locker/internal/job"
 )
 
 // The main goroutine stays on the process's first thread, which ends only with the process: to Linux the end of the thread that
@@ -50,7 +52,7 @@ func execute(ctx context.Context, args []string) int {
 		fmt.Fprintf(os.Stderr, "locker: %s\n", strings.TrimPrefix(err.Error(), "locker: ")) // the library's errors begin with it, too
 	}
 	if isStatus && ended.interrupted {
-		dieOfInterrupt()
+		job.DieOfInterrupt()
 	}
 	return exitCode(err)
 }

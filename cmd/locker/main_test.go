@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/cmd/locker/internal/job"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 )
@@ -115,7 +116,7 @@ func (p *process) waitFor(d time.Duration) int {
 		p.t.Fatalf("%v has not ended after %v", p.cmd.Args, d)
 	}
 	if !errors.Is(p.err, exec.ErrWaitDelay) {
-		return statusCode(p.cmd.ProcessState)
+		return job.ExitCode(p.cmd.ProcessState)
 	}
 	p.t.Fatalf("%v has ended, but something that it started holds its pipes", p.cmd.Args)
 	return 0

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/cmd/locker/internal/job"
 	"github.com/go-locker/locker/internal/noanswer"
 	"github.com/go-locker/locker/semaphore"
 )
@@ -144,7 +145,7 @@ func (o *runOptions) run(ctx context.Context, url, name string, command []string
 		o.metadata = whoami()
 	}
 	signals := make(chan os.Signal, 16)
-	notify(signals)
+	job.Forward(signals)
 	defer signal.Stop(signals)
 	// If nobody reads our stderr any more we must not die, and leave the command without its lock.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/cmd/locker/internal/job"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 )
@@ -274,7 +275,7 @@ func beginVerbose(t *testing.T, url string, flags ...string) (p *process, told f
 func TestRun_passesSignalsOnToTheCommand(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
-	for _, signal := range forwarded {
+	for _, signal := range job.Forwarded {
 		n := signal.(syscall.Signal)
 		up := filepath.Join(t.TempDir(), "up")
 		p := begin(t, "run", s.URL(), "name", "--", "sh", "-c",

@@ -14,7 +14,8 @@ import (
 
 const serveLockHelp = `Serve-lock serves the locks of a server to the conformance suite, over the
 protocol for programs in any language: lines of JSON on standard input and
-output, until the input ends. docs/evidence/judge-any-language.md specifies the protocol.
+output, until the input ends. docs/evidence/judge-any-language.md specifies
+the protocol.
 
   locker check --exec 'locker serve-lock redis://localhost:6379'
 

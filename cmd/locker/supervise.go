@@ -8,18 +8,8 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/cmd/locker/internal/job"
 )
-
-// job is a command with the processes that it has started, as far as the system keeps them together.
-type job interface {
-	signal(s os.Signal)
-	terminate() // the command may ignore it
-	kill()      // it cannot ignore this
-	// wait returns when the command has ended. If it was stopped, it asks whether it may go on.
-	wait(mayGoOn func() bool)
-	remains() bool // whether another process of the job is known to run
-	reap() error   // how the command ended
-}
 
 // supervise runs cmd as long as the hold lasts, and returns how it ended. When it returns, no process of cmd that can be
 // reached runs without the lock.
@@ -28,7 +18,7 @@ func supervise(h *locker.Hold, cmd *exec.Cmd, signals <-chan os.Signal) error {
 	if !plan.lasts() {
 		return &statusError{code: exitLost, err: errors.New("the lock was lost before the command was started")}
 	}
-	j, err := start(cmd)
+	j, err := job.Start(cmd)
 	if err != nil {
 		return cannotRun(cmd.Args[0], err)
 	}
@@ -36,10 +26,10 @@ func supervise(h *locker.Hold, cmd *exec.Cmd, signals <-chan os.Signal) error {
 }
 
 // watch carries out the plan until j has ended.
-func (p *plan) watch(j job, signals <-chan os.Signal) error {
+func (p *plan) watch(j job.Job, signals <-chan os.Signal) error {
 	exited := make(chan struct{})
 	go func() {
-		j.wait(p.lasts)
+		j.Wait(p.lasts)
 		close(exited)
 	}()
 	ctx, cancel := p.hold.Context(context.Background(), p.grace)
@@ -52,29 +42,29 @@ func (p *plan) watch(j job, signals <-chan os.Signal) error {
 		select {
 		case <-exited:
 			if p.goesOn() {
-				return status(j.reap()) // processes that it leaves run without the lock
+				return status(j.Reap()) // processes that it leaves run without the lock
 			}
 			p.end("the lock was lost before the command ended")
 			exited = nil
 		case s := <-signals:
-			j.signal(s)
+			j.Signal(s)
 		case <-lost:
 			lost = nil
 			p.end("the lock was lost: the command was killed")
 			p.killAt = time.Now()
-			j.kill()
+			j.Kill()
 		case <-expiring:
 			expiring = nil
 			if p.goesOn() && !closed(exited) { // else it has ended in time
 				p.end("the lock could not be renewed: the command was ended before the lock expired")
-				j.terminate()
+				j.Terminate()
 			}
 		case <-timer.C:
 			if !time.Now().Before(p.killAt) {
-				j.kill()
+				j.Kill()
 			}
 		}
-		if exited == nil && !j.remains() {
+		if exited == nil && !j.Remains() {
 			p.killAt = time.Now()
 			if finish(j) {
 				return &statusError{code: exitLost, err: errors.New(p.ended)}
@@ -97,10 +87,10 @@ func closed(c <-chan struct{}) bool {
 }
 
 // finish ends what is left of a job of which no process is known to remain, and reports whether that is certain now.
-func finish(j job) bool {
-	j.kill() // processes that are not known
-	_ = j.reap()
-	return !j.remains()
+func finish(j job.Job) bool {
+	j.Kill() // processes that are not known
+	_ = j.Reap()
+	return !j.Remains()
 }
 
 // plan is when to end a command whose lock is not renewed.
@@ -154,5 +144,5 @@ func status(err error) error {
 	if !ok {
 		return &statusError{code: exitCannotRun, err: err}
 	}
-	return &statusError{code: statusCode(exit.ProcessState), interrupted: interrupted(exit.ProcessState)}
+	return &statusError{code: job.ExitCode(exit.ProcessState), interrupted: job.Interrupted(exit.ProcessState)}
 }

@@ -31,16 +31,16 @@ func (j *fakeJob) note(what string) {
 	j.done, j.seconds = append(j.done, what), append(j.seconds, time.Since(j.began).Seconds())
 }
 
-func (j *fakeJob) signal(s os.Signal) { j.note(s.String()) }
+func (j *fakeJob) Signal(s os.Signal) { j.note(s.String()) }
 
-func (j *fakeJob) terminate() {
+func (j *fakeJob) Terminate() {
 	j.note("terminate")
 	if j.polite {
 		j.exited <- nil
 	}
 }
 
-func (j *fakeJob) kill() {
+func (j *fakeJob) Kill() {
 	j.note("kill")
 	j.leaves = 0
 	select {
@@ -49,11 +49,11 @@ func (j *fakeJob) kill() {
 	}
 }
 
-func (j *fakeJob) wait(func() bool) { j.result = <-j.exited }
+func (j *fakeJob) Wait(func() bool) { j.result = <-j.exited }
 
-func (j *fakeJob) remains() bool { return j.leaves > 0 }
+func (j *fakeJob) Remains() bool { return j.leaves > 0 }
 
-func (j *fakeJob) reap() error {
+func (j *fakeJob) Reap() error {
 	j.note("reap")
 	return j.result
 }
@@ -99,7 +99,7 @@ type busy struct {
 	until time.Time
 }
 
-func (j busy) signal(os.Signal) {
+func (j busy) Signal(os.Signal) {
 	j.exited <- nil
 	time.Sleep(time.Until(j.until))
 }

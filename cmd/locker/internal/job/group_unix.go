@@ -1,6 +1,6 @@
 //go:build unix
 
-package main
+package job
 
 import (
 	"errors"
@@ -17,14 +17,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forwarded are the signals that people and service managers send. Each would end us.
-var forwarded = []os.Signal{
+// Forwarded are the signals that people and service managers send. Each would end us.
+var Forwarded = []os.Signal{
 	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
 }
 
-// notify sends signals to c, except those that our parent has set to be ignored, as nohup does.
-func notify(c chan<- os.Signal) {
-	for _, s := range forwarded {
+// Forward has those signals sent to c that a Job is to get, except those that our parent has set to be ignored, as nohup does.
+func Forward(c chan<- os.Signal) {
+	for _, s := range Forwarded {
 		if !signal.Ignored(s) {
 			signal.Notify(c, s)
 		}
@@ -46,10 +46,10 @@ type group struct {
 	result   error       // of the command
 }
 
-// start makes the command the leader of a process group. If we have the terminal, the group gets it: it can read, and
+// Start starts cmd as a Job. It makes the command the leader of a process group. If we have the terminal, the group gets it: it can read, and
 // Ctrl-C goes to it, as it would without us. If our output goes to another program that shares the terminal with us, such as a
 // pager, we keep it: Ctrl-Z must stop us, so that we can stop the command.
-func start(cmd *exec.Cmd) (job, error) {
+func Start(cmd *exec.Cmd) (Job, error) {
 	g := &group{cmd: cmd, terminal: -1, stops: make(chan os.Signal, 1), changes: make(chan os.Signal, 1)}
 	cmd.SysProcAttr = attributes()
 	cmd.SysProcAttr.Setpgid = true
@@ -126,8 +126,8 @@ func (g *group) checked(err error) error {
 	return err
 }
 
-// signal forwards a signal. Signals that ask for an end also wake stopped processes, which could not handle them.
-func (g *group) signal(s os.Signal) {
+// Signal implements [Job]. Signals that ask for an end also wake stopped processes, which could not handle them.
+func (g *group) Signal(s os.Signal) {
 	n, ok := s.(syscall.Signal)
 	if !ok {
 		return
@@ -141,18 +141,22 @@ func (g *group) signal(s os.Signal) {
 	}
 }
 
-func (g *group) terminate() {
+// Terminate implements [Job].
+func (g *group) Terminate() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.sendAll(syscall.SIGTERM)
 	g.sendAll(syscall.SIGCONT)
 }
 
-func (g *group) kill() { g.sendAll(syscall.SIGKILL) }
+// Kill implements [Job].
+func (g *group) Kill() { g.sendAll(syscall.SIGKILL) }
 
-func (g *group) remains() bool { return g.others.remain(g.reaped.Load()) }
+// Remains implements [Job].
+func (g *group) Remains() bool { return g.others.remain(g.reaped.Load()) }
 
-func (g *group) reap() error {
+// Reap implements [Job].
+func (g *group) Reap() error {
 	g.once.Do(func() {
 		g.reaped.Store(true)
 		g.result = g.cmd.Wait()
@@ -160,9 +164,9 @@ func (g *group) reap() error {
 	return g.result
 }
 
-// wait returns when the command has ended. If the command is stopped, as by Ctrl-Z, it stops us too: otherwise the shell would wait
+// Wait implements [Job]. If the command is stopped, as by Ctrl-Z, it stops us too: otherwise the shell would wait
 // for us, and nobody would have the terminal. If the command does not have the terminal, it is stopped when we get SIGTSTP.
-func (g *group) wait(mayGoOn func() bool) {
+func (g *group) Wait(mayGoOn func() bool) {
 	defer signal.Stop(g.stops)
 	defer signal.Stop(g.changes)
 	ended := make(chan struct{})
@@ -204,7 +208,7 @@ func (g *group) pause(mayGoOn func() bool) {
 	suspend()
 	_ = stopped(g.cmd.Process.Pid) // we did that: do not count it as another stop
 	if !mayGoOn() {
-		g.kill()
+		g.Kill()
 		return
 	}
 	g.lendTerminal()
@@ -228,20 +232,22 @@ func suspend() {
 	<-resumed // another thread may be the one that stops first
 }
 
-func statusCode(s *os.ProcessState) int {
+// ExitCode is what a shell would report of a command that has ended.
+func ExitCode(s *os.ProcessState) int {
 	if w, ok := s.Sys().(syscall.WaitStatus); ok && w.Signaled() {
-		return exitSignalBase + int(w.Signal())
+		return SignalBase + int(w.Signal())
 	}
 	return s.ExitCode()
 }
 
-func interrupted(s *os.ProcessState) bool {
+// Interrupted reports whether SIGINT ended the command.
+func Interrupted(s *os.ProcessState) bool {
 	w, ok := s.Sys().(syscall.WaitStatus)
 	return ok && w.Signaled() && w.Signal() == syscall.SIGINT
 }
 
-// dieOfInterrupt returns if SIGINT is ignored.
-func dieOfInterrupt() {
+// DieOfInterrupt ends this process as SIGINT does, so that a shell sees that. It returns if SIGINT is ignored.
+func DieOfInterrupt() {
 	if signal.Ignored(syscall.SIGINT) {
 		return
 	}

@@ -1,4 +1,4 @@
-package main
+package job
 
 import (
 	"bytes"
@@ -106,9 +106,9 @@ func haveChild() bool {
 	}
 }
 
-// adoptOrphans makes us the parent of what programs leave running. end kills those, and says which
+// AdoptOrphans makes us the parent of what programs leave running. end kills those, and says which
 // they were.
-func adoptOrphans() (end func() string) { return adopt().end }
+func AdoptOrphans() (end func() string) { return adopt().end }
 
 // end kills those that run on for a while, and says which they were.
 func (d *descendants) end() string {
@@ -250,7 +250,7 @@ func (g *group) awaitEnd() {
 		case err == nil:
 			return
 		case !errors.Is(err, unix.EINTR):
-			_ = g.reap()
+			_ = g.Reap()
 			return
 		}
 	}

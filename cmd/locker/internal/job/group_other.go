@@ -1,6 +1,6 @@
 //go:build unix && !linux
 
-package main
+package job
 
 import "syscall"
 
@@ -24,7 +24,7 @@ func (*descendants) list() []int { return nil }
 const numberIsKept = false
 
 // awaitEnd waits for the command.
-func (g *group) awaitEnd() { _ = g.reap() }
+func (g *group) awaitEnd() { _ = g.Reap() }
 
 // stopped returns false: if a command has the terminal and Ctrl-Z stops it, its lock is renewed.
 func stopped(int) bool { return false }

@@ -1,4 +1,4 @@
-package main
+package job
 
 import (
 	"errors"
@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// notify sends Ctrl-C, Ctrl-Break, and the end of the console or the session to c.
-func notify(c chan<- os.Signal) { signal.Notify(c, os.Interrupt, syscall.SIGTERM) }
+// Forward has Ctrl-C, Ctrl-Break, and the end of the console or the session sent to c.
+func Forward(c chan<- os.Signal) { signal.Notify(c, os.Interrupt, syscall.SIGTERM) }
 
 // winJob is a command in a job object, with all that it starts.
 type winJob struct {
@@ -21,9 +21,9 @@ type winJob struct {
 	result error // of the command
 }
 
-// start makes a job that ends with us, however we end, and a command in it. Processes that the command starts before it is in
-// the job, within a moment, are not in it.
-func start(cmd *exec.Cmd) (job, error) {
+// Start starts cmd as a Job that ends with us, however we end. Processes that the command starts
+// before it is in the job, within a moment, are not in it.
+func Start(cmd *exec.Cmd) (Job, error) {
 	handle, err := windows.CreateJobObject(nil, nil)
 	if err != nil {
 		return nil, err
@@ -56,24 +56,31 @@ func (j *winJob) adopt() error {
 	return errors.Join(windows.AssignProcessToJobObject(j.job, p), windows.CloseHandle(p))
 }
 
-// signal sends Ctrl-Break: Ctrl-C does not reach a process group.
-func (j *winJob) signal(os.Signal) { j.terminate() }
+// Signal implements [Job]. It sends Ctrl-Break: Ctrl-C does not reach a process group.
+func (j *winJob) Signal(os.Signal) { j.Terminate() }
 
-func (j *winJob) terminate() {
+// Terminate implements [Job].
+func (j *winJob) Terminate() {
 	_ = windows.GenerateConsoleCtrlEvent(windows.CTRL_BREAK_EVENT, uint32(j.cmd.Process.Pid))
 }
 
-func (j *winJob) kill() { _ = windows.TerminateJobObject(j.job, exitLost) }
+// Kill implements [Job].
+func (j *winJob) Kill() { _ = windows.TerminateJobObject(j.job, 1) }
 
-func (j *winJob) wait(func() bool) { j.result = j.cmd.Wait() }
+// Wait implements [Job].
+func (j *winJob) Wait(func() bool) { j.result = j.cmd.Wait() }
 
-// remains returns false: the rest of the job is killed when the command has ended.
-func (j *winJob) remains() bool { return false }
+// Remains implements [Job]. It returns false: the rest of the job is killed when the command has ended.
+func (j *winJob) Remains() bool { return false }
 
-func (j *winJob) reap() error { return j.result }
+// Reap implements [Job].
+func (j *winJob) Reap() error { return j.result }
 
-func statusCode(s *os.ProcessState) int { return s.ExitCode() }
+// ExitCode is that of a command that has ended.
+func ExitCode(s *os.ProcessState) int { return s.ExitCode() }
 
-func interrupted(*os.ProcessState) bool { return false }
+// Interrupted returns false: there are no signals.
+func Interrupted(*os.ProcessState) bool { return false }
 
-func dieOfInterrupt() {}
+// DieOfInterrupt does nothing.
+func DieOfInterrupt() {}
