@@ -7,79 +7,6 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestBallot_decides(t *testing.T) {
-	// g: granted under 5, G: under 7, r: refused, a: absent, l: granted and then gone, -: not
-	// answered.
-	for _, c := range []struct {
-		votes string
-		want  outcome
-		raise []int
-	}{
-		{"---", undecided, nil},
-		{"g--", undecided, nil},
-		{"gg-", won, nil},
-		{"ggr", won, nil},
-		{"gga", won, nil},
-		{"rr-", denied, nil},
-		{"rrg", denied, nil},
-		{"aa-", failed, nil},
-		{"aag", failed, nil},
-		{"aar", failed, nil},
-		{"ra-", undecided, nil},
-		{"rag", denied, nil},
-		{"rar", denied, nil},
-		{"raa", failed, nil},
-		{"gG-", undecided, []int{0}},
-		{"Gg-", undecided, []int{1}},
-		{"gGG", won, []int{0}},
-		{"ggG", won, nil},
-		{"lg-", undecided, nil},
-		{"lga", failed, nil},
-		{"lgr", denied, nil},
-		{"ll-", failed, nil},
-		{"llg", failed, nil},
-		{"ggrr-", undecided, nil},
-		{"gggrr", won, nil},
-		{"ggrrr", denied, nil},
-		{"ggraa", denied, nil},
-		{"ggaaa", failed, nil},
-		{"rrr--", denied, nil},
-		{"aaa--", failed, nil},
-		{"rraa-", undecided, nil},
-		{"gG--", undecided, nil},
-		{"gGg-", undecided, []int{0, 2}},
-		{"rr--", undecided, nil},
-		{"aa--", failed, nil},
-	} {
-		b := newBallot(len(c.votes))
-		var raise []int
-		for i, v := range c.votes {
-			switch v {
-			case 'g':
-				b.granted(i, 5)
-			case 'G':
-				b.granted(i, 7)
-			case 'r':
-				b.says(i, refused)
-			case 'a':
-				b.says(i, absent)
-			case 'l':
-				b.says(i, gone)
-			}
-			raise = append(raise, b.raise()...)
-		}
-		assert.Equal(t, c.raise, raise, c.votes)
-		assert.Equal(t, c.want, b.outcome(), c.votes)
-		for _, i := range c.raise {
-			b.granted(i, b.goal)
-			assert.Nil(t, b.raise())
-		}
-		if c.raise != nil {
-			assert.Equal(t, won, b.outcome(), c.votes)
-		}
-	}
-}
-
 // Node 0 has a token that is too far ahead for the others' clocks.
 func TestBallot_leavesOutATokenThatTooManyRefuse(t *testing.T) {
 	b := newBallot(3)
@@ -118,35 +45,6 @@ func TestBallot_countsOneToken(t *testing.T) {
 	assert.Equal(t, undecided, b.outcome())
 	b.granted(0, 7)
 	assert.Equal(t, won, b.outcome())
-}
-
-func TestMajority(t *testing.T) {
-	for nodes, want := range map[int]int{1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 4} {
-		assert.Equal(t, want, majority(nodes), "of %d", nodes)
-	}
-}
-
-// Of five nodes one has a clock that is far ahead, and one is down: the other three are a majority.
-func TestBallot_isDecidedThoughARefusalComesAfterTheGoalWasLowered(t *testing.T) {
-	b := newBallot(5)
-	b.says(4, absent)
-	b.granted(0, 100)
-	b.granted(1, 5)
-	b.granted(2, 6)
-	assert.Equal(t, []int{1, 2}, b.raise())
-	b.granted(3, 7)
-	assert.Equal(t, []int{3}, b.raise())
-	b.refusedGoal(1, 100)
-	assert.Empty(t, b.raise())
-	b.refusedGoal(2, 100)
-	more := b.raise()
-	b.refusedGoal(3, 100)
-	more = append(more, b.raise()...)
-	assert.NotEmpty(t, more, "nodes 1, 2 and 3 agree on 7")
-	for _, i := range more {
-		b.granted(i, b.goal)
-	}
-	assert.Equal(t, won, b.outcome(), "%+v", b)
 }
 
 // With nothing under way any more every ballot is decided.

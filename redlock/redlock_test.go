@@ -128,8 +128,7 @@ func TestAcquire_isDecidedByAMajority(t *testing.T) {
 		stages[0].always(hung)
 		stages[1].always(path{err: errRefused})
 		start := time.Now()
-		l, err := claims.Take(t.Context(), d, askFor("x"))
-		require.NoError(t, err)
+		l := taken(t, d)
 		require.NoError(t, l.Extend(t.Context(), ttl))
 		require.NoError(t, l.Release(t.Context()))
 		assert.Zero(t, time.Since(start), "nothing is waited for")
@@ -142,8 +141,7 @@ func TestAcquire_countsTheTTLFromBeforeTheFirstRequest(t *testing.T) {
 		for _, s := range stages {
 			s.always(path{back: 300 * time.Millisecond})
 		}
-		l, err := claims.Take(t.Context(), d, askFor("x"))
-		require.NoError(t, err)
+		l := taken(t, d)
 		assert.Equal(t, ttl-300*time.Millisecond, l.Validity())
 		time.Sleep(time.Second)
 		require.NoError(t, l.Extend(t.Context(), ttl))
@@ -231,8 +229,7 @@ func TestAcquire_raisesToTheLargestToken(t *testing.T) {
 			s.edit("x", func(r *register) { *r = register{known: true, last: ahead + uint64(10*i)} })
 			s.always(path{back: time.Duration(i) * time.Millisecond})
 		}
-		l, err := claims.Take(t.Context(), d, askFor("x"))
-		require.NoError(t, err)
+		l := taken(t, d)
 		assert.Equal(t, ahead+11, l.Token(), "of the first two that answered")
 		synctest.Wait()
 		assert.Equal(t, []int{1, 0, 0}, []int{stages[0].counted(raiseIt), stages[1].counted(raiseIt), stages[2].counted(raiseIt)})
@@ -270,10 +267,9 @@ func TestAcquire_whoseRaiseFailsTakesNothing(t *testing.T) {
 func TestDriver_afterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := stageDriver(t, newStages(3))
-		l, err := claims.Take(t.Context(), d, askFor("x"))
-		require.NoError(t, err)
+		l := taken(t, d)
 		require.NoError(t, d.Close())
-		_, err = claims.Take(t.Context(), d, askFor("x"))
+		_, err := claims.Take(t.Context(), d, askFor("x"))
 		require.ErrorIs(t, err, locker.ErrClosed)
 		require.ErrorIs(t, l.Extend(t.Context(), ttl), locker.ErrClosed)
 		require.ErrorIs(t, l.Release(t.Context()), locker.ErrClosed)
@@ -291,86 +287,30 @@ func TestError_unwrapsToTheFailuresOfAnOutage(t *testing.T) {
 	require.EqualError(t, e, "the lock is held by another owner: a:1 agreed; b:1: held; c:1: lost; d:1: connection refused")
 }
 
-// toldClient is a node that tells its clock, and who it is.
-type toldClient struct {
-	stageClient
-	ahead time.Duration // 0: not known yet
-	id    string
-	then  time.Duration // that its clock is ahead from when it has said who it is
-	hangs bool
-	fails error
-	asked int
-}
-
-func (c *toldClient) set(change func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	change()
-}
-
-func (c *toldClient) ServerTime() (time.Time, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return time.Now().Add(c.ahead), c.ahead != 0
-}
-
-func (c *toldClient) Identify(ctx context.Context) (string, error) {
-	c.mu.Lock()
-	c.asked++
-	hangs := c.hangs
-	c.mu.Unlock()
-	if hangs {
-		<-ctx.Done()
-		return "", ctx.Err()
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.fails == nil {
-		c.ahead = max(c.ahead, c.then)
-	}
-	return c.id, c.fails
-}
-
-// toldDriver makes a Driver over n nodes whose own clock is an hour ahead.
-func toldDriver(t *testing.T, n int) (*backend, []*toldClient) {
-	t.Helper()
-	var nodes []driver.Driver
-	var told []*toldClient
-	for _, s := range newStages(n) {
-		told = append(told, &toldClient{stageClient: stageClient{stage: s, id: s.clients.Add(1)}})
-		nodes = append(nodes, told[len(told)-1])
-	}
-	made, err := NewDriver(nodes)
-	require.NoError(t, err)
-	d := made.(*backend)
-	d.clock = func() time.Time { return time.Now().Add(time.Hour) }
-	return d, told
-}
-
 // A client whose clock is wrong comes neither early nor late, once it knows the clocks of a
 // majority.
 func TestNextPlace_isTheMedianOfTheNodesClocks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d, told := toldDriver(t, 5)
-		ahead := func() time.Duration {
-			return time.Until(time.UnixMicro(int64(d.nextPlace() >> 10))).Round(time.Millisecond)
+	play(t, 5, func(t *testing.T, d *backend, stages []*stage) {
+		d.clock = func() time.Time { return time.Now().Add(time.Hour) }
+		for known, ahead := range []time.Duration{time.Second, 2 * time.Second, 48 * time.Hour, -48 * time.Hour, time.Minute} {
+			place := time.Until(time.UnixMicro(int64(d.nextPlace() >> 10))).Round(time.Millisecond)
+			assert.Equal(t, []time.Duration{time.Hour, time.Hour, time.Hour, 2 * time.Second, 2 * time.Second}[known], place, "%d are known", known)
+			stages[known].ahead, stages[known].tells = ahead, true
+			_, err := d.nodes[known].Identify(t.Context())
+			require.NoError(t, err)
 		}
-		told[0].ahead, told[1].ahead = time.Second, 2*time.Second
-		require.Equal(t, time.Hour, ahead(), "two of five are known")
-		told[2].ahead = 48 * time.Hour
-		require.Equal(t, 2*time.Second, ahead())
-		told[3].ahead, told[4].ahead = -48*time.Hour, time.Minute
-		require.Equal(t, 2*time.Second, ahead())
-		require.NoError(t, d.Close())
 	})
 }
 
 // A node that does not say who it is in time has no vote until it does. If it is one that is there
 // already, no lock is taken from then on.
 func TestIdentify_aNodeThatDoesNotAnswerIsAskedBeforeItsVote(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d, told := toldDriver(t, 3)
-		told[0].id, told[1].id, told[2].id, told[2].hangs = "A", "B", "A", true
+	play(t, 3, func(t *testing.T, d *backend, stages []*stage) {
+		for _, s := range stages {
+			s.tells = true
+		}
+		stages[2].id = stages[0].addr
+		stages[2].always(hung)
 		for _, takes := range []time.Duration{100 * time.Millisecond, longestTimeout - 100*time.Millisecond, 0} {
 			start := time.Now()
 			ctx := t.Context()
@@ -383,48 +323,44 @@ func TestIdentify_aNodeThatDoesNotAnswerIsAskedBeforeItsVote(t *testing.T) {
 			require.NoError(t, l.Extend(t.Context(), ttl))
 			require.NoError(t, l.Release(t.Context()))
 		}
-		l, err := claims.Take(t.Context(), d, askFor("x"))
-		require.NoError(t, err)
+		l := taken(t, d)
 		time.Sleep(time.Second)
-		told[2].set(func() { told[2].hangs = false })
+		stages[2].on(nil)
 		require.NoError(t, l.Extend(t.Context(), ttl), "which asks it to join")
 		synctest.Wait()
 		for range 2 {
-			_, err = claims.Take(t.Context(), d, askFor("y"))
+			_, err := claims.Take(t.Context(), d, askFor("y"))
 			require.ErrorIs(t, err, driver.ErrUnsupported)
 			require.EqualError(t, err, "not supported by the backend: the nodes a:1 and c:1 are one server: each node has to be a server of its own")
 		}
 		require.NoError(t, l.Extend(t.Context(), ttl), "a hold goes on")
 		synctest.Wait()
-		assert.Zero(t, told[2].counted(propose))
+		assert.Zero(t, stages[2].counted(propose))
 		require.NoError(t, l.Release(t.Context()))
-		require.NoError(t, d.Close())
 	})
 }
 
 // Where no majority has said who it is, all are asked again; and else none.
 func TestIdentify_isDoneAgainAfterAnOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d, told := toldDriver(t, 3)
-		for i, n := range told {
-			n.then, n.fails = time.Second, []error{errRefused, errRefused, nil}[i]
+	play(t, 3, func(t *testing.T, d *backend, stages []*stage) {
+		d.clock = func() time.Time { return time.Now().Add(time.Hour) }
+		for _, s := range stages {
+			s.tells = true
+		}
+		for _, s := range stages[:2] {
+			s.always(path{err: errRefused})
 		}
 		_, err := claims.Take(t.Context(), d, askFor("x"))
 		require.ErrorIs(t, err, errRefused)
-		for _, n := range told {
-			n.set(func() { n.fails = nil })
-		}
+		befalls(stages, "---")
 		w := wait(t, d)
 		require.NoError(t, w.err)
-		require.WithinDuration(t, time.Now().Add(time.Second), time.UnixMicro(int64(w.lease.(*claim).waiting.place>>10)), time.Minute, "its place is by the nodes' clocks")
+		assert.WithinDuration(t, time.Now(), time.UnixMicro(int64(w.lease.(*claim).waiting.place>>10)), time.Minute, "its place is by the nodes' clocks")
 		w.leave()
-		var before, after int
-		told[0].set(func() { before = told[0].asked })
+		before := stages[0].counted(identifyIt)
 		w = wait(t, d)
 		w.leave()
-		told[0].set(func() { after = told[0].asked })
-		assert.Equal(t, before, after)
-		require.NoError(t, d.Close())
+		assert.Equal(t, before, stages[0].counted(identifyIt))
 	})
 }
 

@@ -93,8 +93,7 @@ func TestRelease_cannotTellWhetherAnotherCameBeforeALateGrant(t *testing.T) {
 				for _, s := range stages[3:] {
 					s.always(path{there: 300 * time.Millisecond})
 				}
-				l, err := claims.Take(t.Context(), d, askFor("x"))
-				require.NoError(t, err)
+				l := taken(t, d)
 				synctest.Wait()
 				befalls(stages, "-----")
 				if c.another {
@@ -167,8 +166,7 @@ func TestClose_letsReleasesArrive(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				stages := newStages(c.nodes)
 				d := stageDriver(t, stages, NodeTimeout(time.Second))
-				l, err := claims.Take(t.Context(), d, askFor("x"))
-				require.NoError(t, err)
+				l := taken(t, d)
 				synctest.Wait()
 				require.NoError(t, l.Extend(t.Context(), ttl), "from which all nodes count")
 				synctest.Wait()
@@ -205,8 +203,7 @@ func TestNode_thatHangsCollectsFewRequests(t *testing.T) {
 		stages[0].always(path{there: 2 * time.Minute, heedless: true})
 		before := runtime.NumGoroutine()
 		for range 200 {
-			l, err := claims.Take(t.Context(), d, askFor("x"))
-			require.NoError(t, err)
+			l := taken(t, d)
 			require.NoError(t, l.Extend(t.Context(), ttl))
 			require.NoError(t, l.Release(t.Context()))
 			time.Sleep(100 * time.Millisecond)

@@ -43,6 +43,9 @@ type stage struct {
 	ahead time.Duration // of its clock
 	count [verbs]int
 
+	tells bool   // who it is: its id, or else its address; what does not tell is not asked
+	id    string // that another has, too: it is the same server
+
 	batches int           // of extensions
 	short   time.Duration // taken off the TTL of a grant, whose request arrived late
 	traced  any           // what the context of the latest request has
@@ -236,11 +239,11 @@ func (c *stageClient) Close() error {
 }
 
 func (c *stageClient) Identify(ctx context.Context) (string, error) {
-	if c.draws == nil {
+	if c.draws == nil && !c.tells {
 		return "", nil
 	}
-	_, err := c.run(ctx, c.draws(uint64(identifyIt), c.identity.Add(1), 0), "", func(bool, *register, int64) {})
-	return c.addr, err
+	_, err := c.run(ctx, c.meets(ctx, identifyIt, "", c.identity.Add(1), 0), "", func(bool, *register, int64) {})
+	return cmp.Or(c.stage.id, c.addr), err
 }
 
 func (c *stageClient) ServerTime() (now time.Time, known bool) {
@@ -258,6 +261,22 @@ func (c *stageClient) ExtendAll(ctx context.Context, leases []driver.Lease, ttl 
 		errs[i] = l.Extend(ctx, ttl)
 	}
 	return errs
+}
+
+// meets counts a request, and returns what happens to it.
+func (c *stageClient) meets(ctx context.Context, v verb, name string, attempt, number uint64) path {
+	s := c.stage
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.count[v]++
+	s.traced = ctx.Value(ctxKey{})
+	switch {
+	case c.draws != nil:
+		return c.draws(uint64(v), attempt, number)
+	case s.path != nil:
+		return s.path(v, name)
+	}
+	return path{}
 }
 
 // run takes a script to the server and its answer back. ran is true if it may have run in spite of
@@ -340,18 +359,7 @@ type stageCandidate struct {
 
 // run has a script run for l, and reports whether that may have happened.
 func (l *stageCandidate) run(ctx context.Context, v verb, script func(first bool, r *register, now int64)) (ran bool, err error) {
-	c, s, p := l.client, l.client.stage, path{}
-	s.mu.Lock()
-	s.count[v]++
-	s.traced = ctx.Value(ctxKey{})
-	switch {
-	case c.draws != nil:
-		p = c.draws(uint64(v), l.attempt, l.requests.Add(1))
-	case s.path != nil:
-		p = s.path(v, l.req.Name)
-	}
-	s.mu.Unlock()
-	return c.run(ctx, p, l.req.Name, script)
+	return l.client.run(ctx, l.client.meets(ctx, v, l.req.Name, l.attempt, l.requests.Add(1)), l.req.Name, script)
 }
 
 // succeeds is run for a script that reports whether the lock was there.

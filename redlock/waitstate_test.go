@@ -52,33 +52,6 @@ func TestWaiting_takesAgainWhatItHasGivenBack(t *testing.T) {
 	})
 }
 
-// An answer ends the silence of a node, also one between two failures.
-func TestWaiting_aMajorityThatAnswersNowAndThenIsNoOutage(t *testing.T) {
-	play(t, 3, func(t *testing.T, d *backend, stages []*stage) {
-		for _, s := range stages {
-			s.edit("x", ownedForLong)
-		}
-		w := wait(t, d)
-		for i := range 10 {
-			for _, s := range stages {
-				s.always([]path{{}, hung}[i%2])
-			}
-			time.Sleep(ttl / 4)
-		}
-		for _, s := range stages {
-			s.always(path{})
-		}
-		time.Sleep(2 * longLook)
-		require.False(t, w.isOver(), "%v", w.err)
-		for _, s := range stages {
-			s.edit("x", nowFree)
-		}
-		time.Sleep(10 * time.Millisecond)
-		require.True(t, w.isOver())
-		w.leave()
-	})
-}
-
 // A node whose message is lost is asked when another's comes.
 func TestWaiting_oneMessageOfANodeIsEnough(t *testing.T) {
 	play(t, 5, func(t *testing.T, d *backend, stages []*stage) {
