@@ -208,23 +208,6 @@ func TestClaim_everyCallEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// A wait in the queue ends as its context does.
-func TestHub_aWaitEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWire()
-		d := NewDriver(&puppet{
-			dial: func(context.Context) (wait.Subscription, error) { return w, nil },
-			run:  func(context.Context, *script.Script, string) (any, error) { return heldReply(7), nil },
-		})
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(time.Millisecond, cancel) // before the first look
-		began := time.Now()
-		require.ErrorIs(t, <-queued(ctx, d, forOneSecond), context.Canceled)
-		assert.Equal(t, time.Millisecond, time.Since(began))
-		require.NoError(t, d.Close(noClient))
-	})
-}
-
 // stuck is a client library whose SCAN answers when the gate is open, whatever its context does.
 type stuck struct{ *gated }
 

@@ -73,19 +73,9 @@ func TestAcquire_anUnknownOutcomeReturnsTheLeaseToCleanUp(t *testing.T) {
 		notRun    bool
 		wantLease bool
 	}{
-		"lost reply":      {nil, boom, false, true},
-		"not run":         {nil, boom, true, false},
-		"no array":        {int64(1), nil, false, true},
-		"nil":             {nil, nil, false, true},
-		"empty":           {[]any{}, nil, false, true},
-		"two":             {[]any{int64(1), int64(2)}, nil, false, true},
-		"seven":           {[]any{int64(0), int64(2), int64(3), int64(4), int64(5), int64(0), int64(7)}, nil, false, true},
-		"three":           {[]any{int64(1), int64(2), int64(3)}, nil, false, true},
-		"a word":          {"two", nil, false, true},
-		"words":           {[]any{int64(1), "two", "three", "four"}, nil, false, true},
-		"nothing in it":   {[]any{int64(1), nil, int64(3), int64(4)}, nil, false, true},
-		"unknown status":  {[]any{int64(2), int64(2), int64(3)}, nil, false, true},
-		"negative status": {[]any{int64(-2), int64(2), int64(3)}, nil, false, true},
+		"lost reply": {nil, boom, false, true},
+		"not run":    {nil, boom, true, false},
+		"nonsense":   {[]any{int64(1), int64(2), int64(3)}, nil, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := NewDriver(&fakeRunner{answer: func(*script.Script, []any) (any, error) { return c.reply, c.err }, notRun: c.notRun})
@@ -239,17 +229,6 @@ func skewed(ahead *time.Duration) *fakeRunner {
 		}
 		return []any{int64(script.Granted), now, now, now}, nil
 	}}
-}
-
-// Nodes of a Ring or a Cluster have clocks of their own, and one Driver serves them all.
-func TestAcquire_nodesWhoseClocksDiffer(t *testing.T) {
-	skew := time.Hour
-	d := NewDriver(skewed(&skew))
-	for i := range 10 {
-		skew = -skew
-		_, err := claims.Take(t.Context(), d, forOneSecond)
-		require.NoError(t, err, "take %d, on a node that nothing is wrong with", i)
-	}
 }
 
 func TestLease_validityIsFromBeforeTheRequestAndNeverMovesBack(t *testing.T) {

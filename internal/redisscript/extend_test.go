@@ -78,12 +78,23 @@ func TestExtendAll_eachLockHasItsOwnOutcome(t *testing.T) {
 	assert.LessOrEqual(t, leases[2].Validity(), time.Second)
 }
 
-func TestExtendAll_otherRepliesAreNoSuccess(t *testing.T) {
-	for _, reply := range []any{nil, "1", int64(2), int64(-1), []any{}, []any{int64(1)}, []any{int64(1), int64(1)}} {
-		d, _, leases := leasesOf(t, 2, func(any) (any, error) { return reply, nil })
-		for i, err := range d.ExtendAll(t.Context(), leases, time.Minute) {
-			require.Error(t, err, "%v: lease %d", reply, i)
-			assert.LessOrEqual(t, leases[i].Validity(), time.Second)
+// Which script extends a lease is decided by what it is, also among others.
+func TestExtendAll_ofShares(t *testing.T) {
+	scripts := map[*script.Script]int{}
+	d := NewDriver(&fakeRunner{answer: func(s *script.Script, _ []any) (any, error) {
+		if scripts[s]++; s.Takes {
+			return grantedReply(), nil
 		}
+		return int64(1), nil
+	}})
+	defer func() { require.NoError(t, d.Close(noClient)) }()
+	var leases []driver.Lease
+	for _, shared := range []bool{true, false} {
+		l, err := claims.Take(t.Context(), d, driver.Request{Name: "x", TTL: time.Second, Shared: shared})
+		require.NoError(t, err)
+		leases = append(leases, l)
 	}
+	clear(scripts)
+	require.Equal(t, []error{nil, nil}, d.ExtendAll(t.Context(), leases, time.Second))
+	assert.Equal(t, map[*script.Script]int{script.Extend: 1, script.ExtendShared: 1}, scripts)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -70,34 +69,6 @@ func TestWaiting_aClaimThatOvertakesTheReplyToItsWaiterIsNotDeclined(t *testing.
 	})
 }
 
-// What a request still takes that a heedless client library did not give up is given back, or not if
-// the Driver is closed at that time; either way nothing is left running, and nothing races.
-func TestWaiting_closeWhileAHeedlessRequestIsGivenUp(t *testing.T) {
-	t.Parallel()
-	for range 10 {
-		running := make(chan struct{}, 1)
-		hang := make(chan struct{})
-		p := &puppet{locate: func() (wait.Publisher, error) { return wait.Publisher{}, wait.ErrNoSubscriptions }}
-		p.run = func(_ context.Context, s *script.Script, _ string) (any, error) {
-			if s == script.Release {
-				return int64(1), nil
-			}
-			running <- struct{}{}
-			<-hang
-			return heldReply(1), nil
-		}
-		d := NewDriver(p)
-		// Half of the TTL is time enough for a busy machine to send the request.
-		done := queued(t.Context(), d, driver.Request{Name: "x", TTL: 300 * time.Millisecond})
-		receive(t, running, "the request")
-		closed := make(chan struct{})
-		go func() { defer close(closed); _ = d.Close(noClient) }()
-		require.Error(t, receive(t, done, "its end"))
-		close(hang)
-		receive(t, closed, "Close")
-	}
-}
-
 // Nobody pays for a subscription that is not used: not the server, and not the process, which has no
 // goroutine and no timer left. As long as somebody waits it gets a sign of life now and then.
 func TestWaiting_givesUpAfterUse(t *testing.T) {
@@ -146,12 +117,15 @@ func waitersOf(t *testing.T, n int, req driver.Request, answer func(s *script.Sc
 // It would be passed over for ever by those who are subscribed.
 func TestWaiting_oneThatCannotConnectToSubscribePolls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		released := 0
 		p := &puppet{dial: func(context.Context) (wait.Subscription, error) { return nil, errors.New("no more connections") }}
 		p.run = func(_ context.Context, s *script.Script, owner string) (any, error) {
 			switch {
 			case s == script.Release:
+				released++
 				return int64(1), nil
 			case owner[0] == script.Polls:
+				assert.Equal(t, 1, released, "the owner that it was leaves the queue")
 				return grantedReply(), nil
 			default:
 				return heldReply(7), nil
@@ -161,6 +135,7 @@ func TestWaiting_oneThatCannotConnectToSubscribePolls(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		require.NoError(t, <-queued(ctx, d, driver.Request{Name: "x", TTL: time.Hour}))
+		assert.Zero(t, d.hub.Len(), "one that is granted waits no more")
 		require.NoError(t, d.Close(noClient))
 	})
 }
@@ -203,61 +178,6 @@ func TestWaiting_oneThatHasLostItsPlaceHasTheOthersLookAndSubscribesAnew(t *test
 		assert.Equal(t, times[0], times[1], "at once")
 		assert.True(t, w.isClosed())
 		require.NoError(t, d.Close(noClient))
-	})
-}
-
-// It looks once a second or so. That it has not asked for half of its TTL is no outage of that
-// length, nor are two short ones.
-func TestWaiting_aWaiterWithAShortTTLRidesOutFailures(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var failing time.Time
-		outages := 0
-		d, _, done := waitersOf(t, 1, forOneSecond, func(*script.Script, string) (any, error) {
-			if failing.IsZero() {
-				failing = time.Now()
-			}
-			if time.Since(failing) < forOneSecond.TTL/3 {
-				return nil, errors.New("connection reset")
-			}
-			if outages++; outages == 2 {
-				return grantedReply(), nil
-			}
-			failing = time.Time{}
-			return heldReply(7), nil
-		})
-		require.NoError(t, <-done[0])
-		require.NoError(t, d.Close(noClient))
-	})
-}
-
-// The first waiter looks for all, and learns for all that the server hangs: they do not take TTL/2 one
-// after the other to find out.
-func TestWaiting_anOutageIsEverybodysAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var hangs atomic.Bool
-		w := newWire()
-		p := &puppet{dial: func(context.Context) (wait.Subscription, error) { return w, nil }}
-		p.run = func(ctx context.Context, _ *script.Script, _ string) (any, error) {
-			if hangs.Load() {
-				<-ctx.Done()
-				return nil, ctx.Err()
-			}
-			return heldReply(7), nil
-		}
-		d := NewDriver(p)
-		defer func() { _ = d.Close(noClient) }()
-		var all sync.WaitGroup
-		for range 20 {
-			all.Go(func() {
-				_, err := claims.Wait(t.Context(), d, forOneSecond, func(error) {})
-				assert.ErrorIs(t, err, context.DeadlineExceeded) // of the request
-			})
-		}
-		synctest.Wait()
-		hangs.Store(true)
-		start := time.Now()
-		all.Wait()
-		assert.Less(t, time.Since(start), 1500*time.Millisecond+20*time.Millisecond+2*forOneSecond.TTL, "a look, and TTL/2 of those that it was made for")
 	})
 }
 

@@ -29,17 +29,6 @@ var names = []string{
 	strings.Repeat("}", 4096), strings.Repeat("}", 4095), strings.Repeat("x", 4096),
 }
 
-func TestKey_noTwoNamesShareOne(t *testing.T) {
-	seen := map[string]string{}
-	for _, name := range names {
-		key := Key(name)
-		if other, dup := seen[key]; dup {
-			t.Errorf("%q and %q share the key %q", name, other, key)
-		}
-		seen[key] = name
-	}
-}
-
 func FuzzKey(f *testing.F) {
 	for i, name := range names {
 		f.Add(name, names[(i+1)%len(names)])

@@ -11,43 +11,6 @@ import (
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
-func TestQueueScripts_handOverInOrder(t *testing.T) {
-	t.Parallel()
-	s := newAtServer(t)
-	told := s.subscribe("P")
-	h := s.ask("holder", ttl, 0)
-	waiters := []string{"pP/c", "pP/a", "pP/b"}
-	for _, w := range waiters {
-		require.EqualValues(t, Held, s.ask(w, ttl, 0).Status)
-	}
-	owner, token := "holder", h.Token
-	for _, w := range waiters {
-		require.EqualValues(t, 1, s.release(owner, token, 0))
-		assert.Equal(t, ">"+w, s.owner())
-		assert.Equal(t, w, (<-told).Payload)
-		require.EqualValues(t, Held, s.ask("newcomer", ttl, 0).Status, "a newcomer while the lock is claimed for %s", w)
-		a := s.ask(w, ttl, 7)
-		require.EqualValues(t, Granted, a.Status)
-		require.Greater(t, a.Token, token)
-		owner, token = w, a.Token
-	}
-	require.EqualValues(t, 1, s.release(owner, token, 0))
-	s.wantIdle()
-}
-
-// Its process does not listen yet, but it asks, and so is alive.
-func TestQueueScripts_theFirstWaiterThatAsksIsNotPassedOver(t *testing.T) {
-	t.Parallel()
-	s := newAtServer(t)
-	s.subscribe("Q")
-	s.ask("holder", ttl, 0)
-	place := s.ask("pP/a", ttl, 0).Place
-	require.EqualValues(t, Held, s.ask("pQ/b", ttl, 0).Status)
-	s.expire()
-	require.EqualValues(t, Granted, s.ask("pP/a", ttl, place).Status)
-	assert.Equal(t, []string{"pQ/b"}, s.queue())
-}
-
 func TestQueueScripts_theQueueNeverOutlivesItsUsersForLong(t *testing.T) {
 	t.Parallel()
 	for name, before := range map[string]func(s *atServer){

@@ -31,27 +31,23 @@ func wantRefused(t *testing.T, err error, right string) {
 	require.Regexp(t, "NOPERM|can't run this command", err.Error(), right)
 }
 
-func TestShare_whoLacksARightEndsNoOther(t *testing.T) {
+func TestShare_whoLacksARightEndsNoOtherAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	s := atServerOf(t, testserver.Redis(t))
-	token := s.share(ttl, "~a")
+	refused := func(right string) {
+		args := []any{"~b", Expiry(ttl), inTime(0), ""}
+		wantRefused(t, s.without(right).Eval(t.Context(), TakeShared.Source, s.keys, args...).Err(), right)
+	}
 	for _, right := range []string{"pexpire", "zadd"} {
-		few := s.without(right)
-		wantRefused(t, few.Eval(t.Context(), TakeShared.Source, s.keys, "~b", Expiry(ttl), inTime(0), "").Err(), right)
+		refused(right)
+		assert.Zero(t, s.rdb.Exists(t.Context(), s.keys...).Val(), right)
+		token := s.share(ttl, "~a")
+		refused(right)
 		assert.Equal(t, []string{"~a"}, s.readers(), right)
 		require.EqualValues(t, Held, s.ask("x", ttl, 0).Status, right)
 		require.EqualValues(t, 1, s.extend("~a"), right)
-	}
-	require.EqualValues(t, 1, s.release("~a", token, 0))
-}
-
-func TestShare_whoLacksARightLeavesNothing(t *testing.T) {
-	t.Parallel()
-	s := atServerOf(t, testserver.Redis(t))
-	for _, right := range []string{"pexpire", "zadd"} {
-		few := s.without(right)
-		wantRefused(t, few.Eval(t.Context(), TakeShared.Source, s.keys, "~a", Expiry(ttl), inTime(0), "").Err(), right)
-		assert.Zero(t, s.rdb.Exists(t.Context(), s.keys[0], s.keys[1], s.readersKey()).Val(), right)
+		require.EqualValues(t, 1, s.release("~a", token, 0))
+		s.forget()
 	}
 }
 

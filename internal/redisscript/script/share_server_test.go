@@ -99,15 +99,6 @@ func TestShare_thatHasExpiredIsNotKeptByOthers(t *testing.T) {
 	require.EqualValues(t, Granted, s.ask("x", ttl, 0).Status)
 }
 
-func TestShare_thatIsSentTwiceIsOne(t *testing.T) {
-	t.Parallel()
-	s := newAtServer(t)
-	token := s.share(ttl, "~a", "~a")
-	assert.Equal(t, []string{"~a"}, s.readers())
-	require.EqualValues(t, 1, s.release("~a", token, 0))
-	s.wantIdle()
-}
-
 func TestShare_whatArrivesLateGetsWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	s := newAtServer(t)

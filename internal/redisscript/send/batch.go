@@ -20,11 +20,10 @@ type batch struct {
 	own bool // made by its caller
 
 	// The sender's mu guards:
-	next, prev *batch // in flight
-	wanted     int32  // requests that are still waited for
-	err        error  // not nil when the context has ended
-	done       chan struct{}
-	ender      Ender
+	wanted int32 // requests that are still waited for
+	err    error // not nil when the context has ended
+	done   chan struct{}
+	ender  Ender
 
 	enders sync.WaitGroup // Ends under way
 }

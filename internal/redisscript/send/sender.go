@@ -32,8 +32,8 @@ import (
 // batches are in flight share the next round trip.
 //
 // The Done of a context costs more than all else here, and most requests are answered before it
-// matters. So a caller waits for its reply alone at first. A request that is 5 ms old is slow: the
-// tick tells its caller, which from then on waits for the end of its context and of its time, too.
+// matters. So a caller waits for its reply alone until the tick tells it that its request is slow
+// (5 ms); from then on for the end of its context and of its time, too.
 //
 // Invariants. (1) At most atOnce batches of an era are in flight, unless each request is a batch;
 // an era ends when its batches are overdue and a request waits: their connections may be silent. (2)
@@ -94,7 +94,7 @@ type Sender struct {
 	inFlight int        // batches of this era
 	era      int32
 	latest   time.Time   // when the latest batch was sent
-	batches  *batch      // in flight, of all eras: a list
+	batches  []*batch    // in flight, of all eras
 	look     *time.Timer // runs tick
 	looking  bool        // look is armed
 }
@@ -182,8 +182,7 @@ func (s *Sender) Send(ctx context.Context, timeout time.Duration, r *Request) (r
 	}
 }
 
-// awaitSlow waits for the reply to a request that is slow. It returns false if its caller's context
-// ends before, or its time is over: then the request is given up.
+// awaitSlow waits for the reply to a request that is slow. It returns false if that is given up.
 func (s *Sender) awaitSlow(r *Request) (answered bool) {
 	over := time.NewTimer(time.Until(r.until))
 	defer over.Stop()
@@ -296,10 +295,7 @@ func (s *Sender) load(now time.Time) *batch {
 		}
 	}
 	s.waiting = slices.Delete(s.waiting, 0, n)
-	if b.next = s.batches; b.next != nil {
-		b.next.prev = b
-	}
-	s.batches = b
+	s.batches = append(s.batches, b)
 	return b
 }
 
@@ -353,14 +349,8 @@ func (s *Sender) finish(b *batch) (next *batch) {
 	for r := b.first; r != nil; r = r.next {
 		r.answered = true
 	}
-	if b.next != nil {
-		b.next.prev = b.prev
-	}
-	if b.prev != nil {
-		b.prev.next = b.next
-	} else {
-		s.batches = b.next
-	}
+	i := slices.Index(s.batches, b)
+	s.batches = slices.Delete(s.batches, i, i+1)
 	if b.era != s.era { // it was overdue, and another has taken over
 		return nil
 	}
@@ -380,7 +370,7 @@ func (s *Sender) tick() {
 	for len(s.waiting) > 0 && s.makeRoom() {
 		s.workers.Do(s.load(now))
 	}
-	for b := s.batches; b != nil; b = b.next {
+	for _, b := range s.batches {
 		if !now.Before(b.until) {
 			b.end(now)
 		}
@@ -391,7 +381,7 @@ func (s *Sender) tick() {
 	for _, r := range s.waiting {
 		r.look(now)
 	}
-	if s.looking = s.batches != nil || len(s.waiting) > 0; s.looking {
+	if s.looking = len(s.batches)+len(s.waiting) > 0; s.looking {
 		s.look.Reset(interval)
 	}
 }

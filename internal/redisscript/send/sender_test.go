@@ -193,7 +193,7 @@ func TestSender_aBatchThatHangsHoldsNobodyUp(t *testing.T) {
 				wantNoErrors(t, hung, together)
 				synctest.Wait()
 				require.Zero(t, s.inFlight)
-				require.Nil(t, s.batches)
+				require.Empty(t, s.batches)
 			})
 		})
 	}

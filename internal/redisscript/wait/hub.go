@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"io"
 	mrand "math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -169,8 +170,8 @@ func (h *Hub) OnPlace(w *Waiter, a script.Answer) {
 		for _, other := range l.queue[1:] {
 			other.wakeUp(false)
 		}
-		if l.sub != nil && l.sub.conn != nil && clock.Since(l.sub.since) > minAge {
-			h.disconnect(l.sub)
+		if l.sub != nil && clock.Since(l.sub.since) > minAge {
+			h.send(l.sub, disconnect)
 		}
 	}
 	if first || !l.armed {
@@ -296,34 +297,25 @@ func (h *Hub) subscribe(l *list) {
 	l.subscribing = true
 	h.spawn(func(ctx context.Context) {
 		publisher, err := h.runner.Locate(ctx, l.keys[0].(string))
-		conn := h.assign(l, publisher, err)
-		if conn != nil && conn.Subscribe(ctx, l.channel) != nil {
-			_ = conn.Close()
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		l.subscribing = false
+		if err != nil {
+			h.onSubscribeError(err)
+			return
 		}
+		if h.closed || h.lists[l.channel] != l {
+			return
+		}
+		s := h.subscribers[publisher.Name]
+		if s == nil {
+			s = &subscriber{}
+			h.subscribers[publisher.Name] = s
+			h.done.Go(func() { h.disconnected(s, publisher.Name, h.receive(s, publisher)) })
+		}
+		l.sub = s
+		h.send(s, func(ctx context.Context, c Subscription) error { return c.Subscribe(ctx, l.channel) })
 	})
-}
-
-// assign gives l to the subscriber of its publisher, and returns that one's connection if it stands
-// already.
-func (h *Hub) assign(l *list, publisher Publisher, err error) Subscription {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	l.subscribing = false
-	if err != nil {
-		h.onSubscribeError(err)
-		return nil
-	}
-	if h.closed || h.lists[l.channel] != l {
-		return nil
-	}
-	s := h.subscribers[publisher.Name]
-	if s == nil {
-		s = &subscriber{}
-		h.subscribers[publisher.Name] = s
-		h.done.Go(func() { h.disconnected(s, publisher.Name, h.receive(s, publisher)) })
-	}
-	l.sub = s
-	return s.conn
 }
 
 // receive connects s, and receives until that ends.
@@ -431,11 +423,7 @@ func (h *Hub) onSubscribeError(err error) {
 	}
 }
 
-// disconnect ends s, whose server may not be the one that publishes any more.
-func (h *Hub) disconnect(s *subscriber) {
-	conn := s.conn
-	h.spawn(func(context.Context) { _ = conn.Close() })
-}
+func disconnect(context.Context, Subscription) error { return io.EOF }
 
 // send sends something on the connection of s, which ends if that fails.
 func (h *Hub) send(s *subscriber, f func(context.Context, Subscription) error) {
@@ -468,11 +456,11 @@ func (h *Hub) tidy() {
 		}
 	}
 	for _, s := range h.subscribers {
-		if s.conn != nil && len(h.listsOf(s)) == 0 {
-			h.disconnect(s)
-			continue
+		what := func(ctx context.Context, c Subscription) error { return c.Ping(ctx) }
+		if len(h.listsOf(s)) == 0 {
+			what = disconnect
 		}
-		h.send(s, func(ctx context.Context, c Subscription) error { return c.Ping(ctx) })
+		h.send(s, what)
 	}
 	h.tick = nil
 	if len(h.lists) > 0 || len(h.subscribers) > 0 {
