@@ -237,7 +237,8 @@ func (t *table) head() string {
 		t.At.Format(time.DateOnly), strings.Join(versions, ", "))
 }
 
-// print writes one row for each cell and library. A column that nobody has a value for is left out.
+// print writes one row for each cell and library. A column that nobody has a value for is left out, and a cell's name where
+// it is that of the row above.
 func (t *table) print(b *strings.Builder, baseline string) {
 	shown := slices.DeleteFunc(slices.Clone(columns[t.What]), func(c string) bool {
 		return !slices.ContainsFunc(t.Rows, func(r *row) bool {
@@ -255,8 +256,13 @@ func (t *table) print(b *strings.Builder, baseline string) {
 	}
 	fmt.Fprintf(b, "\n|%s|\n|---|---|%s\n", strings.Join(head, "|"),
 		strings.Repeat("--:|", len(head)-2))
+	above := ""
 	for _, r := range t.Rows {
 		cells := []string{r.Cell, r.Library}
+		if r.Cell == above {
+			cells[0] = ""
+		}
+		above = r.Cell
 		for i, c := range shown {
 			values := r.Figures[c]
 			switch {

@@ -99,5 +99,5 @@ func TestPrint_ratioIsWithinTheRound(t *testing.T) {
 	}
 	var out strings.Builder
 	tb.print(&out, "base")
-	assert.Contains(t, out.String(), "|c|ours|4.00 (2.00–9.00)|2.00|")
+	assert.Contains(t, out.String(), "||ours|4.00 (2.00–9.00)|2.00|")
 }
