@@ -30,15 +30,13 @@ import (
 // Invariants. (1) At most one owner, or shares alone, hold a name. (2) Tokens of a name rise with
 // each grant but those of shares that join others: max(server's clock, last + 1); script/mark.go. (3)
 // A request that arrives after its claim was released takes nothing, or nothing beyond one TTL from
-// when it was sent. (4) The hold's deadline counts from before the request was sent, less what the
-// server has taken off. (5) While a live waiter is first the lock is held, or claimed for it.
+// when it was sent. (4) The deadline counts from before the request was sent, less what the server
+// has taken off. (5) While a live waiter is first the lock is held, or claimed for it.
 //
-// Lost reply: the outcome is unknown, and `there` says that the server may have the owner. To ask
-// again with the same owner is idempotent by the second row, and a waiter brings its place. Release
-// removes what the lost request has left, or may yet leave. No request is sent while an earlier one
-// of the claim, which nobody waited for, is in flight.
-//
-// docs/evidence/protocols.md#redis has what each part is for.
+// Lost reply: the outcome is unknown; `there` says that the server may have the owner. To ask again
+// with the same owner is idempotent by the second row, and a waiter brings its place. Release removes
+// what the request has left, or may yet leave. Nothing is sent while an earlier request of the claim,
+// which nobody waited for, is in flight. See also docs/evidence/protocols.md#redis.
 
 // claim is one owner: 130 random bits, behind a wake-up prefix if it waits, its place if it has
 // brought one, and a share mark if it wants a share; see lua/lib/layout.lua. It is a lease once it

@@ -17,19 +17,15 @@ import (
 //     what it has done by then is undone beforehand: it holds others up.
 //  4. release.lua, one atomic step, compares the owner:
 //
-//	held by it, and not expired   hand over to the first waiter, or free     → 1
-//	claimed for it                the same                                   → 1
-//	in the queue                  leave it (token 0: the claim knows none)   → 1
-//	anything else                 nothing                                    → 0, ErrLost
-//
-// Invariants. (1) Nothing of the claim is left when Release returns nil, and nothing comes later. (2)
-// Release returns nil once for what has ended as a hold: in doubt ErrLost.
+//	held by it, or claimed for it   hand over to the first waiter, or free   → 1
+//	in the queue, no token known    leave the queue                          → 1
+//	anything else, or expired       nothing                                  → 0, ErrLost
 //
 // Lost reply: the hold may be gone because this release ended it, or because it expired. So each
 // sending says how often the request was sent before, also by the client library (sendings). Only one
-// that was sent before is told 1 of a hold that is not there, and only if the server still knows that
-// the token was granted, and that its hold did not end in another way. An ErrLost stays: asked again,
-// the server would take it for a lost reply.
+// that was sent before is told 1 of a hold that is not there, and only if the server still knows its
+// token as granted, and not as ended in another way. In doubt it is ErrLost, and stays that: asked
+// again, the server would take it for a lost reply.
 
 // Release implements driver.Lease.
 func (c *claim) Release(ctx context.Context) error {

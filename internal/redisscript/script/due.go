@@ -11,25 +11,20 @@ import (
 
 // When a take is due, so that one that arrives late takes nothing.
 //
-// A TTL counts from when the request was sent, by the clock of the client. The server can only
-// compare its own clock, so that a request says by that when it is due:
+// A TTL counts from when the request was sent, by the client's clock. The server can compare its own
+// alone, so that a request says by that when it is due:
 //
-//  1. Each reply of a take brings the server's clock. A reading is how far that is ahead of ours: at
-//     most one round trip too much, because it counts from when the request was sent.
-//  2. A request is sent with two times by that reading: until the first (the allowance for drift,
-//     TTL/100 + 2 ms) it gets the whole TTL, until the second (TTL/4, or the end of its context)
-//     what is left of that, and after it nothing: the reply is LATE.
-//  3. LATE brings the clock, too. A take that was late by a wrong reading is sent once more.
-//  4. Where no reading is known, or it is older than 100 TTLs, a request is due at 0: it takes
-//     nothing, and brings the clock.
+//  1. Each reply of a take brings the server's clock. A reading is how far that is ahead of ours, at
+//     most one round trip too much: it counts from when the request was sent.
+//  2. A request has two times by it. Until the first (TTL/100 + 2 ms, the allowance for drift) it
+//     gets the whole TTL, until the second (TTL/4, or the end of its context) what is left, and then
+//     nothing: LATE, by which a wrong reading is found out, and the take is sent once more.
+//  3. Without a reading, or one younger than 100 TTLs, a request is due at 0: it brings the clock.
 //
-// Invariants. (1) What arrives after its time takes nothing, or what is left: no hold lasts longer
-// at the server than one TTL from when it was sent, and its owner counts on no more than the server
-// keeps (Due.Late). (2) A reading errs towards late: the server's clock is never taken for further
-// ahead than a round trip. (3) A wrong reading (another node's, or the clock was set) shortens a
-// hold, and lengthens none.
-//
-// A lost reply leaves the reading as it was.
+// Invariants. No hold lasts longer at the server than one TTL from when it was sent, and its owner
+// counts on no more than the server keeps (Due.Late). A wrong reading, as of another node, or of
+// before the clock was set, shortens a hold, and lengthens none by more than a round trip. A lost
+// reply leaves the reading as it was.
 
 // epoch is what times are counted from.
 var epoch = clock.Now()

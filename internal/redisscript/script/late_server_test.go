@@ -1,6 +1,7 @@
 package script
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -75,4 +76,19 @@ func TestLate_whatIsSentTwiceLastsFromWhenItWasSent(t *testing.T) {
 	left, _ = again(time.Second)
 	assert.Greater(t, left, 8*time.Second, "a newer one lengthens it")
 	assert.LessOrEqual(t, left, 9*time.Second)
+}
+
+// A server's clock of the year 2255, or a wrong one: no number is exact there.
+func TestAcquire_ofAFreeLockByAClockBeyond2To53IsRefused(t *testing.T) {
+	s := newAtServer(t)
+	const waiter = "pP/a"
+	s.ask(waiter, ttl, 0)
+	s.release(waiter, 0, 0)
+	before := s.rdb.HGet(t.Context(), s.keys[0], "token").Val()
+
+	source := strings.Replace(Take.Source, "redis.call('TIME')", "{'9007199254', '740992'}", 1)
+	require.NotEqual(t, Take.Source, source)
+	_, err := s.rdb.Eval(t.Context(), source, s.keys, []any{waiter, Expiry(ttl), inTime(0), ""}...).Result()
+	require.ErrorContains(t, err, "2^53")
+	assert.Equal(t, before, s.rdb.HGet(t.Context(), s.keys[0], "token").Val())
 }

@@ -10,26 +10,21 @@ import (
 // The mark, by which tokens rise though names are forgotten.
 //
 // A name's hash is gone KEEP after its last hold, and with it the last token. The mark is one hash
-// for all names under a prefix (in a Redis Cluster: of a slot), and outlives them:
+// for all names under a prefix (in a Redis Cluster: of a slot), which outlives them; lua/lib/mark.lua
+// has its fields. A name that the server does not know gets a token above the mark's floor, and above
+// the clock, which has passed all other tokens by then.
 //
-//	clock   when it was last written. A clock that is behind this was set back.
-//	floor   the largest token that the clock may not have passed when its name is forgotten
+// To write the mark with each grant would cost every lock a second key. So it covers the grants of
+// the next second (COVER): a reply says until when, by the server's clock, and requests bring that
+// back as the first value of their Due. A grant that is not covered writes the mark first.
 //
-// The grant of a name that the server knows needs no mark. One that it does not know gets a token
-// above the floor, and above the clock, which has passed all other tokens by then. To write the mark
-// with each grant would cost every lock a second key, so that a written mark covers the grants of
-// the next second (COVER): the reply says until when, by the server's clock, and a request brings
-// that back as the first value of its Due. A grant that is not covered writes the mark first.
+// Invariants. (1) No grant comes later than COVER after the mark was last written, so that a clock
+// that was set back is found out by whoever takes a forgotten name. (2) The mark is written before
+// the grant that needs it, in the same step. (3) A cover counts by the clock of the server that gave
+// it: after a failover, or behind a proxy, another server's reply takes it back. A lost reply leaves
+// the cover unknown: the next grant writes the mark again, which harms nothing.
 //
-// Invariants. (1) No grant comes later than COVER after the mark was last written. So a clock that
-// is set back is found out by whoever takes a name next that is forgotten, and the floor is then at
-// least the latest possible token. (2) The mark is written before the grant that needs it, in the
-// same step. (3) A cover counts by the clock of the server that gave it: after a failover, or behind
-// a proxy, another server's reply takes it back. (4) Without a right to the mark the grant goes on,
-// and a token that is far ahead of the clock is refused (Raise).
-//
-// A lost reply leaves the cover unknown: the next grant writes the mark again, which harms nothing.
-// What the mark cannot show is in docs/evidence/protocols.md#the-gap; each part is needed:
+// What it cannot show is in docs/evidence/protocols.md#the-gap, and that each part is needed in
 // TestForgotten_eachPartIsNeeded.
 
 // Marks has what is known of the marks of a server, or of a Redis Cluster.

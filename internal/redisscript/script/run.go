@@ -26,18 +26,15 @@ type Counter interface {
 	NotRun()
 }
 
-// How calls reach a server that knows no script yet, or whose slot moves.
-//
-// Run sends all calls in one round trip, each by the SHA of its script. An error that says that the
+// Run sends all calls in one round trip, each by the SHA of its script. An error that says that a
 // call is to be sent in another way is answered once, by one round trip more for all such calls:
 //
 //	NOSCRIPT   the first call of each script brings its source, and the others come behind it
 //	TRYAGAIN   a slot moves, and the keys are not all here: the lock's key alone
 //	Again      a batch was lost that the client library does not send again because of another call
 //
-// Invariants. (1) What is sent again takes and grants as the first would have: same owner, same
-// arguments, later. (2) What may have run in one pass may have run whatever the next one says
-// (Reply.After): the outcome stays unknown until a reply proves it.
+// What may have run in one pass may have run whatever the next one says (Reply.After): the outcome is
+// unknown until a reply proves it.
 
 // Call is a script with its keys, which are all those of one lock, and arguments. There may be a
 // Counter among these.

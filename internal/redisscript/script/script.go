@@ -27,58 +27,30 @@ type Script struct {
 	// Queue is set if the second key is that of the lock's queue, and the third that of its shares,
 	// which the script finds by itself where they are not given.
 	Queue bool
-
-	args []string // as the script names them: `local owner, expires = unpack(ARGV)`
 }
 
-// MostArgs is how many arguments a script takes at most. With its three keys it has the ten that
-// Redis takes of a user who has yet to give a password.
+// MostArgs is how many arguments a script takes at most; lua/lib/layout.lua says what they are. With
+// its three keys it has the ten that Redis takes of a user who has yet to give a password.
 const MostArgs = 4
 
-// The scripts. What Go and Lua have to agree on is here, in reply.go, and in the first lines of the
-// scripts. TestScripts_agreeWithGo compares them.
+// The scripts. What Go and Lua have to agree on beside the arguments is in reply.go.
+// TestScripts_agreeWithGo compares it.
 var (
+	anyTake    = Script{Takes: true, Grants: true, Queue: true}
 	Take       = newScript("take", anyTake)
-	TakeShared = newScript("take_shared", anyTake) // of an owner that has a ~ in it, see layout.lua
+	TakeShared = newScript("take_shared", anyTake) // of an owner that has a ~ in it
 	Propose    = newScript("propose", anyTake)     // as a node of Redlock
-	anyTake    = Script{Takes: true, Grants: true, Queue: true, args: []string{
-		"owner",
-		"expires", // TTL + KEEP in ms
-		"due",     // see Due.Arg
-		"meta",    // '' of a share, which has it in its owner
-	}}
 
-	Extend       = newScript("extend", Script{Grants: true, Queue: true, args: []string{"owner", "expires"}}) // the lock's key is enough
-	ExtendShared = newScript("extend_shared", Script{Grants: true, Queue: true, args: []string{"owner", "expires"}})
-
-	Release       = newScript("release", anyRelease)
-	ReleaseShared = newScript("release_shared", anyRelease)
-	anyRelease    = Script{Queue: true, args: []string{
-		"owner", // '>' before it: its claim alone
-		"token", // 0: not known
-		"sent",  // how often this release has been sent before
-	}}
-
-	Downgrade = newScript("downgrade", Script{Queue: true, args: []string{"owner"}})
-	Raise     = newScript("raise", Script{Grants: true, args: []string{
-		"owner",
-		"wanted", // the token that is to be its own
-		"tag",    // of the mark
-	}})
-	Inspect = newScript("inspect", Script{Queue: true, args: []string{
-		"last", // how far into the queue to look, as ZRANGE counts
-	}})
-	Force = newScript("force", Script{Queue: true, args: []string{
-		"owners", // IDs, a line feed between two; '': any
-		"token",  // 0: any
-	}})
-	Notify = newScript("notify", Script{Queue: true, args: []string{
-		"owner",
-		"process", // which is to be told: what the owners of its waiters begin with; '': it is not subscribed
-	}})
-	Info = newScript("info", Script{args: []string{
-		"section", // of INFO
-	}})
+	Extend        = newScript("extend", Script{Grants: true, Queue: true}) // the lock's key is enough
+	ExtendShared  = newScript("extend_shared", Script{Grants: true, Queue: true})
+	Release       = newScript("release", Script{Queue: true})
+	ReleaseShared = newScript("release_shared", Script{Queue: true})
+	Downgrade     = newScript("downgrade", Script{Queue: true})
+	Raise         = newScript("raise", Script{Grants: true})
+	Inspect       = newScript("inspect", Script{Queue: true})
+	Force         = newScript("force", Script{Queue: true})
+	Notify        = newScript("notify", Script{Queue: true})
+	Info          = newScript("info", Script{})
 )
 
 // assembled has all scripts, each behind a separator and its name. It is made of what is in lua.

@@ -2,7 +2,7 @@
 ---- downgrade
 -- Makes a hold a share under the same token. Returns 1, also if it is one already, or 0 if the hold
 -- has ended.
-local owner = unpack(ARGV) -- see script.go
+local owner = unpack(ARGV) -- see layout.lua
 local KEEP = 60000 -- ms
 local QUEUE = KEYS[2] or KEYS[1] .. ':queue'
 local READERS = KEYS[3] or KEYS[1] .. ':readers'
@@ -114,7 +114,7 @@ end
 return 1
 ---- extend
 -- Extends the hold of one owner alone. Returns 1, or 0 if the hold has ended.
-local owner, expires = unpack(ARGV) -- see script.go
+local owner, expires = unpack(ARGV) -- see layout.lua
 local KEEP = 60000 -- ms
 
 if redis.call('HGET', KEYS[1], 'owner') == owner and redis.call('PTTL', KEYS[1]) > KEEP then
@@ -123,7 +123,7 @@ end
 return 0
 ---- extend_shared
 -- Extends a share, or a hold that may not have become one yet. Returns 1, or 0 if it has ended.
-local owner, expires = unpack(ARGV) -- see script.go
+local owner, expires = unpack(ARGV) -- see layout.lua
 local KEEP = 60000 -- ms
 local READERS = KEYS[3] or KEYS[1] .. ':readers'
 local SHARES = '+'
@@ -156,7 +156,7 @@ return 1
 -- Ends the hold of that owner under that token, or the shares of those owners, or all of them if no
 -- owner is given. Returns 1, 0 if nobody holds the lock, and -1 if another hold is there. A release
 -- of what ends here that is sent again returns 0.
-local owners, token = unpack(ARGV) -- see script.go
+local owners, token = unpack(ARGV) -- owners: IDs, a line feed between two; '': any
 local KEEP = 60000 -- ms
 local QUEUE = KEYS[2] or KEYS[1] .. ':queue'
 local READERS = KEYS[3] or KEYS[1] .. ':readers'
@@ -358,7 +358,7 @@ pass_on(lock[3])
 return 1
 ---- info
 -- Returns the clock in µs, and a section of INFO, or nothing where the user has no right to it.
-local section = unpack(ARGV) -- see script.go
+local section = unpack(ARGV)
 local time = redis.call('TIME')
 local clock, text = time[1] .. string.sub('00000', #time[2]) .. time[2], redis.pcall('INFO', section)
 if type(text) ~= 'string' then
@@ -369,7 +369,7 @@ return {clock, text}
 -- Reads, and writes nothing. Returns what inspectReply says: texts that are empty, and a time that
 -- is not above 0, where there is nothing. A user who may hold locks and not wait for them has no
 -- right to see the queue, and sees the rest.
-local last = unpack(ARGV) -- see script.go
+local last = unpack(ARGV) -- how far into the queue to look, as ZRANGE counts
 local KEEP = 60000 -- ms
 local QUEUE = KEYS[2] or KEYS[1] .. ':queue'
 local READERS = KEYS[3] or KEYS[1] .. ':readers'
@@ -402,7 +402,7 @@ return {owner, meta, left, token, age, waiters, readers}
 ---- notify
 -- Notes a process that holds the lock and asks to be told when somebody begins to wait. Returns 1
 -- if somebody waits already, and else 0.
-local owner, process = unpack(ARGV) -- see script.go
+local owner, process = unpack(ARGV) -- process: in front of its waiters' owners; '': it is not subscribed
 local KEEP = 60000 -- ms
 local QUEUE = KEYS[2] or KEYS[1] .. ':queue'
 local READERS = KEYS[3] or KEYS[1] .. ':readers'
@@ -427,7 +427,7 @@ return 0
 -- As take.lua, for a node of Redlock: the token is the one that is proposed, if this server may
 -- accept that, and who waits has brought its place. A node is asked often, and nobody asks it who
 -- holds the lock.
-local owner, expires, due, meta = unpack(ARGV) -- see script.go
+local owner, expires, due, meta = unpack(ARGV) -- see layout.lua
 
 -- The path of a free lock, as in take.lua.
 local time = redis.call('TIME')
@@ -440,16 +440,17 @@ local NUMBER = 33
 local last, proposed = lock[2], string.match(due, '^%d+', NUMBER)
 if not lock[1] and not lock[3] and last and #last == 16 and last < proposed and #proposed == 16 and #clock == 16 and
     clock <= due and proposed < '9007199254740992' and tonumber(proposed) <= clock + AHEAD then
-  if meta == '' then
-    redis.call('HSET', KEYS[1], 'owner', owner, 'token', proposed, 'before', last)
+  local token = proposed
+  if meta == '' then -- where there is no owner, there is no metadata of one
+    redis.call('HSET', KEYS[1], 'owner', owner, 'token', token, 'before', last)
   else
-    redis.call('HSET', KEYS[1], 'owner', owner, 'token', proposed, 'before', last, 'meta', meta)
+    redis.call('HSET', KEYS[1], 'owner', owner, 'token', token, 'before', last, 'meta', meta)
   end
   local failed = redis.pcall('PEXPIRE', KEYS[1], expires)
   if type(failed) ~= 'table' then
     return clock
   end
-  redis.call('HSET', KEYS[1], 'owner', '', 'meta', '')
+  redis.call('HSET', KEYS[1], 'owner', '', 'meta', '') -- for want of a right
   return failed
 end
 
@@ -469,6 +470,7 @@ local claimed, left = current == '>' .. owner, 0 -- ms
 if current ~= '' and not claimed then
   left = redis.call('PTTL', KEYS[1]) - KEEP
 end
+-- Of an owner that wants the lock alone, where it is not free.
 if left > 0 and current == owner then
 local GRANTED = 1
 local function granted(token, now, covered) return {GRANTED, token, now, covered} end
@@ -817,7 +819,7 @@ return not token and covered or grant(owner, text, last, meta, expired, expires)
 ---- raise
 -- Raises the token of a hold, on a node of Redlock. Returns 1 if wanted is now the hold's token, 0
 -- if the hold has ended or its token is larger, and -1 if wanted is too far ahead.
-local owner, wanted, tag = unpack(ARGV) -- see script.go
+local owner, wanted, tag = unpack(ARGV) -- tag: of the mark
 local MOST = 43200000000 -- µs that wanted may be ahead: a node whose clock is further off is left out
 local KEEP = 60000 -- ms
 local AHEAD = KEEP * 500 -- µs
@@ -864,7 +866,7 @@ return 1
 ---- release
 -- Releases the hold of one owner alone, or declines what is claimed for it, or gives up its place
 -- in the queue. Returns 1, or 0 if the hold had ended before.
-local owner, token, sent = unpack(ARGV) -- see script.go
+local owner, token, sent = unpack(ARGV) -- see layout.lua
 
 -- Most often the hold is there, and nobody waits for the lock. Then this is all.
 local KEEP = 60000 -- ms
@@ -1114,7 +1116,7 @@ local was_granted = token == known[2] or token == known[1] and not is_held
 return was_granted and known[3] and tonumber(known[3]) < tonumber(token) and 1 or 0
 ---- release_shared
 -- As release.lua, of a share, or of a hold that may not have become one yet.
-local owner, token, sent = unpack(ARGV) -- see script.go
+local owner, token, sent = unpack(ARGV) -- see layout.lua
 local KEEP = 60000 -- ms
 local READERS = KEYS[3] or KEYS[1] .. ':readers'
 local SHARES = '+'
@@ -1543,7 +1545,7 @@ end
 return tonumber(sent) > 0 and was_granted and known[3] and tonumber(known[3]) < tonumber(token) and 1 or 0
 ---- take
 -- Takes the lock for one owner alone, or gives one that waits a place in the queue.
-local owner, expires, due, meta = unpack(ARGV) -- see script.go
+local owner, expires, due, meta = unpack(ARGV) -- see layout.lua
 
 -- Most often nobody holds the lock, nobody waits for it, its last hold was released, and the mark
 -- covers the grant. Then this is all. Times are texts: those take Redis half as long as numbers,
@@ -1556,10 +1558,11 @@ local NUMBER = 33
 
 if not lock[1] and not lock[3] and last and #last == 16 and last < clock and #clock == 16 and clock <= due and
     clock < '9007199254740992' and string.byte(due, NUMBER) == 48 then -- and no place is known
+  local token = clock
   if meta == '' then -- where there is no owner, there is no metadata of one
-    redis.call('HSET', KEYS[1], 'owner', owner, 'token', clock, 'before', last)
+    redis.call('HSET', KEYS[1], 'owner', owner, 'token', token, 'before', last)
   else
-    redis.call('HSET', KEYS[1], 'owner', owner, 'token', clock, 'before', last, 'meta', meta)
+    redis.call('HSET', KEYS[1], 'owner', owner, 'token', token, 'before', last, 'meta', meta)
   end
   local failed = redis.pcall('PEXPIRE', KEYS[1], expires)
   if type(failed) ~= 'table' then
@@ -1586,6 +1589,7 @@ local claimed, left = current == '>' .. owner, 0 -- ms
 if current ~= '' and not claimed then
   left = redis.call('PTTL', KEYS[1]) - KEEP
 end
+-- Of an owner that wants the lock alone, where it is not free.
 if left > 0 and current == owner then
 local GRANTED = 1
 local function granted(token, now, covered) return {GRANTED, token, now, covered} end
@@ -1935,7 +1939,7 @@ return not token and covered or grant(owner, token, last, meta, expired, expires
 ---- take_shared
 -- Takes a share of the lock, for an owner that has a ~ in it, or gives one that waits a place in
 -- the queue.
-local owner, expires, due, meta = unpack(ARGV) -- see script.go
+local owner, expires, due, meta = unpack(ARGV) -- see layout.lua
 local time = redis.call('TIME')
 local lock = redis.call('HMGET', KEYS[1], 'owner', 'token', 'queue')
 local last = lock[2]

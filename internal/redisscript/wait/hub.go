@@ -23,26 +23,22 @@ import (
 // connection for subscriptions alone.
 //
 //  1. Enter, before a waiter asks: from then on what is published for its owner finds it.
-//  2. The server gives it a place (OnPlace). Its list subscribes, if it has not yet. When that is
-//     confirmed the first looks once more: what was published before was missed.
-//  3. A message names an owner for whom the lock is claimed: that waiter is woken, and asks. If it has
-//     left, the claim is declined, so that the next in the queue need not wait for its expiry. Or the
-//     message names this process: somebody waits, and the holders that have asked are woken.
+//  2. The server gives it a place (OnPlace), and its list subscribes. When that is confirmed the
+//     first looks once more: what was published before was missed.
+//  3. A message names an owner for whom the lock is claimed, which asks; if it has left, the claim is
+//     declined. Or it names this process: the holders that have asked are told that somebody waits.
 //  4. The first of a list looks every 1 to 1.5 s, and when the lock would expire; without a
 //     subscription every 0.1 to 0.2 s.
-//  5. Leave, when it is granted or gives up.
+//  5. Leave, when it is granted or gives up. What nobody uses for a while is given up, too: the list,
+//     its subscription, the connection, and the timer.
 //
-// Invariants. (1) An owner that says that its process is subscribed is there only while the process
-// is, or tries to be: the queue passes over others. Where subscriptions are refused, or fail
-// maxFailures times in a row, all waiters are woken, and ask again as owners that poll. (2) While a
-// list has somebody in its queue its timer is armed, or the first is awake and asks: a lost message
-// costs one look. (3) A waiter that finds that it had lost its place, because it was not reached,
-// wakes those behind it, which were not reached either, and its subscriber is replaced: the server
-// may not be the one that publishes any more. (4) What nobody uses for a while is given up: the list,
-// its subscription, the connection, and the timer.
-//
-// Lost reply: the waiter may have a place, or the lock (OnFailure). It stays on the list, which looks
-// again.
+// Invariants. (1) An owner says that its process is subscribed only while that is, or tries to be:
+// the queue passes over others. Where subscriptions are refused, or fail maxFailures times in a row,
+// all are woken, and ask again as owners that poll. (2) While somebody is in a list's queue its timer
+// is armed, or the first is awake and asks: a lost message costs one look. (3) A waiter that had lost
+// its place, because it was not reached, wakes those behind it, and its subscriber is replaced: the
+// server may not be the one that publishes any more. (4) After a lost reply (OnFailure) a waiter may
+// have a place, or the lock: it stays, and looks again.
 
 // Hub wakes the waiters of a Driver.
 type Hub struct {

@@ -1,6 +1,6 @@
 -- Makes a hold a share under the same token. Returns 1, also if it is one already, or 0 if the hold
 -- has ended.
-local owner = unpack(ARGV) -- see script.go
+local owner = unpack(ARGV) -- see layout.lua
 -- uses: KEEP, READERS, SHARES, ELSEWHERE, forget_readers, keep_readers, admit
 local lock, left = redis.call('HMGET', KEYS[1], 'owner', 'token', 'queue'), redis.call('PTTL', KEYS[1]) - KEEP
 local time = redis.call('TIME')

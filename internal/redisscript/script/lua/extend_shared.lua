@@ -1,5 +1,5 @@
 -- Extends a share, or a hold that may not have become one yet. Returns 1, or 0 if it has ended.
-local owner, expires = unpack(ARGV) -- see script.go
+local owner, expires = unpack(ARGV) -- see layout.lua
 -- uses: KEEP, SHARES, READERS, ELSEWHERE
 local current = redis.call('HGET', KEYS[1], 'owner')
 local left = (current == owner or current == SHARES) and redis.call('PTTL', KEYS[1]) - KEEP or 0

@@ -1,7 +1,7 @@
 -- Ends the hold of that owner under that token, or the shares of those owners, or all of them if no
 -- owner is given. Returns 1, 0 if nobody holds the lock, and -1 if another hold is there. A release
 -- of what ends here that is sent again returns 0.
-local owners, token = unpack(ARGV) -- see script.go
+local owners, token = unpack(ARGV) -- owners: IDs, a line feed between two; '': any
 -- uses: KEEP, READERS, SHARES, id_of, note_gone, end_share, forget_readers, pass_on
 local lock = redis.call('HMGET', KEYS[1], 'owner', 'token', 'queue')
 local current = lock[1] or ''

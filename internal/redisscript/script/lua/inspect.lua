@@ -1,7 +1,7 @@
 -- Reads, and writes nothing. Returns what inspectReply says: texts that are empty, and a time that
 -- is not above 0, where there is nothing. A user who may hold locks and not wait for them has no
 -- right to see the queue, and sees the rest.
-local last = unpack(ARGV) -- see script.go
+local last = unpack(ARGV) -- how far into the queue to look, as ZRANGE counts
 -- uses: KEEP, QUEUE, READERS, is_shared
 local lock = redis.call('HMGET', KEYS[1], 'owner', 'meta', 'token', 'writer')
 local owner, meta, token = lock[1] or '', lock[2] or '', lock[3] or ''

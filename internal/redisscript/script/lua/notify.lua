@@ -1,6 +1,6 @@
 -- Notes a process that holds the lock and asks to be told when somebody begins to wait. Returns 1
 -- if somebody waits already, and else 0.
-local owner, process = unpack(ARGV) -- see script.go
+local owner, process = unpack(ARGV) -- process: in front of its waiters' owners; '': it is not subscribed
 -- uses: KEEP, QUEUE, READERS, SHARES
 local lock = redis.call('HMGET', KEYS[1], 'owner', 'queue')
 local holds = lock[1] == owner or lock[1] == SHARES and redis.call('ZSCORE', READERS, owner)

@@ -1,6 +1,6 @@
 -- Raises the token of a hold, on a node of Redlock. Returns 1 if wanted is now the hold's token, 0
 -- if the hold has ended or its token is larger, and -1 if wanted is too far ahead.
-local owner, wanted, tag = unpack(ARGV) -- see script.go
+local owner, wanted, tag = unpack(ARGV) -- tag: of the mark
 local MOST = 43200000000 -- µs that wanted may be ahead: a node whose clock is further off is left out
 -- uses: KEEP, AHEAD, read_mark, write_mark
 local time = redis.call('TIME')

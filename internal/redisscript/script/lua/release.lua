@@ -1,6 +1,6 @@
 -- Releases the hold of one owner alone, or declines what is claimed for it, or gives up its place
 -- in the queue. Returns 1, or 0 if the hold had ended before.
-local owner, token, sent = unpack(ARGV) -- see script.go
+local owner, token, sent = unpack(ARGV) -- see layout.lua
 
 -- Most often the hold is there, and nobody waits for the lock. Then this is all.
 -- uses: KEEP

@@ -1,5 +1,5 @@
 -- As release.lua, of a share, or of a hold that may not have become one yet.
-local owner, token, sent = unpack(ARGV) -- see script.go
+local owner, token, sent = unpack(ARGV) -- see layout.lua
 -- uses: KEEP, READERS, is_shared
 local lock = redis.call('HMGET', KEYS[1], 'owner', 'queue')
 local current = lock[1] or ''

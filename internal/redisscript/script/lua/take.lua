@@ -1,5 +1,5 @@
 -- Takes the lock for one owner alone, or gives one that waits a place in the queue.
-local owner, expires, due, meta = unpack(ARGV) -- see script.go
+local owner, expires, due, meta = unpack(ARGV) -- see layout.lua
 
 -- Most often nobody holds the lock, nobody waits for it, its last hold was released, and the mark
 -- covers the grant. Then this is all. Times are texts: those take Redis half as long as numbers,
@@ -11,37 +11,16 @@ local last = lock[2]
 -- uses: NUMBER
 if not lock[1] and not lock[3] and last and #last == 16 and last < clock and #clock == 16 and clock <= due and
     clock < '9007199254740992' and string.byte(due, NUMBER) == 48 then -- and no place is known
-  if meta == '' then -- where there is no owner, there is no metadata of one
-    redis.call('HSET', KEYS[1], 'owner', owner, 'token', clock, 'before', last)
-  else
-    redis.call('HSET', KEYS[1], 'owner', owner, 'token', clock, 'before', last, 'meta', meta)
-  end
-  local failed = redis.pcall('PEXPIRE', KEYS[1], expires)
-  if type(failed) ~= 'table' then
-    return clock
-  end
-  redis.call('HSET', KEYS[1], 'owner', '', 'meta', '') -- for want of a right
-  return failed
+  local token = clock
+-- includes: free
 end
 
 -- includes: arrival
-if left > 0 and current == owner then
-  -- uses: sent_twice
-  return sent_twice(left, expires, last, now)
-elseif too_late then
-  -- uses: LATE
-  return {LATE, now}
-end
+-- includes: alone
 
 local place = tonumber(string.match(due, '^%d+', NUMBER))
 local expired, claim
-if left <= 0 and not claimed then
-  -- uses: succeed
-  expired, claim = succeed(current, last, lock[3], place, owner)
-  if claim then
-    current, left = claim, CLAIM
-  end
-end
+-- includes: succession
 
 if left > 0 then
   -- uses: waits, holder_of, held

@@ -1,6 +1,6 @@
 -- Takes a share of the lock, for an owner that has a ~ in it, or gives one that waits a place in
 -- the queue.
-local owner, expires, due, meta = unpack(ARGV) -- see script.go
+local owner, expires, due, meta = unpack(ARGV) -- see layout.lua
 local time = redis.call('TIME')
 local lock = redis.call('HMGET', KEYS[1], 'owner', 'token', 'queue')
 local last = lock[2]

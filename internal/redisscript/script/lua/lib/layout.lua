@@ -29,6 +29,14 @@
 --   ~             behind that: it asks for a share. Metadata, which may have any characters, is at the end
 --                 after a line feed
 
+-- What scripts are sent:
+--   owner     which asks, holds or waits; of a release '>' and the owner: its claim alone
+--   expires   TTL + KEEP in ms
+--   due       see take.lua in lib
+--   meta      metadata; '' of a share, which has it in its owner
+--   token     of a hold; 0: not known, or any
+--   sent      how often this release has been sent before
+
 -- The lock expires KEEP before its key does. So one PEXPIRE extends it, which Redis allows when it
 -- is out of memory; and whoever looks at the key's expiry sees no lock that outlives its TTL.
 local KEEP = 60000 -- ms
