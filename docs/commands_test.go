@@ -26,7 +26,7 @@ func TestCommands(t *testing.T) {
 		t.Skip("no sh here: ", err)
 	}
 	var blocks []commands
-	for _, page := range []string{"README.md", "CONTRIBUTING.md", "cmd/locker/README.md", "docs/*.md", "docs/backends/*.md"} {
+	for _, page := range []string{"README.md", "CONTRIBUTING.md", "cmd/locker/README.md", "docs/*.md", "docs/backends/*.md", "docs/evidence/*.md"} {
 		found, err := filepath.Glob(filepath.Join("..", page))
 		require.NoError(t, err)
 		require.NotEmpty(t, found, page)
