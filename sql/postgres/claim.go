@@ -227,7 +227,7 @@ func participant(owner, metadata []byte) driver.Participant {
 // takeOnce takes the lock if it is free and nobody waits. Else the state of its answer is 0.
 func (c *claim) takeOnce(ctx context.Context, with sent, started int64) (a answer, err error) {
 	row, err := c.of.asks.do(ctx, c.of.sql.take, c.key, c.owner, text(c.Metadata), number(c.TTL.Microseconds()), number(with.era), number(with.version), number(started))
-	if row != nil {
+	if err == nil && row[0] != nil {
 		a = answer{state: isGranted, token: asNumber(row[0]), version: with.version}
 	}
 	return a, err

@@ -1,11 +1,9 @@
 package postgres_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -86,42 +84,4 @@ func TestExtendAll_isOneStatement(t *testing.T) {
 	for _, l := range leases {
 		require.NoError(t, l.Release(t.Context()))
 	}
-}
-
-// A plan that was made when a table was small is used until it is analyzed again. It may not read
-// all of one that has grown meanwhile.
-func TestFunctions_readFewRowsOfATableThatHasGrown(t *testing.T) {
-	t.Parallel()
-	s := testserver.Postgres(t)
-	c := newClient(t, s.URL())
-	m := c.Mutex("x")
-	require.NoError(t, m.Lock(t.Context()))
-	require.NoError(t, m.Unlock(t.Context()))
-	conn, err := pgx.Connect(t.Context(), s.URL())
-	require.NoError(t, err)
-	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
-	run := func(sql string, args ...any) {
-		_, err := conn.Exec(t.Context(), sql, args...)
-		require.NoError(t, err)
-	}
-	run("ALTER TABLE locker_locks SET (autovacuum_enabled = off)")
-	run("VACUUM ANALYZE")
-	call := func() {
-		run("SELECT * FROM locker_locks_beat_v1($1::bytea, $2::bytea[], 1000000)", []byte("12345678"), [][]byte{[]byte("y")})
-		run("SELECT * FROM locker_locks_sweep_v1($1::bytea, 10, 60000000)", []byte{1})
-		run("SELECT * FROM locker_locks_extend_v1($1::bytea[], $2::bytea[], 1000000)", [][]byte{[]byte("y")}, [][]byte{[]byte("z")})
-	}
-	for range 10 {
-		call()
-	}
-	run(`INSERT INTO locker_locks SELECT sha256(i::text::bytea), i::text::bytea, 1, 0, 1, '', '', clock_timestamp(), '', false, 0
-		FROM generate_series(1, 20000) AS i`)
-	read := func() (rows int64) {
-		run("SELECT pg_stat_force_next_flush()")
-		require.NoError(t, conn.QueryRow(t.Context(), "SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'locker_locks'").Scan(&rows))
-		return rows
-	}
-	before := read()
-	call()
-	assert.Less(t, read()-before, int64(100))
 }

@@ -219,8 +219,10 @@ func (c *claim) giveBack(ctx context.Context) error {
 			// A release that was not answered may have given the lock to another, whose row it is
 			// to reclaim. If it has not, the name is free when the grace is over. It was held until
 			// the release, unless it had been ended by force.
-			row, err := d.gives.do(ctx, d.sql.forced, c.owner)
-			if err == nil && asTruth(row[0]) {
+			forced, err := queryFor(ctx, d, d.spare(), func(rows pgx.Rows) (bool, error) {
+				return pgx.CollectExactlyOneRow(rows, pgx.RowTo[bool])
+			}, d.sql.forced.text, c.owner)
+			if err == nil && forced {
 				return driver.ErrLost
 			}
 			return lostWithTable(err)
@@ -256,8 +258,8 @@ func (c *claim) release(ctx context.Context) (ours, missing bool, err error) {
 	now, _ := d.eras.current(c.TTL)
 	if last, _ := d.versions.recall(c.key, now); c.granted && c.doubtful == nil && !last.wanted {
 		row, err := d.gives.do(ctx, d.sql.free, c.key, c.owner)
-		if err != nil || row != nil {
-			return row != nil, false, err
+		if err != nil || asTruth(row[0]) {
+			return err == nil, false, err
 		}
 		began = clock.Now()
 	}

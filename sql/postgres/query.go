@@ -19,9 +19,7 @@ import (
 
 // query runs a statement on a connection of the pool, and gives its rows to collect.
 //
-// pgx prepares a statement on a connection and then runs it by its name. A pooler in transaction
-// mode may have another connection to the server run it, which does not know the name, or has it
-// from another client. Nothing has run then, and from there on this Driver prepares nothing.
+// The statement is not prepared: it is planned for the tables as they are now.
 //
 // What failed because of another's transaction has not run either. Neither has what was refused
 // because the server takes no writes: it was the primary once, and the other connections of the
@@ -52,6 +50,9 @@ func (d *backend) again(ctx context.Context, err error, tries int) bool {
 	if isCode(err, "40001", "23505") { // which READ COMMITTED does not have
 		d.strict.Store(true)
 	}
+	// A pooler in transaction mode may execute a prepared statement on another server connection, which
+	// does not know its name, or has it from another client. Nothing has run then, and from there on
+	// this Driver prepares nothing.
 	if isCode(err, "26000", "42P05") {
 		d.unnamed.Store(true)
 		return tries <= 2 // one more that was prepared may be on its way
@@ -98,16 +99,8 @@ func (d *backend) queryOnce(ctx context.Context, pool *pgxpool.Pool, collect fun
 		d.ifSilent(ctx, began, conn, err)
 		conn.Release()
 	}()
-	prepared := !d.unnamed.Load()
-	if prepared {
-		rows, _ := conn.Query(ctx, sql, args...) // collect has the error
-		err = collect(rows)
-	}
-	if !prepared || isCode(err, "26000", "42P05") {
-		d.unnamed.Store(true)
-		rows, _ := conn.Query(ctx, sql, append([]any{pgx.QueryExecModeExec}, args...)...)
-		err = collect(rows)
-	}
+	rows, _ := conn.Query(ctx, sql, append([]any{pgx.QueryExecModeExec}, args...)...) // collect has the error
+	err = collect(rows)
 	if isCode(err, readOnly) {
 		closeConn(conn.Conn())
 	}
@@ -225,12 +218,8 @@ func (d *backend) exec(ctx context.Context, sql string, args ...any) error {
 
 // row runs a statement whose result is one row. Its Scan returns pgx.ErrNoRows if there is none.
 func (d *backend) row(ctx context.Context, sql string, args ...any) row {
-	return d.rowOn(ctx, d.pool, sql, args...)
-}
-
-func (d *backend) rowOn(ctx context.Context, pool *pgxpool.Pool, sql string, args ...any) row {
 	return func(dest ...any) error {
-		return d.query(ctx, pool, func(rows pgx.Rows) error {
+		return d.query(ctx, d.pool, func(rows pgx.Rows) error {
 			defer rows.Close()
 			if !rows.Next() {
 				if err := rows.Err(); err != nil {

@@ -65,7 +65,8 @@ CREATE TABLE IF NOT EXISTS public.locker_locks_forced (
 -- pg_catalog, as one for bigint * interval does: the functions have none but pg_catalog in theirs.
 
 -- The tables grow from empty to thousands of rows within seconds, and no plan that was made for an empty one, which
--- reads all of it, may outlive that: the functions have seqscan off.
+-- reads all of it, may outlive that: the functions have seqscan off. Where one has to read all of a table nevertheless,
+-- the planner's penalty for that would have PostgreSQL compile the plan, which takes up to seconds: those have jit off.
 
 -- whole returns the row with the empty key. It begins an era if that is not there, or the server has been
 -- started since: then rows may be old, or the clock may have been set. For the longest TTL in use, the grace,
@@ -106,7 +107,7 @@ END $locker$;
 -- logged one shows old rows after a failover, and an unlogged one forgets the TTLs.
 CREATE OR REPLACE FUNCTION public.locker_locks_enter_v1(in_client bytea, in_ttl bigint, in_again bigint, in_first boolean,
 	OUT era bigint, OUT version bigint, OUT started bigint)
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $locker$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $locker$
 #variable_conflict use_column
 DECLARE
 	whole record;
@@ -179,6 +180,29 @@ BEGIN
 	token := l.token;
 	version := l.version;
 	expires_at := l.expires_at;
+END $locker$;
+
+-- take is what ask does with a free lock, and free what release does if nobody waits, in a fraction of the time. They
+-- do nothing if there is more to do, or the server was started since the era began.
+CREATE OR REPLACE FUNCTION public.locker_locks_take_v1(in_key bytea, in_owner bytea, in_metadata bytea, in_ttl bigint, in_era bigint, in_version bigint, in_started bigint)
+RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET lock_timeout = '500ms' AS $locker$
+DECLARE
+	granted bigint;
+BEGIN
+	UPDATE public.locker_locks AS t SET token = greatest(t.token + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
+		owner = in_owner, metadata = in_metadata, expires_at = clock_timestamp() + in_ttl * interval '1 microsecond'
+		WHERE t.key = in_key AND t.era = in_era AND t.version = in_version AND NOT t.waited AND (t.owner = '' OR t.expires_at <= clock_timestamp())
+		AND (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint = in_started RETURNING t.token INTO granted;
+	RETURN granted;
+END $locker$;
+
+CREATE OR REPLACE FUNCTION public.locker_locks_free_v1(in_key bytea, in_owner bytea) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET lock_timeout = '500ms' AS $locker$
+BEGIN
+	UPDATE public.locker_locks AS t SET owner = '', former = in_owner, expires_at = clock_timestamp()
+		WHERE t.key = in_key AND t.owner = in_owner AND t.expires_at > clock_timestamp() AND NOT t.waited;
+	RETURN FOUND;
 END $locker$;
 
 -- ask grants the lock, or has in_owner wait for it, if in_mark is not 0: for so long its Client counts from
@@ -381,6 +405,16 @@ BEGIN
 	END IF;
 END $locker$;
 
+-- tell notifies the one to whom a release has handed the lock over, if that is of another Client. It is no part of
+-- the release, which would fail where the queue of notifications is full. It need not be on disk.
+CREATE OR REPLACE FUNCTION public.locker_locks_tell_v1(in_key bytea, in_owner bytea) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $locker$
+BEGIN
+	PERFORM set_config('synchronous_commit', 'off', true), pg_notify('locker_' || encode(substr(t.owner, 1, 8), 'hex'), encode(t.owner, 'hex'))
+		FROM public.locker_locks AS t
+		WHERE t.key = in_key AND t.former = in_owner AND length(t.owner) > 8 AND substr(t.owner, 1, 8) <> substr(in_owner, 1, 8);
+END $locker$;
+
 -- force ends the hold with this token, unless that is 0, and of this owner, unless that is empty. It is on disk
 -- before anybody else is granted the lock. By hand, which tells the first waiter within two seconds:
 --   SELECT ended FROM public.locker_locks_force_v1(sha256('locker:orders/42'), '', 0, '');
@@ -448,7 +482,7 @@ END $locker$;
 -- in_idle. New rows go on from their versions and tokens. It returns the last key that it looked at, or ''
 -- at the end of the table.
 CREATE OR REPLACE FUNCTION public.locker_locks_sweep_v1(in_from bytea, in_rows bigint, in_idle bigint, OUT last bytea, OUT gone bigint)
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $locker$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $locker$
 DECLARE
 	idle timestamptz := clock_timestamp() - in_idle * interval '1 microsecond';
 	versions bigint;

@@ -25,8 +25,9 @@ type statement struct {
 	then       *statement // is run after it, in the same round trip, with its first two arguments
 }
 
-// statements are those of one table. All that decides is in functions of schema.sql. Operands have
-// the types that an operator of pg_catalog has: else one of another schema may fit better.
+// statements are those of one table. The pipelines prepare theirs, which only call functions of
+// schema.sql. The others are planned each time. Operands have the types that an operator of
+// pg_catalog has: else one of another schema may fit better.
 type statements struct {
 	schema string
 
@@ -38,11 +39,7 @@ var notify = named(`SELECT set_config('synchronous_commit', 'off', true), pg_not
 
 func statementsFor(table string) statements {
 	of := func(text string) statement { return named(fill(text, table)) }
-	// tell notifies the one to whom a release has handed the lock over, if that is of another
-	// Client. It is no part of the release, which would fail where the queue of notifications is
-	// full.
-	tell := of(`SELECT set_config('synchronous_commit', 'off', true), pg_notify('locker_' || encode(substr(owner, 1, 8), 'hex'), encode(owner, 'hex')) FROM public.locker_locks
-		WHERE key = $1::bytea AND former = $2::bytea AND length(owner) > 8 AND substr(owner, 1, 8) <> substr($2, 1, 8)`)
+	tell := of(`SELECT public.locker_locks_tell_v1($1::bytea, $2::bytea)`)
 	release := of(`SELECT * FROM public.locker_locks_release_v1($1::bytea, $2::bytea, $3::boolean, $4::bigint, $5::bigint, $6::bytea)`)
 	release.then = &tell
 	return statements{
@@ -54,18 +51,8 @@ func statementsFor(table string) statements {
 			RETURNING set_config('synchronous_commit', 'off', true)) SELECT count(*) FROM gone`),
 		ask: of(`SELECT * FROM public.locker_locks_ask_v1($1::bytea, $2::bytea, $3::bytea, $4::bytea, $5::bigint, $6::bigint,
 			$7::bigint, $8::bigint, $9::bigint)`),
-		// take is what _ask does with a free lock, and free what _release does if nobody waits, in
-		// a fraction of the time. They find no row if there is more to do, the server was started
-		// since the era began, or another transaction has locked the row: they have no limit to wait
-		// for it, as functions do.
-		take: of(`UPDATE public.locker_locks SET token = greatest(token + 1, (extract(epoch FROM clock_timestamp()) * 1000000.0)::bigint),
-			owner = $2::bytea, metadata = $3::bytea, expires_at = clock_timestamp() + $4::bigint::float8 * interval '1 microsecond'
-			WHERE key = (SELECT key FROM public.locker_locks WHERE key = $1::bytea FOR NO KEY UPDATE SKIP LOCKED)
-			AND era = $5::bigint AND version = $6::bigint AND NOT waited AND (owner = '' OR expires_at <= clock_timestamp())
-			AND (extract(epoch FROM pg_postmaster_start_time()) * 1000000.0)::bigint = $7::bigint RETURNING token`),
-		free: of(`UPDATE public.locker_locks SET owner = '', former = $2::bytea, expires_at = clock_timestamp()
-			WHERE key = (SELECT key FROM public.locker_locks WHERE key = $1::bytea AND owner = $2 FOR NO KEY UPDATE SKIP LOCKED)
-			AND owner = $2 AND expires_at > clock_timestamp() AND NOT waited RETURNING true`),
+		take:    of(`SELECT public.locker_locks_take_v1($1::bytea, $2::bytea, $3::bytea, $4::bigint, $5::bigint, $6::bigint, $7::bigint)`),
+		free:    of(`SELECT public.locker_locks_free_v1($1::bytea, $2::bytea)`),
 		release: release,
 		force:   of(`SELECT * FROM public.locker_locks_force_v1($1::bytea, $2::bytea, $3::bigint, $4::bytea)`),
 		beat:    of(`SELECT * FROM public.locker_locks_beat_v1($1::bytea, $2::bytea[], $3::bigint)`),

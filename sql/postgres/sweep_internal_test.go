@@ -132,3 +132,74 @@ func TestSweep_isDueWhenManyRowsWereMade(t *testing.T) {
 	d.sweeper.running.Wait()
 	assert.Less(t, rowsOf(t, d), 5*sweepMade)
 }
+
+// A connection has used every statement while the tables were small. Once they have grown none reads
+// all of a table, as a plan of before would: its session has statistics of before, too.
+func TestStatements_afterTheTableHasGrown(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t, testserver.PostgresSettings("autovacuum=off", "plan_cache_mode=force_generic_plan"))
+	config, err := pgxpool.ParseConfig(s.URL() + "&pool_max_conns=1")
+	require.NoError(t, err)
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	require.NoError(t, err)
+	d := newDriver(pool, "")
+	exec := func(sql string, args ...any) { require.NoError(t, d.exec(t.Context(), sql, args...)) }
+	other, err := pgxpool.New(t.Context(), s.URL())
+	require.NoError(t, err)
+	defer other.Close()
+	waiter := newDriver(other, "")
+	use := func() {
+		for range 2 {
+			l, err := claims.Take(t.Context(), d, driver.Request{Name: "name", TTL: time.Minute, Wake: func() {}})
+			require.NoError(t, err)
+			require.NoError(t, l.Extend(t.Context(), time.Minute))
+			next := waiter.Claim(driver.Request{Name: "name", TTL: time.Minute, Wake: func() {}})
+			_, err = next.Ask(t.Context())
+			require.ErrorIs(t, err, driver.ErrHeld)
+			mine := d.Claim(driver.Request{Name: "name", TTL: time.Minute, Wake: func() {}})
+			_, err = mine.Ask(t.Context())
+			require.ErrorIs(t, err, driver.ErrHeld)
+			d.waiting.beat(time.Minute)
+			state, err := d.Inspect(t.Context(), "name")
+			require.NoError(t, err)
+			require.Len(t, state.Waiters, 2)
+			require.ErrorIs(t, mine.Release(t.Context()), driver.ErrLost, "it only waited")
+			require.NoError(t, l.Release(t.Context()), "it tells the waiter")
+			require.NoError(t, next.Release(t.Context()))
+			for range 2 { // the first hears that nobody waits any more
+				l, err = claims.Take(t.Context(), d, driver.Request{Name: "name", TTL: time.Minute, Wake: func() {}})
+				require.NoError(t, err)
+				require.NoError(t, l.Release(t.Context()))
+			}
+			_, _, err = d.register(t.Context(), time.Minute, false)
+			require.NoError(t, err)
+			_, err = d.List("")(t.Context())
+			require.NoError(t, err)
+			_, err = d.sweep(t.Context())
+			require.NoError(t, err)
+		}
+	}
+	_, err = d.enter(t.Context(), time.Minute)
+	if noTable(err) {
+		require.NoError(t, d.makeTables(t.Context()))
+	}
+	exec("VACUUM ANALYZE")
+	use()
+	const grown = 20000
+	exec(`INSERT INTO locker_locks SELECT sha256(i::text::bytea), '', era, version, token, '', '', clock_timestamp(), '', false, 0
+		FROM locker_locks, generate_series(1, $1::int) AS i WHERE key = ''`, grown)
+	exec(`INSERT INTO locker_locks_waiters SELECT sha256(i::text::bytea), sha256(i::text::bytea), i, 1, ''
+		FROM generate_series(1, $1::int) AS i`, grown)
+	use()
+	require.NoError(t, d.Close())
+	pool.Close() // its sessions count what they have read when they end
+	defer func() { _ = waiter.Close() }()
+	read := func(sessions string) (n int64) {
+		require.NoError(t, waiter.row(t.Context(), sessions).Scan(&n))
+		return n
+	}
+	require.Eventually(t, func() bool {
+		return read("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'") <= int64(other.Stat().TotalConns())+1+1
+	}, time.Minute, time.Millisecond)
+	assert.Less(t, read("SELECT max(seq_tup_read) FROM pg_stat_user_tables"), int64(grown), "rows that were read one after the other")
+}

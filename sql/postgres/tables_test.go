@@ -16,7 +16,7 @@ import (
 func TestRenewal_inATableWithASchema(t *testing.T) {
 	t.Parallel()
 	url := testserver.SharedPostgres(t).URL()
-	execute(t, url, "CREATE SCHEMA renewed")
+	execute(t, url, "CREATE SCHEMA IF NOT EXISTS renewed")
 	const ttl = 3 * time.Second
 	c := openURL(t, url+"&table=renewed.locks", locker.WithTTL(ttl))
 	ms := held(t, c, 3)
