@@ -37,7 +37,7 @@ func TestSweep_deletesWhatNobodyUses(t *testing.T) {
 	t.Parallel()
 	d := newTestDriver(t)
 	take := func(name string) driver.Lease {
-		l, err := claims.Take(t.Context(), d, driver.Request{Name: name, TTL: time.Second})
+		l, err := claims.Take(t.Context(), d, driver.Request{Name: name, TTL: time.Minute})
 		require.NoError(t, err)
 		return l
 	}
