@@ -67,56 +67,6 @@ func TestMemory_hasSeenTheTokenOfAWriteThatFailed(t *testing.T) {
 	}
 }
 
-// Otherwise the smaller token's write, checked before, would come after the larger one's.
-func TestMemory_aLargerTokenWaitsForAWriteUnderWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var guard fence.Memory
-		var written []uint64
-		write := func(token uint64) func(context.Context) error {
-			return func(context.Context) error {
-				written = append(written, token)
-				return nil
-			}
-		}
-		goOn := make(chan struct{})
-		first := testwait.Go(func() error {
-			return guard.Write(t.Context(), resource, 33, func(ctx context.Context) error {
-				<-goOn
-				return write(33)(ctx)
-			})
-		})
-		synctest.Wait()
-		second := testwait.Go(func() error { return guard.Write(t.Context(), resource, 34, write(34)) })
-		synctest.Wait()
-		require.NoError(t, guard.Write(t.Context(), "another resource", 1, nothing), "does not wait")
-		assert.Empty(t, written)
-		close(goOn)
-		require.NoError(t, <-first)
-		require.NoError(t, <-second)
-		assert.Equal(t, []uint64{33, 34}, written)
-	})
-}
-
-// A token that was checked when it came would be let through here.
-func TestMemory_checksWhenTheTurnComes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var guard fence.Memory
-		goOn := make(chan struct{})
-		newest := testwait.Go(func() error {
-			return guard.Write(t.Context(), resource, 34, func(context.Context) error {
-				<-goOn
-				return nil
-			})
-		})
-		synctest.Wait()
-		stale := testwait.Go(func() error { return guard.Write(t.Context(), resource, 33, never(t)) })
-		synctest.Wait()
-		close(goOn)
-		require.NoError(t, <-newest)
-		require.ErrorIs(t, <-stale, fence.ErrStale)
-	})
-}
-
 func TestMemory_ctxEndsTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var guard fence.Memory
@@ -134,6 +84,7 @@ func TestMemory_ctxEndsTheWait(t *testing.T) {
 		lost := errors.New("the lock was lost")
 		cancel(lost)
 		require.ErrorIs(t, <-waiting, lost)
+		require.NoError(t, guard.Write(t.Context(), "another resource", 1, nothing), "does not wait")
 
 		close(goOn)
 		require.NoError(t, <-first)

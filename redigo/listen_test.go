@@ -35,26 +35,3 @@ func TestWaiting_aPoolOfOneConnectionIsEnough(t *testing.T) {
 	require.NoError(t, await(t, done))
 	assert.NoError(t, other.Unlock(t.Context()))
 }
-
-func TestWaiting_aSubscriptionThatIsCutIsRestored(t *testing.T) {
-	t.Parallel()
-	s := testserver.Redis(t)
-	p := newPool(t, "", func(p *redis.Pool) {
-		p.DialContext = nil
-		p.Dial = func() (redis.Conn, error) { return redis.Dial("tcp", s.Addr()) }
-	})
-	c := clientOf(t, p, locker.WithTTL(time.Minute))
-	m, other := c.Mutex("x"), c.Mutex("x")
-	require.NoError(t, m.Lock(t.Context()))
-	done := async(func() error { return other.Lock(withTimeout(t, patient)) })
-	for range 3 {
-		eventually(t, "the waiter is subscribed", func() bool { return listening(t, s) == 1 })
-		n, err := redis.Int(ask(t, s, "CLIENT", "KILL", "TYPE", "pubsub"), nil)
-		require.NoError(t, err)
-		require.Equal(t, 1, n)
-	}
-	eventually(t, "the waiter is subscribed again", func() bool { return listening(t, s) == 1 })
-	require.NoError(t, m.Unlock(t.Context()))
-	require.NoError(t, await(t, done))
-	assert.NoError(t, other.Unlock(t.Context()))
-}

@@ -29,7 +29,6 @@ func TestMain(m *testing.M) {
 
 const (
 	patient = 20 * time.Second
-	tick    = 2 * time.Millisecond
 	keep    = time.Minute // how long the hash outlives the lock
 )
 

@@ -32,9 +32,18 @@ func TestMixed_bothLibrariesWaitInOneQueue(t *testing.T) {
 		return n
 	}
 
-	holder := clients[1].Mutex("x")
+	listed, holder := 0, clients[1].Mutex("x")
 	require.NoError(t, holder.Lock(t.Context()))
 	require.ErrorIs(t, clients[0].Mutex("x").TryLock(t.Context()), locker.ErrHeld)
+	for name, err := range clients[0].List(t.Context(), "") {
+		require.NoError(t, err)
+		assert.Equal(t, "x", name)
+		state, err := clients[0].Inspect(t.Context(), name)
+		require.NoError(t, err)
+		assert.Equal(t, holder.FencingToken(), state.Token)
+		listed++
+	}
+	assert.Equal(t, 1, listed)
 	const n = 6
 	var (
 		mu     sync.Mutex

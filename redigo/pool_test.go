@@ -83,25 +83,6 @@ func TestPool_functionsThatBlock(t *testing.T) {
 	}
 }
 
-func TestStopped(t *testing.T) {
-	t.Parallel()
-	s := testserver.Redis(t)
-	p := newPool(t, s.Addr())
-	c := clientOf(t, p, locker.WithTTL(2*time.Second), locker.WithoutRenewal())
-	held := c.Mutex("held")
-	require.NoError(t, held.Lock(t.Context()))
-	s.Stop()
-	wantEndsWithCtx(t, c)
-	start := time.Now()
-	err := held.Extend(withTimeout(t, 50*time.Millisecond))
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.NotErrorIs(t, err, locker.ErrLost)
-	require.Error(t, held.Unlock(withTimeout(t, 50*time.Millisecond)))
-	assert.Less(t, time.Since(start), 2*time.Second)
-	s.Continue()
-	require.NoError(t, c.Mutex("x").Lock(t.Context()), "what the attempts left behind goes")
-}
-
 // What does not fit into the buffers on the way is a write that blocks.
 func TestStopped_aPipelineThatIsTooLong(t *testing.T) {
 	t.Parallel()

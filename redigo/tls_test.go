@@ -7,11 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/go-locker/locker/internal/test/harness"
 )
-
-func TestTLS(t *testing.T) { harness.RedisTLS(t, "redigo") }
 
 // A handshake that gets no answer ends with its context, and leaves nobody waiting for it.
 func TestTLS_aHandshakeThatHangs(t *testing.T) {

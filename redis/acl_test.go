@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 )
@@ -110,19 +110,26 @@ func wantExpiry(t *testing.T, rdb *goredis.Client, key string) {
 	assert.NotEqual(t, int64(-1), ms, "%s has no expiry: %v", key, rdb.HGetAll(t.Context(), key).Val())
 }
 
-func TestAuth_isItsOwnError(t *testing.T) {
+// A user who may lock some names gets those, and the refusal for others alone, whatever shares the batch.
+func TestACL_someNames(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t, testserver.RedisConfig(
-		"user default on >"+secret+"-default ~* +@all", "user off off >"+secret+" ~* +@all"))
-	for user, want := range map[string]string{":wrong-" + secret + "@": "WRONGPASS", "": "NOAUTH", "off:" + secret + "@": "WRONGPASS"} {
-		err := openURL(t, "redis://"+user+s.Addr()+"?ttl=10s").Mutex("x").Lock(t.Context())
-		wantOwnError(t, err, want)
-		assert.NotContains(t, err.Error(), secret)
+		"user some on >"+secret+" ~{locker:mine-* +"+strings.Join(rights, " +")))
+	c := openURL(t, "redis://some:"+secret+"@"+s.Addr())
+	var everybody sync.WaitGroup
+	for i := range 20 {
+		everybody.Go(func() {
+			mine, other := c.Mutex(fmt.Sprint("mine-", i)), c.Mutex(fmt.Sprint("other-", i))
+			for range 5 {
+				if err := mine.Lock(t.Context()); !assert.NoError(t, err) {
+					return
+				}
+				assert.NoError(t, mine.Unlock(t.Context()))
+				if i%5 == 0 {
+					assert.ErrorContains(t, other.TryLock(t.Context()), "NOPERM")
+				}
+			}
+		})
 	}
-	require.NoError(t, openURL(t, "redis://:"+secret+"-default@"+s.Addr()).Mutex("x").Lock(t.Context()))
-}
-
-func TestACL_whoMayNotLockAllNames(t *testing.T) {
-	t.Parallel()
-	harness.RedisSomeNames(t, "redis", rights)
+	everybody.Wait()
 }

@@ -15,7 +15,6 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/redisscript/script"
 	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
@@ -66,46 +65,6 @@ func TestCluster_operationsWhileTheirSlotMoves(t *testing.T) {
 	}
 	stop()
 	all.Wait()
-}
-
-// In a Cluster the mark of a lock is in the lock's slot, or no script could read it.
-func TestCluster_tokensRiseThoughNamesAreForgotten(t *testing.T) {
-	t.Parallel()
-	c := testserver.Cluster(t)
-	ctx := t.Context()
-	rdb := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: c.Addrs()})
-	defer func() { _ = rdb.Close() }()
-	client := openURL(t, clusterURL(c))
-	marks := map[string]bool{}
-	for _, name := range []string{"x", "y", "a}b", "ü%"} {
-		key, mark := script.Key("locker:"+name), script.MarkKey("locker:"+name, true)
-		marks[mark] = true
-		assert.Equal(t, rdb.ClusterKeySlot(ctx, key).Val(), rdb.ClusterKeySlot(ctx, mark).Val(), "the slots of %s and %s", key, mark)
-		wantTakenAbove(t, client.Mutex(name), 1)
-		wantTakenAbove(t, client.Mutex(name), forgetAhead(t, rdb, key, mark))
-	}
-	assert.Greater(t, len(marks), 1, "several slots")
-}
-
-// forgetAhead deletes the hash of a lock, and has its mark say that the server's clock was three days ahead. It returns what tokens are to be above.
-func forgetAhead(t *testing.T, rdb goredis.Cmdable, key, mark string) (above uint64) {
-	t.Helper()
-	last, err := rdb.HGet(t.Context(), key, "token").Uint64()
-	require.NoError(t, err)
-	clock, err := rdb.HGet(t.Context(), mark, "clock").Uint64()
-	require.NoError(t, err)
-	assert.Positive(t, clock, "the mark is where the lock is")
-	require.NoError(t, rdb.Del(t.Context(), key).Err())
-	above = last + uint64((72 * time.Hour).Microseconds())
-	require.NoError(t, rdb.HSet(t.Context(), mark, "floor", above).Err())
-	return above
-}
-
-func wantTakenAbove(t *testing.T, m *locker.Mutex, above uint64) {
-	t.Helper()
-	require.NoError(t, m.Lock(t.Context()))
-	assert.Greater(t, m.FencingToken(), above)
-	require.NoError(t, m.Unlock(t.Context()))
 }
 
 // A new name is taken where its slot moves to, and the mark is where it comes from. If there were another, Redis could not move the slot.

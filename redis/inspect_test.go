@@ -84,48 +84,25 @@ func contents(t testing.TB, rdb *goredis.Client) string {
 	return all.String()
 }
 
-func TestInspect_isOneRoundTripThatReads(t *testing.T) {
-	t.Parallel()
-	s := testserver.Redis(t)
-	admin := connect(t, s.Addr())
-	var sent roundTrips
-	rdb := connect(t, s.Addr())
-	rdb.AddHook(&sent)
-	c := clientOf(t, rdb, locker.WithoutRenewal())
-	require.NoError(t, c.Mutex("x").Lock(t.Context()))
-	_, err := c.Inspect(t.Context(), "x") // loads the script
-	require.NoError(t, err)
-	sent.reset()
-	resetStats(t, admin)
-	_, err = c.Inspect(t.Context(), "x")
-	require.NoError(t, err)
-	assert.EqualValues(t, 1, sent.commands.Load()+sent.pipelines.Load())
-	calls := commandCalls(t, admin)
-	delete(calls, "info")
-	delete(calls, "config|resetstat")
-	delete(calls, "config") // before 7.0
-	assert.Equal(t, map[string]int{"evalsha": 1, "hmget": 1, "pttl": 1, "time": 1, "zrange": 1}, calls)
-}
-
 func TestInspect_withFewRights(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t, testserver.RedisConfig(
 		userWith("lock", rights), userWith("look", []string{"evalsha", "eval", "hmget", "pttl", "zrange"}),
 		userWith("none", []string{"evalsha", "eval", "hmget"})))
-	r := newQueueTest(t, connect(t, s.Addr()))
-	m := clientOf(t, r.direct, locker.WithMetadata("host 7")).Mutex(r.name)
+	direct := connect(t, s.Addr())
+	m := clientOf(t, direct, locker.WithMetadata("host 7")).Mutex("x")
 	require.NoError(t, m.Lock(t.Context()))
-	require.NoError(t, r.direct.ZAdd(t.Context(), r.queueKey(), goredis.Z{Score: 1, Member: "-process/first"}).Err())
+	require.NoError(t, direct.ZAdd(t.Context(), keyOf("x")+":queue", goredis.Z{Score: 1, Member: "-process/first"}).Err())
 	for user, waiters := range map[string]int{"look": 1, "lock": 0} {
-		state, err := clientOf(t, connect(t, s.Addr(), as(user))).Inspect(t.Context(), r.name)
+		state, err := clientOf(t, connect(t, s.Addr(), as(user))).Inspect(t.Context(), "x")
 		require.NoError(t, err, user)
 		assert.Equal(t, "host 7", state.Holder.Metadata, user)
 		assert.Equal(t, m.FencingToken(), state.Token, user)
 		assert.Len(t, state.Waiters, waiters, user)
 	}
-	_, err := clientOf(t, connect(t, s.Addr(), as("none"))).Inspect(t.Context(), r.name)
+	_, err := clientOf(t, connect(t, s.Addr(), as("none"))).Inspect(t.Context(), "x")
 	wantNoPerm(t, err)
-	_, err = clientOf(t, connect(t, s.Addr(), as("look")), locker.WithPrefix("other")).Inspect(t.Context(), r.name)
+	_, err = clientOf(t, connect(t, s.Addr(), as("look")), locker.WithPrefix("other")).Inspect(t.Context(), "x")
 	wantOwnError(t, err, "NOPERM")
 }
 

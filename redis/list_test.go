@@ -3,11 +3,9 @@ package redis_test
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
-	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -60,38 +58,16 @@ func TestList_amongManyKeysOfOthers(t *testing.T) {
 
 func TestList_ofACluster(t *testing.T) {
 	t.Parallel()
-	cluster := testserver.Cluster(t)
-	c, err := locker.Open(t.Context(), "redis://"+strings.Join(cluster.Addrs(), ",")+"?cluster=true&ttl=1m")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
+	c := openURL(t, clusterURL(testserver.Cluster(t)), locker.WithTTL(time.Minute))
 	var want []string
-	for i := range 100 { // on each of the primaries there are some
+	for i := range 30 { // on each of the primaries there are some
 		name := fmt.Sprint("a/", i)
 		require.NoError(t, c.Mutex(name).Lock(t.Context()))
 		want = append(want, name)
 	}
 	slices.Sort(want)
 	assert.Equal(t, want, listed(t, c, ""))
-	assert.Len(t, listed(t, c, "a/7"), 11)
-	state, err := c.Inspect(t.Context(), "a/7")
-	require.NoError(t, err)
-	require.NoError(t, c.ForceRelease(t.Context(), "a/7", state))
-	assert.Len(t, listed(t, c, "a/7"), 10)
-}
-
-func TestList_ofARing(t *testing.T) {
-	t.Parallel()
-	one, two := testserver.Redis(t), testserver.Redis(t)
-	ring := goredis.NewRing(&goredis.RingOptions{Addrs: map[string]string{"one": one.Addr(), "two": two.Addr()}})
-	t.Cleanup(func() { _ = ring.Close() })
-	c := clientOf(t, ring, locker.WithTTL(time.Minute))
-	var want []string
-	for i := range 20 {
-		want = append(want, fmt.Sprint("a/", i))
-		require.NoError(t, c.Mutex(want[i]).Lock(t.Context()))
-	}
-	slices.Sort(want)
-	assert.Equal(t, want, listed(t, c, ""))
+	assert.Len(t, listed(t, c, "a/7"), 1)
 }
 
 // A user who may hold locks needs the right to SCAN, which shows the names of all keys, and nothing else to end a hold.

@@ -53,7 +53,6 @@ func (p patientTests) Run() int {
 const (
 	keep    = time.Minute // how long the hash outlives the lock
 	patient = 20 * time.Second
-	tick    = 2 * time.Millisecond
 )
 
 var (
@@ -167,13 +166,6 @@ func isHeldAt(t testing.TB, rdb goredis.UniversalClient, key string) bool {
 func expire(t testing.TB, rdb goredis.UniversalClient, key string) {
 	t.Helper()
 	require.NoError(t, rdb.PExpire(t.Context(), key, keep-time.Millisecond).Err())
-}
-
-// scriptsRun is how often the server was asked to run a script since CONFIG RESETSTAT.
-func scriptsRun(t testing.TB, rdb goredis.UniversalClient) int {
-	t.Helper()
-	calls := commandCalls(t, rdb)
-	return calls["evalsha"] + calls["eval"]
 }
 
 // commandCalls is INFO commandstats: calls of each command, those in scripts included.

@@ -1,7 +1,6 @@
 package redis_test
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -123,37 +122,4 @@ func TestACL_sentinel(t *testing.T) {
 		require.NotErrorIs(t, err, locker.ErrHeld)
 		assert.NotContains(t, err.Error(), secret)
 	}
-}
-
-// Another tenant, with the rights of the page to a prefix of its own, learns no name of a lock.
-func TestACL_aTenantLearnsNoNamesOfOthers(t *testing.T) {
-	t.Parallel()
-	tenant := "user tenant on >" + secret + " ~{other:* &{other:* +" +
-		strings.Join(slices.Concat(rights, queueRights, channelRights, shardedRights), " +")
-	s := testserver.Redis(t, testserver.RedisConfig(tenant))
-	rdb, admin := connect(t, s.Addr(), as("tenant")), connect(t, s.Addr())
-	holder, waiter := newClient(t, s.Addr()), newClient(t, s.Addr())
-	require.NoError(t, holder.Mutex("secret").Lock(t.Context()))
-	ctx, cancel := context.WithCancel(t.Context())
-	waits := async(func() error { return waiter.Mutex("secret").Lock(ctx) })
-	eventually(t, "it is subscribed", func() bool { return len(admin.PubSubChannels(t.Context(), "*").Val()) > 0 })
-	for _, command := range [][]any{
-		{"PUBSUB", "CHANNELS", "*"},
-		{"PUBSUB", "SHARDCHANNELS", "*"},
-		{"KEYS", "*"},
-		{"SCAN", "0"},
-		{"RANDOMKEY"},
-		{"MONITOR"},
-		{"EVAL", "return redis.call('PUBSUB', 'CHANNELS', '*')", 0},
-		{"SUBSCRIBE", keyOf("secret")},
-		{"PUBLISH", keyOf("secret"), "x"},
-		{"HGET", keyOf("secret"), "owner"},
-		{"HDEL", keyOf("secret"), "owner"},
-		{"PEXPIRE", keyOf("secret"), 1},
-	} {
-		err := rdb.Do(t.Context(), command...).Err()
-		wantNoPerm(t, err)
-	}
-	cancel()
-	require.ErrorIs(t, await(t, waits), context.Canceled)
 }

@@ -15,7 +15,7 @@ import (
 // The old primary lives on for some ten seconds after a failover by hand, and takes what it is sent. Who
 // waits does not go on listening to it.
 func TestSentinel_whoWaitsListensToTheNewPrimary(t *testing.T) {
-	testwait.OnlyNightly(t, "TestFailover_whoWaitsGetsTheLock shows one who waits through a failover; here the old primary lives on for ten seconds")
+	testwait.OnlyNightly(t, "the suite has a waiter whose server fails; here the old primary lives on for ten seconds")
 	t.Parallel()
 	g := testserver.Sentinel(t)
 	ctx := t.Context()

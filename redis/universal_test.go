@@ -89,6 +89,7 @@ func everyName(t *testing.T, rdb goredis.UniversalClient) {
 		require.NoError(t, m.Lock(ctx), "%q contends with another name", name)
 		held = append(held, m)
 	}
+	assert.ElementsMatch(t, oddNames, listed(t, c, ""), "List asks all servers")
 	for i, m := range held {
 		require.ErrorIs(t, c.Mutex(oddNames[i]).TryLock(ctx), locker.ErrHeld, "%q", oddNames[i])
 		require.EqualValues(t, 1, rdb.Exists(ctx, script.Key("locker:"+oddNames[i])).Val(), "%q", oddNames[i])
@@ -145,6 +146,7 @@ func shareASlot(t *testing.T, rdb goredis.UniversalClient) {
 		for _, suffix := range []string{":queue", ":process", "}", "{x}", "\x00"} {
 			assert.Equal(t, slot, rdb.ClusterKeySlot(t.Context(), key+suffix).Val(), "%q with %q", name, suffix)
 		}
+		assert.Equal(t, slot, rdb.ClusterKeySlot(t.Context(), script.MarkKey(name, true)).Val(), "the mark of %q", name)
 		slots[slot] = true
 	}
 	assert.Greater(t, len(slots), len(oddNames)/2, "names spread over slots")

@@ -79,55 +79,18 @@ func TestWriteFrom_ctxEndsWhileItReads(t *testing.T) {
 	isTidy(t, name)
 }
 
-// The second would be done in no time if it did not have to wait.
-func TestWrite_waitsForItsTurnUntilCtxEnds(t *testing.T) {
-	name := written(t, 33, "old")
-	reading, goOn := make(chan struct{}), make(chan struct{})
-	first := testwait.Go(func() error {
-		return WriteFrom(t.Context(), name, 34, readerFunc(func([]byte) (int, error) {
-			close(reading)
-			<-goOn
-			return 0, io.EOF
-		}), 0o644)
-	})
-	select {
-	case <-reading:
-	case err := <-first:
-		t.Fatalf("ended before it had its turn: %v", err)
-	}
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 20*pause, errors.New("had enough"))
-	defer cancel()
-	err := Write(ctx, name, 35, []byte("new"), 0o644)
-	require.ErrorContains(t, err, "wait for the lock on "+name+".fence.lock: had enough")
-	has(t, name, "old")
-	close(goOn)
-	require.NoError(t, testwait.Patience(patience).Result(t, first))
-	has(t, name, "")
-	has(t, name+".fence", "34\n")
-}
-
-func TestWrite_missesATokenThatWasDeleted(t *testing.T) {
-	name := written(t, 33, "old")
-	require.NoError(t, os.Remove(name+".fence"))
+func TestWrite_takesOverAFileOnlyWhenTold(t *testing.T) {
+	name := in(t)
+	require.NoError(t, os.WriteFile(name, []byte("not fenced"), 0o644))
 	err := Write(t.Context(), name, 34, []byte("new"), 0o644)
 	require.ErrorIs(t, err, fence.ErrUnknown)
 	require.ErrorContains(t, err, name+".fence is missing")
-	has(t, name, "old")
+	has(t, name, "not fenced")
 
 	require.NoError(t, os.WriteFile(name+".fence", []byte("34\r\n"), 0o644)) // as echo on Windows has it
 	require.ErrorIs(t, Write(t.Context(), name, 33, []byte("stale"), 0o644), fence.ErrStale)
 	require.NoError(t, Write(t.Context(), name, 34, []byte("new"), 0o644))
-}
-
-func TestWrite_takesOverAFileOnlyWhenTold(t *testing.T) {
-	name := in(t)
-	require.NoError(t, os.WriteFile(name, []byte("not fenced"), 0o644))
-	require.ErrorIs(t, Write(t.Context(), name, 1, []byte("new"), 0o644), fence.ErrUnknown)
-	has(t, name, "not fenced")
-	require.NoError(t, os.WriteFile(name+".fence", []byte("0\n"), 0o644))
-	require.NoError(t, Write(t.Context(), name, 1, []byte("new"), 0o644))
 	has(t, name, "new")
-	has(t, name+".fence", "1\n")
 }
 
 func TestWrite_remembersTheTokenOfAFileThatWasDeleted(t *testing.T) {

@@ -115,9 +115,9 @@ func TestStop_betweenTheCheckAndTheRename(t *testing.T) {
 			w := startWriter(t, name, 33, 0, at)
 			w.Says("at")
 			w.Stop()
-			err := writeToken(testwait.Context(t, 20*pause), name, 34)
-			require.ErrorIs(t, err, context.DeadlineExceeded)
-			require.ErrorContains(t, err, name+".fence.lock")
+			ctx, cancel := context.WithTimeoutCause(t.Context(), 20*pause, errors.New("had enough"))
+			defer cancel()
+			require.ErrorContains(t, writeToken(ctx, name, 34), "wait for the lock on "+name+".fence.lock: had enough")
 			hasToken(t, name, 32)
 
 			next := testwait.Go(func() error { return writeToken(testwait.Context(t, patience), name, 34) })

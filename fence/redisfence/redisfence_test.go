@@ -17,9 +17,9 @@ import (
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
-// keepsTheRule checks a client with keys of its own for each scenario.
-func keepsTheRule(t *testing.T, rdb goredis.UniversalClient) {
-	t.Helper()
+func TestRun_keepsTheRule(t *testing.T) {
+	t.Parallel()
+	rdb := connect(t, testserver.Redis(t).Addr(), func(o *goredis.Options) { o.PoolSize = 1 })
 	fencecheck.Run(t, func(t testing.TB) fencecheck.Fence {
 		return fencecheck.Fence{
 			Write:   func(ctx context.Context, token uint64) error { return write(ctx, rdb, t.Name(), token) },
@@ -29,12 +29,6 @@ func keepsTheRule(t *testing.T, rdb goredis.UniversalClient) {
 			},
 		}
 	})
-}
-
-func TestRun_keepsTheRule(t *testing.T) {
-	t.Parallel()
-	s := testserver.Redis(t)
-	keepsTheRule(t, connect(t, s.Addr(), func(o *goredis.Options) { o.PoolSize = 1 }))
 }
 
 // counts is how many requests go out.
@@ -164,8 +158,6 @@ func TestSet(t *testing.T) {
 	var stale *fence.StaleError
 	require.ErrorAs(t, redisfence.Set(ctx, rdb, "x", 4, "four", 0), &stale)
 	assert.Equal(t, fence.StaleError{Resource: "x", Token: 4, Newest: 5}, *stale)
-	require.ErrorAs(t, redisfence.Set(ctx, rdb, "x", 0, "", 0), &stale)
-	assert.Equal(t, "x", stale.Resource)
 	assert.Equal(t, "five", rdb.Get(ctx, "x").Val())
 	assert.EqualValues(t, -1, rdb.TTL(ctx, "x").Val(), "no expiry")
 

@@ -14,7 +14,6 @@ import (
 	"github.com/go-locker/locker/fence"
 	"github.com/go-locker/locker/fence/redisfence"
 	"github.com/go-locker/locker/internal/test/testserver"
-	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 func TestCluster(t *testing.T) {
@@ -22,10 +21,6 @@ func TestCluster(t *testing.T) {
 	c := testserver.Cluster(t)
 	t.Run("a token's key is on the same slot, and of one key alone", func(t *testing.T) { tokenKeys(t, connect(t, c.Addrs()[0])) })
 	t.Run("keys of two slots", func(t *testing.T) { keysOfTwoSlots(t, connectCluster(t, c)) })
-	t.Run("it keeps the rule", func(t *testing.T) {
-		testwait.OnlyNightly(t, "TestRun_keepsTheRule shows it of one server")
-		keepsTheRule(t, connectCluster(t, c))
-	})
 	t.Run("the token moves with its slot", func(t *testing.T) { movesWithItsSlot(t, c) })
 }
 
