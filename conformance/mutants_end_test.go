@@ -75,15 +75,8 @@ func lossMutants() []mutant {
 			p.lost = func() <-chan struct{} { return nil }
 		}),
 		locks("Lost is looked for now and then", "Lost fires no later than Deadline", func(p *patched, _ *world) {
-			lost := p.lost
 			p.lost = func() <-chan struct{} {
-				inner, seen := lost(), make(chan struct{})
-				go func() {
-					time.Sleep(2 * p.ttl)
-					<-inner
-					close(seen)
-				}()
-				return seen
+				return later(of(p.RWMutex, (*locker.Hold).Lost)(), func() { time.Sleep(p.ttl) })
 			}
 		}),
 		locks("Lost fires one TTL after Lock", "Lost does not fire while the hold is extended", func(p *patched, _ *world) {

@@ -13,7 +13,7 @@ import (
 
 func exclusionMutants() []mutant {
 	alone := func(t conformance.TB, p *patched, _ *world) {
-		p.become(open(t, space(), p.ttl, false).Mutex(p.name()))
+		p.become(open(t, space(), p.ttl, false).RWMutex(p.name()))
 	}
 	return []mutant{
 		{"exclusion within a client alone", "a held lock is not granted to another process", func() conformance.Harness {

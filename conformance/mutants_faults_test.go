@@ -15,11 +15,11 @@ import (
 	"github.com/go-locker/locker/conformance"
 )
 
-// idleHarness is correct naive locks, with a fault that does not do what it says.
+// idleHarness is that of correct locks, with a fault that does not do what it says.
 func idleHarness(change func(*conformance.Faults, *server)) func() conformance.Harness {
 	return func() conformance.Harness {
-		s := &server{data: noRows()}
-		h := naiveAt(s)
+		s := newServer("")
+		h := s.harness()
 		change(&h.Faults, s)
 		return h
 	}
@@ -51,87 +51,73 @@ var idleFaults = map[string]func() conformance.Harness{
 	}),
 	"Revoke deletes another name": idleHarness(func(f *conformance.Faults, _ *server) {
 		revoke := f.Revoke
-		f.Revoke = func(t conformance.TB, name string) { revoke(t, "locker:"+name) }
+		f.Revoke = func(t conformance.TB, name string) { revoke(t, "another:"+name) }
 	}),
 	"Through ignores via": idleHarness(func(f *conformance.Faults, s *server) {
 		f.Through = func(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
 			via(s.use(t))
-			return naiveLock(t, name, ttl, s.use(t), s.flaw)
+			return dial(t, s.use(t), "", ttl, false)(name)
 		}
 	}),
 	"Process starts another that holds": idleHarness(func(f *conformance.Faults, _ *server) {
 		process := f.Process
 		f.Process = func(t conformance.TB) *exec.Cmd {
 			cmd := process(t)
-			cmd.Env = append(cmd.Env, naiveAside+"=1")
+			cmd.Env = append(cmd.Env, servedAside+"=1")
 			return cmd
 		}
 	}),
 }
 
-// threeServers is a naive lock with two more servers, which only take connections. When an Extend
-// does not reach one of the three, it gives the lock back, and tells nobody.
-type threeServers struct {
-	*naive
-	servers  []string
-	giveBack func()
-}
-
-func (l threeServers) Extend(ctx context.Context) error {
-	err := l.naive.Extend(ctx)
-	for _, server := range l.servers {
-		conn, refused := new(net.Dialer).DialContext(ctx, "tcp4", server)
-		if refused != nil {
-			l.giveBack()
-			continue
-		}
-		_ = conn.Close()
-	}
-	return err
-}
-
-// tokenless tells what it believes by its Deadline alone.
-type tokenless struct{ threeServers }
-
-func (tokenless) FencingToken() uint64 { return 0 }
-
-func withThreeServers() conformance.Harness {
-	return overThree(func(l threeServers) locker.Locker { return l })
-}
+func withThreeServers() conformance.Harness { return overThree(func(*patched) {}) }
 
 func withThreeServersAndNoTokens() conformance.Harness {
-	return overThree(func(l threeServers) locker.Locker { return tokenless{l} })
+	return overThree(func(p *patched) { p.token = func() uint64 { return 0 } })
 }
 
-func overThree(as func(threeServers) locker.Locker) conformance.Harness {
-	s := &server{data: noRows()}
-	h := naiveAt(s)
+// overThree is the harness of locks with two more servers, which only take connections. When an
+// Extend does not reach one of the three, it gives the lock back, and tells nobody.
+func overThree(alter func(*patched)) conformance.Harness {
+	s := newServer("")
+	h := s.harness()
 	h.Faults.Through = func(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
-		first := via(s.use(t))
-		l := threeServers{naiveLock(t, name, ttl, first, s.flaw), []string{first}, func() { s.forgetLock(name) }}
+		servers := []string{via(s.use(t))}
 		for range 2 {
 			listener, err := net.Listen("tcp4", "127.0.0.1:0")
 			if err != nil {
 				t.Fatalf("%v", err)
 			}
 			t.Cleanup(func() { _ = listener.Close() })
-			l.servers = append(l.servers, via(listener.Addr().String()))
+			servers = append(servers, via(listener.Addr().String()))
 		}
-		return as(l)
+		p := dial(t, servers[0], "", ttl, false)(name)
+		alter(p)
+		after(&p.extend, func(ctx context.Context, err error) error {
+			for _, server := range servers {
+				conn, refused := new(net.Dialer).DialContext(ctx, "tcp4", server)
+				if refused != nil {
+					s.revoke(name)
+					continue
+				}
+				_ = conn.Close()
+			}
+			return err
+		})
+		return p
 	}
 	return h
 }
 
-// naiveAside has a process of naive locks start another one, in whose place it is stopped and killed.
-const naiveAside = "LOCKER_NAIVE_ASIDE"
+// servedAside has a process of Lockers start another one, in whose place it is stopped and killed.
+const servedAside = "LOCKER_TEST_ASIDE"
 
 func standAside() {
-	if os.Getenv(naiveAside) == "" {
+	if os.Getenv(servedAside) == "" {
 		return
 	}
 	cmd := exec.Command(os.Args[0])
 	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, naiveAside) {
+		if !strings.HasPrefix(v, servedAside) {
 			cmd.Env = append(cmd.Env, v)
 		}
 	}
@@ -191,8 +177,7 @@ func TestIdleFaults_areBlamed(t *testing.T) {
 // TestClockThatIsSetBackLate: no hold is left then whose end could be late.
 func TestClockThatIsSetBackLate(t *testing.T) {
 	t.Cleanup(conformance.Trials(2))
-	s := &server{flaw: "expires by the wall clock", data: noRows()}
-	h := naiveAt(s)
+	h := served("expires by the wall clock")
 	move := h.Faults.MoveClock
 	h.Faults.MoveClock = func(t conformance.TB, d time.Duration) func() {
 		time.Sleep(2 * h.TTL)
@@ -227,7 +212,7 @@ func TestFaults_thatActLateAreWaitedFor(t *testing.T) {
 			former = done
 			time.AfterFunc(late, func() {
 				<-before
-				s.forgetLock(name)
+				s.revoke(name)
 				close(done)
 			})
 		}

@@ -46,28 +46,6 @@ func historyMutants() []mutant {
 	}
 }
 
-// historyFaultMutants are naive locks that are good until something befalls them.
-func historyFaultMutants() []mutant {
-	const though = oneHistory + " though "
-	const rise = "tokens of a random history rise though "
-	return []mutant{
-		flawed("renews whatever is there", though+"servers are silent"),
-		flawed("a hold ends with its connection", though+"clients are cut off"),
-		flawed("believes what it knew", though+"processes are stopped"),
-		flawed("believes what it knew", though+"faults of all kinds come and go"),
-		flawed("a hold ends with its connection", though+"faults of all kinds come and go"),
-		flawed("Extend sets what is gone", rise+"holds are revoked"),
-		flawed("holds are not kept", though+"servers crash"),
-		flawed("tokens are counted in memory", though+"servers crash"),
-		flawed("grants though it has lost its data", though+"servers lose their data"),
-		flawed("tokens are counted", rise+"servers lose their data"),
-		flawed("an asynchronous replica", though+"another server takes over"),
-		flawed("tokens are counted, and replicated later", rise+"another server takes over"),
-		flawed("expires by the wall clock", though+"the server's clock jumps"),
-		flawed("tokens are the time", though+"the server's clock jumps"),
-	}
-}
-
 func counterMutants() []mutant {
 	const late, counter = "a late write with the token of a lost hold is refused", "a counter guarded by tokens loses no update"
 	constant := func(p *patched, _ *world) { p.token = func() uint64 { return 42 } }
@@ -172,13 +150,14 @@ func revives(p *patched, _ *world) {
 // overdue believes in a hold for so much longer than it lasts.
 func overdue(factor float64) func(p *patched, _ *world) {
 	return func(p *patched, _ *world) {
-		lock, tryLock, extend, token := p.lock, p.tryLock, p.extend, p.token
+		token := p.token
 		var last atomic.Uint64
 		var until atomic.Int64
-		begin := func(f func(context.Context) error) func(context.Context) error {
-			return func(ctx context.Context) error {
+		for _, m := range []*method{&p.lock, &p.tryLock, &p.rlock, &p.extend} {
+			inner := *m
+			*m = func(ctx context.Context) error {
 				before := time.Now()
-				err := f(ctx)
+				err := inner(ctx)
 				if err == nil {
 					last.Store(token())
 					until.Store(before.Add(time.Duration(factor * float64(p.ttl))).UnixNano())
@@ -186,7 +165,6 @@ func overdue(factor float64) func(p *patched, _ *world) {
 				return err
 			}
 		}
-		p.lock, p.tryLock, p.extend = begin(lock), begin(tryLock), begin(extend)
 		p.lost = func() <-chan struct{} { return nil }
 		p.token = func() uint64 {
 			if time.Now().UnixNano() < until.Load() {

@@ -21,8 +21,5 @@ func promiseMutants() []mutant {
 		{"polls, and calls it woken", "a waiter has the lock within a few round trips of the Unlock", func() conformance.Harness {
 			return promising(locker.Woken, altered(func(_ conformance.TB, p *patched, _ *world) { polls(p, time.Second) }))
 		}},
-		{"polls every 25 ms, and calls it woken", "a waiter sends next to nothing while nothing happens", func() conformance.Harness {
-			return promising(locker.Woken, naiveLocks("looks every 25 ms", 0))
-		}},
 	}
 }

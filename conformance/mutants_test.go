@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
 	"github.com/go-locker/locker/internal/test/testwait"
 )
@@ -106,8 +105,8 @@ func mutants() []mutant {
 	var all []mutant
 	for _, group := range [][]mutant{
 		exclusionMutants(), contextMutants(), waitingMutants(), endMutants(), tokenMutants(),
-		nameMutants(), lossMutants(), driverMutants(), silenceMutants(), naiveMutants(), thieves(), outageMutants(), networkMutants(),
-		promiseMutants(), wantedMutants(), idleMutants(), historyMutants(), historyFaultMutants(), counterMutants(), readWriteMutants(), shareMutants(),
+		nameMutants(), lossMutants(), moreServerMutants(), serverMutants(), silenceMutants(),
+		promiseMutants(), wantedMutants(), idleMutants(), historyMutants(), counterMutants(),
 	} {
 		all = append(all, group...)
 	}
@@ -119,10 +118,4 @@ func locks(flaw, killer string, change func(p *patched, w *world)) mutant {
 	return mutant{flaw, killer, func() conformance.Harness {
 		return altered(func(_ conformance.TB, p *patched, w *world) { change(p, w) })
 	}}
-}
-
-// become makes p use another Mutex.
-func (p *patched) become(m *locker.Mutex) {
-	p.Mutex, p.lock, p.tryLock, p.unlock, p.extend = m, m.Lock, m.TryLock, m.Unlock, m.Extend
-	p.token, p.lost, p.wanted, p.deadline = m.FencingToken, of(m, (*locker.Hold).Lost), of(m, (*locker.Hold).Wanted), of(m, (*locker.Hold).Deadline)
 }

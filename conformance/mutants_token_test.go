@@ -113,7 +113,7 @@ func decoded(s string) string {
 
 // elsewhere takes what comes while others are asked for to another server.
 func elsewhere(t conformance.TB, p *patched, w *world) {
-	other := open(t, space(), p.ttl, false).Mutex(p.name())
+	other := open(t, space(), p.ttl, false).RWMutex(p.name())
 	lock := p.lock
 	underWay := func(change int) int {
 		w.Lock()

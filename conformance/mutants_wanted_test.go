@@ -1,7 +1,6 @@
 package conformance_test
 
 import (
-	"context"
 	"time"
 
 	"github.com/go-locker/locker"
@@ -26,35 +25,7 @@ func wantedMutants() []mutant {
 		}),
 		wants("Wanted fires when the hold is over", (*patched).Lost),
 		wants("Wanted is looked for once a TTL", func(p *patched) <-chan struct{} {
-			inner, seen := of(p.Mutex, (*locker.Hold).Wanted)(), make(chan struct{})
-			go func() {
-				time.Sleep(p.ttl)
-				<-inner
-				close(seen)
-			}()
-			return seen
+			return later(of(p.RWMutex, (*locker.Hold).Wanted)(), func() { time.Sleep(p.ttl) })
 		}),
-		{"asks who waits until there is no answer", "a holder whose connections break hears that somebody waits", func() conformance.Harness {
-			return promising(locker.Ordered, naiveLocks("asks who waits until there is no answer", 0))
-		}},
 	}
-}
-
-// Wanted is of the current hold. It asks the server every 20 ms whether another has been refused
-// since the hold began.
-func (l *naive) Wanted() <-chan struct{} {
-	wanted, h := make(chan struct{}), l.current()
-	l.client.others.Go(func() {
-		for ; h != nil && !l.gone(h) && l.client.ctx.Err() == nil; pause(l.client.ctx, 20*time.Millisecond) {
-			a, err := l.client.ask(context.Background(), question{Op: "wanted", Name: l.name, Owner: h.by()}, l.ttl/4)
-			switch {
-			case err != nil && l.flaw == "asks who waits until there is no answer":
-				return
-			case err == nil && a.OK:
-				close(wanted)
-				return
-			}
-		}
-	})
-	return wanted
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -32,21 +33,21 @@ func odd() map[string]func() conformance.Harness {
 		"bare":          bareLocks,
 		"spurious loss": func() conformance.Harness { return altered(spuriousLoss) },
 		"in doubt":      func() conformance.Harness { return altered(doubtsUnlock) },
-		"silenced":      func() conformance.Harness { return drivenBy(func(*patchedDriver) {}) },
-		"naive":         func() conformance.Harness { return naiveLocks("", 0) },
-		"coarse TTL":    func() conformance.Harness { return naiveLocks("", 500*time.Millisecond) },
+		"a server":      func() conformance.Harness { return served("") },
+		"no order":      func() conformance.Harness { return served("nobody queues") },
+		"coarse TTL":    coarseTTL,
 		"unfair":        func() conformance.Harness { return altered(unfair) },
 		"no queue":      polled,
 		"short TTLs":    func() conformance.Harness { return altered(shortTTLs) },
-		"a program":     func() conformance.Harness { return naiveProgram("", everything) },
+		"a program":     func() conformance.Harness { return aProgram("", everything) },
 
-		"a program that only tries":               func() conformance.Harness { return naiveProgram("", "try,unlock") },
-		"a program that does one thing at a time": func() conformance.Harness { return naiveProgram("", "lock,unlock,extend,token,expire") },
+		"a program that only tries":               func() conformance.Harness { return aProgram("", "try,unlock") },
+		"a program that does one thing at a time": func() conformance.Harness { return aProgram("", "lock,unlock,extend,token,expire") },
 	}
 }
 
 // fewOdd are those that show most, where there is no time for all.
-var fewOdd = []string{"slow", "naive", "a program that only tries"}
+var fewOdd = []string{"slow", "a server", "a program that only tries"}
 
 // TestOddButCorrect has the suite judge correct Lockers, many at a time: the busier the machine, the
 // better is it shown that the suite does not mistake a pause of it for a fault.
@@ -141,14 +142,38 @@ func bareLocks() conformance.Harness {
 	return h
 }
 
-// polled hides that memory has a queue, so that the core polls, with pauses of up to 250 ms.
+// unwoken is a Driver that hides that memory has a queue, so that the core polls, with pauses of up to 250 ms.
+type unwoken struct{ driver.Driver }
+
+func (d unwoken) Claim(req driver.Request) driver.Claim {
+	req.Wake = nil
+	return d.Driver.Claim(req)
+}
+
 func polled() conformance.Harness {
-	h := drivenBy(func(d *patchedDriver) { d.request = func(req *driver.Request) { req.Wake = nil } })
+	in := space()
+	h := memory()
 	h.Promises = maps.Clone(memorylock.NewDriver().Guarantees())
 	for _, ofAQueue := range []locker.Guarantee{locker.Ordered, locker.Woken} {
 		delete(h.Promises, ofAQueue)
 	}
+	h.Client, h.RW = nil, nil
+	h.New = func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
+		c, err := locker.New(unwoken{memorylock.NewDriver(memorylock.InSpace(in))}, locker.WithTTL(ttl), locker.WithoutRenewal())
+		if err != nil {
+			t.Fatalf("new: %v", err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		return c.Mutex(name)
+	}
 	return h
+}
+
+// coarseTTL is that of a server which expires holds late.
+func coarseTTL() conformance.Harness {
+	s := newServer("")
+	s.store.late = 500 * time.Millisecond
+	return s.harness()
 }
 
 // spuriousLoss says of one hold in fifty that it is lost, as one that is careful after an error
@@ -212,7 +237,7 @@ func spuriousLoss(_ conformance.TB, p *patched, _ *world) {
 		if gone() {
 			return over
 		}
-		return of(inner, (*locker.Hold).Lost)()
+		return of(p.RWMutex, (*locker.Hold).Lost)()
 	}
 }
 
@@ -249,47 +274,76 @@ func polls(p *patched, pause time.Duration) {
 	}
 }
 
-// deadlineless has no Deadline once a hold is lost, as a program that answers not-held, and tells
-// of the loss a little late.
-func deadlineless(h conformance.Harness) conformance.Harness {
-	forgets := func(l locker.Locker) locker.Locker {
-		p := patch(l.(*locker.Mutex), h.TTL, "")
-		p.deadline = func() time.Time {
-			select {
-			case <-of(p.Mutex, (*locker.Hold).Lost)():
-				return time.Time{}
-			default:
-				return of(p.Mutex, (*locker.Hold).Deadline)()
-			}
-		}
-		p.lost = func() <-chan struct{} {
-			inner, late := of(p.Mutex, (*locker.Hold).Lost)(), make(chan struct{})
-			go func() {
-				<-inner
-				time.Sleep(100 * time.Millisecond)
-				close(late)
-			}()
-			return late
-		}
-		return p
-	}
-	inner := h
-	h.New = func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
-		return forgets(inner.New(t, name, ttl))
-	}
-	h.Client = func(t conformance.TB, ttl time.Duration, renew bool) func(string) locker.Locker {
-		mutex := inner.Client(t, ttl, renew)
-		return func(name string) locker.Locker { return forgets(mutex(name)) }
-	}
-	return h
-}
-
-// A Deadline that is asked for after the loss is no Deadline that Lost has missed.
+// A Deadline that is asked for after the loss is no Deadline that Lost has missed. A program that
+// answers not-held has none once a hold is lost, and may tell of the loss a little late.
 func TestOdd_noDeadlineAfterALoss(t *testing.T) {
 	for _, name := range []string{"Lost fires in time though the server is silent", "Lost fires no later than Deadline"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			require.NoError(t, try(find(t, name), deadlineless(drivenBy(func(*patchedDriver) {}))))
+			s := newServer("")
+			s.alter = func(p *patched) {
+				p.deadline = func() time.Time {
+					select {
+					case <-of(p.RWMutex, (*locker.Hold).Lost)():
+						return time.Time{}
+					default:
+						return of(p.RWMutex, (*locker.Hold).Deadline)()
+					}
+				}
+				p.lost = func() <-chan struct{} {
+					return later(of(p.RWMutex, (*locker.Hold).Lost)(), func() { time.Sleep(100 * time.Millisecond) })
+				}
+			}
+			require.NoError(t, try(find(t, name), s.harness()))
+		})
+	}
+}
+
+// TestReadWrite: read-write locks keep all promises of one, whoever goes first.
+func TestReadWrite(t *testing.T) {
+	var tasks []task
+	for _, flaw := range []string{"", "nobody queues", "writers pass readers", "readers are admitted while a writer is first"} {
+		for _, s := range conformance.Scenarios() {
+			if slices.Contains(s.Needs, "RW") {
+				tasks = append(tasks, task{flaw + ": " + s.Name, s, func() conformance.Harness {
+					if h := served(flaw); flaw != "" {
+						return h
+					}
+					return promising(locker.Ordered, served(""))
+				}})
+			}
+		}
+	}
+	for _, d := range again(t, allTried(30, tasks), func(seen error) bool { return seen != nil && !conformance.IsSkip(seen) }) {
+		if d.seen != nil && !conformance.IsSkip(d.seen) {
+			t.Errorf("%q: %v", d.name, d.seen)
+		}
+	}
+}
+
+// TestShares_ofLockersThatHaveNone are skipped, and say so.
+func TestShares_ofLockersThatHaveNone(t *testing.T) {
+	h := served("")
+	through := h.Faults.Through
+	h.Faults.Through = func(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
+		return bare{through(t, name, ttl, via)}
+	}
+	process := h.Faults.Process
+	h.Faults.Process = func(t conformance.TB) *exec.Cmd {
+		cmd := process(t)
+		cmd.Env = append(cmd.Env, servedBare+"=1")
+		return cmd
+	}
+	for _, s := range conformance.Scenarios() {
+		needs := func(field string) bool { return slices.Contains(s.Needs, field) }
+		if !needs("RW") || !needs("Faults.Through") && !needs("Faults.Process") || strings.HasPrefix(s.Name, "a writer that is ") {
+			continue // Harness.RW is enough
+		}
+		t.Run(s.Name, func(t *testing.T) {
+			t.Parallel()
+			if err := try(s, h); !conformance.IsSkip(err) {
+				t.Errorf("%v; want a skip", err)
+			}
 		})
 	}
 }

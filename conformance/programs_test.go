@@ -20,34 +20,30 @@ import (
 	"github.com/go-locker/locker/internal/test/testwait"
 )
 
-// naiveClaims has a process be a program of naive locks that claims so much.
-const naiveClaims = "LOCKER_NAIVE_CLAIMS"
+const (
+	programClaims = "LOCKER_TEST_CLAIMS" // has a process be a program that claims so much
+	programStart  = "LOCKER_TEST_START"  // how long it takes to say hello
+)
 
-// naiveStart is how long such a program takes to say hello.
-const naiveStart = "LOCKER_NAIVE_START"
-
-// everything is what a program can claim that serves naive locks, which have neither Lost nor Deadline.
+// everything is what a program can claim, but lost and deadline.
 const everything = "lock,try,unlock,extend,token,cancel,expire,share,renew"
 
 func serveProgram() {
-	claims := os.Getenv(naiveClaims)
+	claims := os.Getenv(programClaims)
 	if claims == "" {
 		return
 	}
-	address, flaw := os.Getenv(conformance.AddressEnv), os.Getenv(naiveFlaw)
-	if after, err := time.ParseDuration(os.Getenv(naiveStart)); err == nil {
+	address, flaw := os.Getenv(conformance.AddressEnv), os.Getenv(servedFlaw)
+	if after, err := time.ParseDuration(os.Getenv(programStart)); err == nil {
 		time.Sleep(after)
 	}
 	h := conformance.Harness{New: func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
-		return naiveLock(t, name, ttl, address, flaw)
+		return dial(t, address, flaw, ttl, false)(name)
 	}}
 	if strings.Contains(claims, "share") {
 		h.Client = func(t conformance.TB, ttl time.Duration, renew bool) func(string) locker.Locker {
-			c := dial(address, flaw)
-			t.Cleanup(c.close)
-			return func(name string) locker.Locker {
-				return &naive{name: name, ttl: ttl, flaw: flaw, renew: renew, client: c}
-			}
+			of := dial(t, address, flaw, ttl, renew)
+			return func(name string) locker.Locker { return of(name) }
 		}
 	}
 	conformance.ServeClaiming(strings.Split(claims, ","), h)
@@ -62,15 +58,15 @@ func (foreverTB) Cleanup(func())                 {}
 func (foreverTB) Context() context.Context       { return context.Background() }
 func (foreverTB) Fatalf(format string, a ...any) { panic(fmt.Sprintf(format, a...)) }
 
-// naiveProgram is the Harness of a program of naive locks with a flaw, or none, that claims so much. Its caller ends its processes.
-func naiveProgram(flaw, claims string) conformance.Harness {
-	s := &server{flaw: flaw, data: noRows()}
+// aProgram is the Harness of a program whose locks have a flaw, or none, that claims so much. Its caller ends its processes.
+func aProgram(flaw, claims string) conformance.Harness {
+	s := newServer(flaw)
 	h := conformance.Exec(foreverTB{}, conformance.Program{
 		TTL:     memoryTTL,
 		Address: s.use(foreverTB{}),
 		Command: func() *exec.Cmd {
 			cmd := exec.Command(os.Args[0])
-			cmd.Env = append(os.Environ(), naiveClaims+"="+claims, naiveFlaw+"="+flaw)
+			cmd.Env = append(os.Environ(), programClaims+"="+claims, servedFlaw+"="+flaw)
 			return cmd
 		},
 	})
@@ -80,9 +76,9 @@ func naiveProgram(flaw, claims string) conformance.Harness {
 	return h
 }
 
-// programOf is naiveProgram for a test, with which its processes end.
+// programOf is aProgram for a test, with which its processes end.
 func programOf(t testing.TB, flaw, claims string) conformance.Harness {
-	h := naiveProgram(flaw, claims)
+	h := aProgram(flaw, claims)
 	t.Cleanup(func() { conformance.EndPrograms(h) })
 	return h
 }
@@ -162,7 +158,7 @@ func TestExamine_ofAProgramHasTheProtocolsWords(t *testing.T) {
 // How long a program takes to start is no part of what is judged, wherever in its story a scenario
 // starts one, and though others take those that are ready.
 func TestProgram_thatStartsSlowlyIsNotBlamed(t *testing.T) {
-	t.Setenv(naiveStart, cmp.Or(os.Getenv(naiveStart), "1s"))
+	t.Setenv(programStart, cmp.Or(os.Getenv(programStart), "1s"))
 	h := programOf(t, "", everything)
 	h.Faults.WipeServer = nil // then its server grants nothing, for the longest TTL that anybody has asked for
 	if testwait.Thorough() {
