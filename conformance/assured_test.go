@@ -116,3 +116,19 @@ func TestUneven(t *testing.T) {
 		}
 	}
 }
+
+// late takes longer than no time at all.
+type late struct{ robbed }
+
+func (late) Lock(context.Context) error {
+	time.Sleep(50 * time.Millisecond)
+	return nil
+}
+
+// A Lock whose ctx ended long ago has as much time to return as any other.
+func TestParty_aCallAfterTheEndOfItsContextHasALimit(t *testing.T) {
+	ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Hour))
+	defer cancel()
+	err, _ := verdict(t, func(e *env) { _ = e.using(late{}, "A", "x", time.Second).lock(ctx) })
+	require.NoError(t, err)
+}

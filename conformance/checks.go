@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/conformance/internal/power"
+	"github.com/go-locker/locker/conformance/internal/remote"
 	"github.com/go-locker/locker/internal/stdio"
 )
 
@@ -35,7 +37,7 @@ func (p *party) still(after string) {
 	switch err := p.extend(); {
 	case errors.Is(err, locker.ErrNotHeld):
 		p.env.failf("%s, and %s's Extend says %v", after, p.who, err)
-	case err != nil && !errors.Is(err, errMissing): // for want of time, or of a connection
+	case err != nil && !errors.Is(err, remote.ErrMissing): // for want of time, or of a connection
 		p.env.doubtf("%s, and %s's Extend says %v", after, p.who, err)
 	}
 }
@@ -75,14 +77,14 @@ func (e *env) robbed(b *party, op string, returned error) {
 
 // tells skips the scenario unless the Locker has Lost, and Deadline.
 func (p *party) tells() {
-	if _, ok := power[loser](p.l, stdio.CanLost); !ok {
+	if _, ok := can[power.Loser](p.l, stdio.CanLost); !ok {
 		p.env.skip("the Locker has no Lost")
 	}
 	p.tellsDeadline()
 }
 
 func (p *party) tellsDeadline() {
-	if _, ok := power[deadliner](p.l, stdio.CanDeadline); !ok {
+	if _, ok := can[power.Deadliner](p.l, stdio.CanDeadline); !ok {
 		p.env.skip("the Locker has no Deadline")
 	}
 }

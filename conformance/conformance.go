@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance/internal/engine"
+	"github.com/go-locker/locker/conformance/internal/remote"
 )
 
 // Harness tells the suite how to make the Locker under test, and what to expect of it.
@@ -66,11 +67,13 @@ type Harness struct {
 	// Deviations. It is no failure if a listed promise is kept.
 	Sometimes map[string]string
 
+	// Program is set by Exec of package program. It is nil for Lockers in Go.
+	Program *remote.Launcher
+
 	operations *atomic.Int64 // counts calls of Lockers
 	counted    *engine.Tally // counts the trials of one scenario; nil: nobody asks
 	entered    bool          // by Run
 	test       string        // that has called Run
-	foreign    *foreign      // of Exec; nil: the Lockers are in Go
 }
 
 // Scenario is one promise of the contract, and the check that it is kept.
@@ -79,8 +82,6 @@ type Scenario struct {
 	Name string
 	// Promise is the sentence of the contract that is checked.
 	Promise string
-	// Sources are where the promise comes from: publications about locks, and defects of libraries.
-	Sources []string
 	// Deterministic: a Locker that breaks the promise fails the check every time. Scenarios that
 	// are not Deterministic look for a violation that is seen only with luck.
 	Deterministic bool
@@ -92,15 +93,14 @@ type Scenario struct {
 	// Needs are the fields of the Harness that the scenario cannot do without, such as
 	// "Faults.StopServer".
 	Needs []string
-	// Check returns nil if the promise was kept, and an error that describes what was seen if
-	// not. If the Harness or the Locker lacks what the scenario needs, IsSkip reports true for
-	// the error. Check is bounded in time even if the Locker hangs. It calls t.Fatalf only if
-	// New, Client or a fault did.
-	Check func(t TB, h Harness) error
-
-	alone    bool // see row
-	busy     bool // it keeps the backend and the machine busy
-	disturbs bool // it does something to the backend's servers
+	// check returns nil if the promise was kept, a skipError if the Harness or the Locker lacks what
+	// the scenario needs, and else what was seen. It is bounded in time even if the Locker hangs. It
+	// calls t.Fatalf only if New, Client or a fault did.
+	check    func(t TB, h Harness) error
+	sources  []string // publications about locks, and defects of libraries, that the promise comes from
+	alone    bool     // see row
+	busy     bool     // it keeps the backend and the machine busy
+	disturbs bool     // it does something to the backend's servers
 }
 
 // skipError says why a scenario could not run.
@@ -109,12 +109,9 @@ type skipError struct{ reason string }
 // Error is the reason.
 func (e *skipError) Error() string { return "skipped: " + e.reason }
 
-// Skip returns an error for which [IsSkip] reports true. A Scenario's Check returns it if the
-// scenario cannot run.
-func Skip(reason string) error { return &skipError{reason} }
+func skipped(reason string) error { return &skipError{reason} }
 
-// IsSkip reports whether err is that of a scenario which could not run.
-func IsSkip(err error) bool {
+func isSkip(err error) bool {
 	_, ok := errors.AsType[*skipError](err)
 	return ok
 }

@@ -47,10 +47,10 @@
 //
 // # Locks in other languages
 //
-// [Exec] makes a Harness for a lock that is a program of its own, in any language. The program
-// reads requests and writes answers as lines of JSON: docs/evidence/judge-any-language.md is the
-// specification. A Go program becomes such a program when it calls [ServeLocks]. A Go test that
-// needs its Lockers in another process calls [Serve].
+// Package [program] makes a Harness for a lock that is a program of its own, in any language. The
+// program reads requests and writes answers as lines of JSON: docs/evidence/judge-any-language.md
+// is the specification. A Go program becomes such a program when it calls program.ServeLocks. A Go
+// test that needs its Lockers in another process calls program.Serve.
 //
 // # Faults
 //
@@ -74,4 +74,6 @@
 // With the flag -conformance.results=FILE each [Result] is appended to a file, as JSON. With
 // -conformance.record=DIR each scenario writes a record of its last trial into DIR.
 // docs/evidence/conformance.md has more, and a table of all scenarios with where each comes from.
+//
+// [program]: https://pkg.go.dev/github.com/go-locker/locker/conformance/program
 package conformance

@@ -101,7 +101,7 @@ func (e *env) doubtf(format string, args ...any) {
 
 // skip ends the scenario.
 func (e *env) skip(reason string) {
-	e.end(Skip(reason))
+	e.end(skipped(reason))
 	runtime.Goexit()
 }
 

@@ -11,17 +11,17 @@ import (
 	"github.com/go-locker/locker/conformance"
 )
 
-// program is a TB of a program that is not a test.
-type program struct {
+// outside is a TB of a program that is not a test.
+type outside struct {
 	ctx     context.Context
 	cleanup []func()
 }
 
-func (*program) Helper()                    {}
-func (*program) Logf(string, ...any)        {}
-func (p *program) Cleanup(f func())         { p.cleanup = append(p.cleanup, f) }
-func (p *program) Context() context.Context { return p.ctx }
-func (*program) Fatalf(format string, args ...any) {
+func (*outside) Helper()                    {}
+func (*outside) Logf(string, ...any)        {}
+func (p *outside) Cleanup(f func())         { p.cleanup = append(p.cleanup, f) }
+func (p *outside) Context() context.Context { return p.ctx }
+func (*outside) Fatalf(format string, args ...any) {
 	fmt.Printf(format+"\n", args...)
 	runtime.Goexit()
 }
@@ -39,7 +39,7 @@ func ExampleExamine() {
 			return client.Mutex(name)
 		},
 	}
-	p := &program{ctx: context.Background()}
+	p := &outside{ctx: context.Background()}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/conformance/internal/power"
 	"github.com/go-locker/locker/internal/stdio"
 )
 
@@ -63,7 +64,7 @@ func expiresNotEarly(e *env) {
 
 func notBeforeDeadline(e *env) {
 	a, b := e.rivals(e.ttl, e.long)
-	if _, ok := power[deadliner](a.l, stdio.CanDeadline); !ok {
+	if _, ok := can[power.Deadliner](a.l, stdio.CanDeadline); !ok {
 		e.skip("the Locker has no Deadline")
 	}
 	a.take()

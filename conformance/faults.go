@@ -55,9 +55,9 @@ type Faults struct {
 	// ThroughClient is like Harness.Client, and connects as Through does.
 	ThroughClient func(t TB, ttl time.Duration, renew bool, via func(address string) string) func(name string) locker.Locker
 
-	// Process returns the command of a program that calls Serve with a function like New, or that
-	// speaks the protocol of docs/evidence/judge-any-language.md in any language. A test binary may be that
-	// program. The suite adds to its Env, starts it, stops it (SIGSTOP), continues and kills it.
+	// Process returns the command of a program that calls program.Serve with a function like New,
+	// or that speaks the protocol of docs/evidence/judge-any-language.md in any language. A test
+	// binary may be that program. The suite adds to its Env, starts it, stops it (SIGSTOP), continues and kills it.
 	// Without Process no holder is really paused. If it serves RWLockers, scenarios of shares use
 	// it, too.
 	Process func(t TB) *exec.Cmd

@@ -30,10 +30,10 @@ func TestJudge(t *testing.T) {
 	}{
 		{what: "kept", scenario: certain},
 		{"broken", certain, broken, false, true, []string{"One at a time.", "two at once"}},
-		{"cannot run", certain, Skip("no server"), false, false, []string{"no server"}},
+		{"cannot run", certain, skipped("no server"), false, false, []string{"no server"}},
 		{"known deviation, seen", certain, broken, true, false, []string{"One at a time.", "two at once", "by design"}},
 		{"known deviation, gone", certain, nil, true, true, []string{"One at a time.", "by design", "kept"}},
-		{"known deviation, cannot run", certain, Skip("no server"), true, false, []string{"no server"}},
+		{"known deviation, cannot run", certain, skipped("no server"), true, false, []string{"no server"}},
 		{"known deviation of luck, not seen", lucky, nil, true, false, []string{"by design", "not seen"}},
 		{"known deviation of luck, seen", lucky, broken, true, false, []string{"by design", "two at once"}},
 	} {
@@ -89,7 +89,7 @@ func TestExamine_whatIsBrokenSometimes(t *testing.T) {
 		{"sometimes and always, kept", Harness{Deviations: listed, Sometimes: listed}, nil, Stale},
 	} {
 		t.Run(c.what, func(t *testing.T) {
-			r := Examine(t, Scenario{Name: "s", Deterministic: true, Check: func(TB, Harness) error { return c.seen }}, c.h)
+			r := Examine(t, Scenario{Name: "s", Deterministic: true, check: func(TB, Harness) error { return c.seen }}, c.h)
 			assert.Equal(t, c.want, r.Outcome)
 			if c.want != Kept && c.want != Broken {
 				assert.Equal(t, "by design", r.Why)
@@ -120,7 +120,7 @@ func TestScenarios_haveUniqueNamesAndPromises(t *testing.T) {
 	for _, s := range Scenarios() {
 		require.NotEmpty(t, s.Name)
 		assert.Regexp(t, `^[A-Z].*\.$`, s.Promise, "promise of %q: a sentence", s.Name)
-		assert.NotEmpty(t, s.Sources, "sources of %q", s.Name)
+		assert.NotEmpty(t, s.sources, "sources of %q", s.Name)
 		assert.False(t, seen[s.Name], "two scenarios are called %q", s.Name)
 		assert.NotContains(t, s.Name, "/", "the name is that of a subtest")
 		seen[s.Name] = true
@@ -128,10 +128,10 @@ func TestScenarios_haveUniqueNamesAndPromises(t *testing.T) {
 }
 
 func TestIsSkip(t *testing.T) {
-	assert.True(t, IsSkip(Skip("no server")))
-	assert.True(t, IsSkip(errors.Join(errors.New("first"), Skip("no server"))))
-	assert.False(t, IsSkip(errors.New("broken")))
-	assert.False(t, IsSkip(nil))
+	assert.True(t, isSkip(skipped("no server")))
+	assert.True(t, isSkip(errors.Join(errors.New("first"), skipped("no server"))))
+	assert.False(t, isSkip(errors.New("broken")))
+	assert.False(t, isSkip(nil))
 }
 
 // Who looks at the whole process waits until no other trial is under way, and others wait for that one.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance/internal/engine"
+	"github.com/go-locker/locker/conformance/internal/power"
 	"github.com/go-locker/locker/internal/netfault"
 )
 
@@ -203,5 +204,5 @@ func (e *env) asReader(who, field string, l locker.Locker) locker.Locker {
 	if !ok {
 		e.skip("what " + field + " returns is no RWLocker")
 	}
-	return sharing{rw}
+	return power.Sharing{Sharer: rw}
 }

@@ -34,7 +34,7 @@ func echoes(t *testing.T) (*wire, net.Conn) {
 		Through: func(_ TB, _ string, _ time.Duration, via func(string) string) locker.Locker {
 			address = via(server.Addr().String())
 			assert.Equal(t, address, via(server.Addr().String()), "one proxy for each server")
-			return told{}
+			return robbed{}
 		},
 	}})
 	t.Cleanup(e.close)

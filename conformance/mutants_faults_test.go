@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/internal/stdio"
 )
 
 // idleHarness is that of correct locks, with a fault that does not do what it says.
@@ -122,7 +123,7 @@ func standAside() {
 		}
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	conformance.OfItsOwn(cmd) // what is stopped and killed is the group
+	stdio.OwnGroup(cmd) // what is stopped and killed is the group
 	_ = cmd.Run()
 	os.Exit(0)
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/conformance/internal/power"
 )
 
 var nameRows = []row{{
@@ -223,7 +224,7 @@ func (e *env) refuses(name string) {
 
 func tellsName(e *env) {
 	for _, name := range oddNames(e.name())[:30] {
-		n, ok := e.party("A", name, e.ttl).l.(namer)
+		n, ok := e.party("A", name, e.ttl).l.(power.Namer)
 		if !ok {
 			e.skip("the Locker has no Name")
 		}

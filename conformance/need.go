@@ -37,7 +37,7 @@ var (
 func claims(capability, lacks string) need {
 	return need{
 		name: "Program." + capability,
-		met:  func(h Harness) bool { return h.foreign == nil || h.foreign.can(capability) },
+		met:  func(h Harness) bool { return h.Program.Can(capability) },
 		why:  "the program does not claim " + capability + ": " + lacks,
 	}
 }
@@ -53,14 +53,14 @@ var (
 	limits = need{
 		name: "Program.lock",
 		met: func(h Harness) bool {
-			return h.foreign == nil || h.foreign.can(stdio.CanLock) || h.foreign.can(stdio.CanCancel)
+			return h.Program.Can(stdio.CanLock) || h.Program.Can(stdio.CanCancel)
 		},
 		why: "the program claims neither lock nor cancel: what it tries has no limit",
 	}
 
 	inGo = need{
 		name: "a Locker in Go",
-		met:  func(h Harness) bool { return h.foreign == nil },
+		met:  func(h Harness) bool { return h.Program == nil },
 		why:  "the lock is a program: JSON has no such name, and nobody sees its goroutines",
 	}
 )
@@ -72,7 +72,7 @@ func unmet(needs []need, h Harness) error {
 		return nil
 	}
 	if needs[i].why != "" {
-		return Skip(needs[i].why)
+		return skipped(needs[i].why)
 	}
-	return Skip("the Harness has no " + needs[i].name)
+	return skipped("the Harness has no " + needs[i].name)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/conformance/internal/power"
 	"github.com/go-locker/locker/internal/stdio"
 )
 
@@ -180,7 +181,7 @@ func slowLink(e *env) {
 	if err := a.lockWithin(ttl); err == nil {
 		before := time.Now()
 		if a.token() != 0 {
-			if _, ok := power[deadliner](a.l, stdio.CanDeadline); ok {
+			if _, ok := can[power.Deadliner](a.l, stdio.CanDeadline); ok {
 				e.within(a, "Lock")
 			}
 			if err := b.lockWithin(ttl/2 - pause); err == nil {

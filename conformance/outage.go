@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/conformance/internal/power"
 )
 
 var outageRows = []row{{
@@ -157,7 +158,7 @@ func outage(e *env) {
 	case took > down+e.prompt:
 		e.doubtf("A's Lock took %v, with a ctx of %v", took, down)
 	}
-	if err := a.tryLock(e.Context()); !IsSkip(err) && (err == nil || errors.Is(err, locker.ErrHeld)) {
+	if err := a.tryLock(e.Context()); !isSkip(err) && (err == nil || errors.Is(err, locker.ErrHeld)) {
 		e.failf("A's TryLock, when nobody had the lock and no server ran: %v; want an error, and not ErrHeld", says(err))
 	}
 	restart()
@@ -251,7 +252,7 @@ func (e *env) unlocksForgotten(again bool) {
 	if again {
 		linked, w := e.linked("A", name, ttl)
 		a, unlock = linked, func(a *party) error {
-			if l, ok := methodsOf[wanter](a.l); ok { // it asks the server that decides now, and so has a connection to that
+			if l, ok := power.Of[power.Wanter](a.l); ok { // it asks the server that decides now, and so has a connection to that
 				_ = l.Wanted()
 				time.Sleep(3 * e.settle())
 			}

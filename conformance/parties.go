@@ -33,18 +33,18 @@ func (e *env) of(field string, ttl time.Duration, mutex func(name string) locker
 
 // crowd makes Lockers of many names, in a few processes.
 func (e *env) crowd() func(who, name string, ttl time.Duration) *party {
-	if e.h.foreign == nil {
+	if e.h.Program == nil {
 		return e.party
 	}
 	var programs []*stdio.Program
 	for range 2 {
-		programs = append(programs, e.h.foreign.startFor(e, e.h.foreign.program.Address))
+		programs = append(programs, e.h.Program.StartFor(e, e.h.Program.Address))
 	}
 	next := 0
 	return func(who, name string, ttl time.Duration) *party {
 		p := programs[next%len(programs)]
 		next++
-		return e.using(e.h.foreign.openIn(e, p, name, ttl, false), who, name, ttl)
+		return e.using(e.h.Program.OpenIn(e, p, name, ttl, false), who, name, ttl)
 	}
 }
 
@@ -95,7 +95,7 @@ func sharers(p *party) []*party {
 
 // starting is called before a program is started, and begun when it has said hello. The trial's
 // limit is extended by the time between the two.
-func (e *env) starting() (begun func()) {
+func (e *env) Starting() (begun func()) {
 	start, running := time.Now(), e.running.Load()
 	e.trial.Allow(stdio.HelloWait)
 	return func() {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance/internal/engine"
+	"github.com/go-locker/locker/conformance/internal/power"
+	"github.com/go-locker/locker/conformance/internal/remote"
 	"github.com/go-locker/locker/internal/history"
 	"github.com/go-locker/locker/internal/stdio"
 )
@@ -37,7 +39,7 @@ func freshName() string { return fmt.Sprintf("conformance-%016x", rand.Uint64())
 // party is a process of its own.
 func (e *env) party(who, name string, ttl time.Duration) *party {
 	if who == e.reader {
-		return e.using(sharing{e.rwLocker(name, ttl)}, who, name, ttl)
+		return e.using(power.Sharing{Sharer: e.rwLocker(name, ttl)}, who, name, ttl)
 	}
 	l := e.h.New(e, name, ttl)
 	if l == nil {
@@ -104,15 +106,15 @@ func (p *party) lock(ctx context.Context) error {
 // It grants that of the Harness.
 func (p *party) skipTooLong(err error) error {
 	if err != nil && p.ttl > p.env.ttl && (errors.Is(err, locker.ErrUnsupported) || strings.Contains(err.Error(), locker.ErrUnsupported.Error())) { // in a process
-		p.env.end(Skip(fmt.Sprintf("it needs a TTL of %v: %v", p.ttl, err)))
+		p.env.end(skipped(fmt.Sprintf("it needs a TTL of %v: %v", p.ttl, err)))
 	}
 	return err
 }
 
 func (p *party) tryLock(ctx context.Context) error {
-	l, ok := power[tryLocker](p.l, stdio.CanTry)
+	l, ok := can[power.TryLocker](p.l, stdio.CanTry)
 	if !ok {
-		return Skip("the Locker has no TryLock")
+		return skipped("the Locker has no TryLock")
 	}
 	return p.skipTooLong(p.noted(func() error {
 		return p.call("TryLock", p.env.patience, func() error { return l.TryLock(ctx) })
@@ -145,7 +147,7 @@ func (p *party) token() (token uint64) {
 
 // believes returns by what p holds, as far as it knows, or "". A program without tokens is asked to extend its hold.
 func (p *party) believes() string {
-	if r, ok := p.l.(*remote); ok && !r.p.Can(stdio.CanToken) {
+	if r, ok := p.l.(*remote.Locker); ok && !r.Can(stdio.CanToken) {
 		if p.extend() == nil {
 			return "an Extend that succeeds"
 		}
@@ -159,7 +161,7 @@ func (p *party) believes() string {
 
 // lost is nil, which blocks for ever, where the Locker has no Lost.
 func (p *party) lost() <-chan struct{} {
-	if l, ok := power[loser](p.l, stdio.CanLost); ok {
+	if l, ok := can[power.Loser](p.l, stdio.CanLost); ok {
 		return l.Lost()
 	}
 	return nil
@@ -167,7 +169,7 @@ func (p *party) lost() <-chan struct{} {
 
 // deadline is the zero Time where the Locker has no Deadline.
 func (p *party) deadline() time.Time {
-	if l, ok := power[deadliner](p.l, stdio.CanDeadline); ok {
+	if l, ok := can[power.Deadliner](p.l, stdio.CanDeadline); ok {
 		return l.Deadline()
 	}
 	return time.Time{}
@@ -245,7 +247,7 @@ func (p *party) prolong() { p.sound("Extend", p.extend()) }
 // to a machine that pauses a server is silent.
 func (p *party) sound(op string, err error) {
 	switch {
-	case errors.Is(err, errMissing):
+	case errors.Is(err, remote.ErrMissing):
 	case errors.Is(err, locker.ErrLost):
 		p.env.doubtf("%s's %s of a hold that nobody ended: %v", p.who, op, err)
 	case errors.Is(err, locker.ErrNotHeld):
@@ -257,7 +259,7 @@ func (p *party) sound(op string, err error) {
 
 // want ends the trial unless err matches target. It asks nothing of what the program under test does not claim.
 func (p *party) want(op string, err, target error) {
-	if !errors.Is(err, target) && !errors.Is(err, errMissing) {
+	if !errors.Is(err, target) && !errors.Is(err, remote.ErrMissing) {
 		p.env.failf("%s's %s: %v; want an error that matches %q", p.who, op, says(err), target)
 	}
 }
@@ -315,4 +317,13 @@ func (p *party) try() error {
 		p.env.skip(skip.reason)
 	}
 	return err
+}
+
+// can returns the methods T of a Locker that not every one has. A program's has those that it
+// claims.
+func can[T any](l locker.Locker, capability string) (methods T, ok bool) {
+	if r, is := l.(*remote.Locker); is && !r.Can(capability) {
+		return methods, false
+	}
+	return power.Of[T](l)
 }

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-locker/locker/conformance/internal/power"
 	"github.com/go-locker/locker/internal/history"
 	"github.com/go-locker/locker/internal/stdio"
 )
@@ -68,7 +69,7 @@ func (p *player) rest(ctx context.Context) {
 
 // get is one Lock or TryLock.
 func (p *player) get(ctx context.Context) error {
-	if l, ok := power[tryLocker](p.l, stdio.CanTry); ok && p.chance(0.2) {
+	if l, ok := can[power.TryLocker](p.l, stdio.CanTry); ok && p.chance(0.2) {
 		return p.record(ctx, p.ttl, history.OpTryLock, l.TryLock)
 	}
 	switch r := p.rng.Float64(); {

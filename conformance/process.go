@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/conformance/internal/engine"
+	"github.com/go-locker/locker/conformance/internal/remote"
 	"github.com/go-locker/locker/internal/history"
 	"github.com/go-locker/locker/internal/stdio"
 )
@@ -23,18 +24,18 @@ func (e *env) process(who, name string, ttl time.Duration) *process {
 	if cmd.Env == nil {
 		cmd.Env = cmd.Environ()
 	}
-	cmd.Env = append(cmd.Env, servedEnv+"=1")
-	begun := e.starting()
-	p, err := stdio.Start(cmd, e.h.foreign.traced())
+	cmd.Env = append(cmd.Env, remote.ServedEnv+"=1")
+	begun := e.Starting()
+	p, err := stdio.Start(cmd, e.h.Program.Traced())
 	begun()
 	if err != nil {
 		e.Fatalf("%v", err)
 	}
 	e.Cleanup(p.End)
-	l, err := openRemote(e, p, stdio.Request{Locker: "a", Name: &name, TTL: stdio.Milliseconds(ttl), Shared: who == e.reader})
+	l, err := remote.Open(e, p, stdio.Request{Locker: "a", Name: &name, TTL: stdio.Milliseconds(ttl), Shared: who == e.reader})
 	if err != nil {
-		if strings.Contains(err.Error(), errNoShares.Error()) {
-			e.skip(errNoShares.Error())
+		if strings.Contains(err.Error(), remote.ErrNoShares.Error()) {
+			e.skip(remote.ErrNoShares.Error())
 		}
 		e.Fatalf("%v", err)
 	}

@@ -3,8 +3,10 @@ package conformance_test
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/conformance/program"
 	"github.com/go-locker/locker/internal/test/testwait"
 )
 
@@ -33,7 +36,7 @@ func serveProgram() {
 	if claims == "" {
 		return
 	}
-	address, flaw := os.Getenv(conformance.AddressEnv), os.Getenv(servedFlaw)
+	address, flaw := os.Getenv(program.AddressEnv), os.Getenv(servedFlaw)
 	if after, err := time.ParseDuration(os.Getenv(programStart)); err == nil {
 		time.Sleep(after)
 	}
@@ -46,7 +49,30 @@ func serveProgram() {
 			return func(name string) locker.Locker { return of(name) }
 		}
 	}
-	conformance.ServeClaiming(strings.Split(claims, ","), h)
+	h.TTL = memoryTTL
+	if err := program.ServeLocks(os.Stdin, &claiming{os.Stdout, strings.Split(claims, ",")}, "", h); err != nil {
+		panic(err)
+	}
+	os.Exit(0)
+}
+
+// claiming writes what a program answers, whose first line claims no more than that.
+type claiming struct {
+	to     io.Writer
+	claims []string // nil after the first line
+}
+
+func (c *claiming) Write(line []byte) (int, error) {
+	if c.claims != nil {
+		var hello map[string]any
+		if err := json.Unmarshal(line, &hello); err != nil {
+			return 0, err
+		}
+		hello["capabilities"] = c.claims
+		c.claims = nil
+		return len(line), json.NewEncoder(c.to).Encode(hello)
+	}
+	return c.to.Write(line)
 }
 
 // foreverTB is the TB of what lasts as long as this process.
@@ -61,7 +87,7 @@ func (foreverTB) Fatalf(format string, a ...any) { panic(fmt.Sprintf(format, a..
 // aProgram is the Harness of a program whose locks have a flaw, or none, that claims so much. Its caller ends its processes.
 func aProgram(flaw, claims string) conformance.Harness {
 	s := newServer(flaw)
-	h := conformance.Exec(foreverTB{}, conformance.Program{
+	h := program.Exec(foreverTB{}, program.Program{
 		TTL:     memoryTTL,
 		Address: s.use(foreverTB{}),
 		Command: func() *exec.Cmd {
@@ -79,7 +105,7 @@ func aProgram(flaw, claims string) conformance.Harness {
 // programOf is aProgram for a test, with which its processes end.
 func programOf(t testing.TB, flaw, claims string) conformance.Harness {
 	h := aProgram(flaw, claims)
-	t.Cleanup(func() { conformance.EndPrograms(h) })
+	t.Cleanup(func() { h.Program.Pool.End() })
 	return h
 }
 
@@ -137,18 +163,18 @@ func TestProgram_thatHeedsNoLimitOfExtend(t *testing.T) {
 }
 
 func TestClaimsOf_tellsWhatIsNotKnown(t *testing.T) {
-	claims := conformance.ClaimsOf(programOf(t, "", "try,unlock,teleport"))
+	claims := program.ClaimsOf(programOf(t, "", "try,unlock,teleport"))
 	assert.Equal(t, []string{"try", "unlock"}, claims.Capabilities)
 	assert.Equal(t, []string{"teleport"}, claims.Unknown)
-	assert.Empty(t, conformance.ClaimsOf(memory()))
+	assert.Empty(t, program.ClaimsOf(memory()))
 }
 
 // What is said of a program has the words of the protocol, and what it said itself its own.
 func TestExamine_ofAProgramHasTheProtocolsWords(t *testing.T) {
 	s := find(t, "TryLock of a held lock says ErrHeld")
-	s.Check = func(conformance.TB, conformance.Harness) error {
+	s = s.Checking(func(conformance.TB, conformance.Harness) error {
 		return errors.New(`B's Unlock said nil, error "nil \"ErrLost\""; want ErrNotHeld; then redis: nil; A's Lock: nil; want ErrHeld`)
-	}
+	})
 	r := conformance.Examine(t, s, programOf(t, "", everything))
 	assert.Equal(t, "TryLock makes one attempt, and returns an error that matches held if the lock is another's.", r.Promise)
 	assert.Equal(t, `B's Unlock said ok, error "nil \"ErrLost\""; want not-held; then redis: nil; A's Lock: ok; want held`, r.Seen)

@@ -56,15 +56,15 @@ func TestPromises_leaveNothingOpen(t *testing.T) {
 		t.Cleanup(func() { ended.Add(1) })
 		return inner(t, name, ttl)
 	}
-	s := conformance.Scenario{Name: "s", Guarantee: locker.Ordered, Check: func(conformance.TB, conformance.Harness) error {
+	s := conformance.Scenario{Name: "s", Guarantee: locker.Ordered}.Checking(func(conformance.TB, conformance.Harness) error {
 		assert.Equal(t, int32(1), made.Load())
 		assert.Equal(t, int32(1), ended.Load())
 		return nil
-	}}
+	})
 	conformance.Examine(t, s, h)
 	made.Store(0)
-	s.Guarantee, s.Check = "", func(conformance.TB, conformance.Harness) error { return nil }
-	conformance.Examine(t, s, h)
+	s.Guarantee = ""
+	conformance.Examine(t, s.Checking(func(conformance.TB, conformance.Harness) error { return nil }), h)
 	assert.Zero(t, made.Load(), "Lockers made for a scenario of no guarantee")
 }
 

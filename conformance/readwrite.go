@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/conformance/internal/power"
 )
 
 var readWriteRows = []row{{
@@ -123,7 +124,7 @@ func sharesRiseThrough(e *env) {
 	last := w.token()
 	w.release()
 	fail()
-	e.using(sharing{c.rw}, c.who, c.name, c.ttl).takesAbove(last, "B has unlocked, and a server took over")
+	e.using(power.Sharing{Sharer: c.rw}, c.who, c.name, c.ttl).takesAbove(last, "B has unlocked, and a server took over")
 }
 
 // manyReaders is how many readers hold shares at the same time.

@@ -45,7 +45,9 @@ func tried(atOnce int, tasks []task) []outcome {
 	run := func(i int) {
 		h := tasks[i].harness()
 		done[i] = outcome{tasks[i], try(tasks[i].scenario, h)}
-		conformance.EndPrograms(h)
+		if h.Program != nil {
+			h.Program.Pool.End()
+		}
 	}
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, atOnce)

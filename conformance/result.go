@@ -68,7 +68,7 @@ func judge(s Scenario, n engine.Tally, seen error, deviates bool, why string) Re
 		r.Outcome = Broken // by the Harness, whatever the backend is known to break
 	case deviates && saysNothing(found):
 		r.Outcome = Unseen
-	case IsSkip(seen):
+	case isSkip(seen):
 		r.Outcome = Skipped
 		if skip, ok := errors.AsType[*skipError](seen); ok {
 			r.Seen = skip.reason

@@ -50,7 +50,7 @@ func TestResult_isNotSavedUnasked(t *testing.T) {
 
 // TestExamine_countsOperations: what is said of a scenario says how much was tried.
 func TestExamine_countsOperations(t *testing.T) {
-	s := Scenario{Name: "a b", Promise: "P.", Guarantee: locker.Fencing, Check: func(_ TB, h Harness) error {
+	s := Scenario{Name: "a b", Promise: "P.", Guarantee: locker.Fencing, check: func(_ TB, h Harness) error {
 		h.operations.Add(3)
 		return nil
 	}}
@@ -71,7 +71,7 @@ func TestExamine_countsOperations(t *testing.T) {
 func TestReport_ofAScenarioThatTheHarnessEnds(t *testing.T) {
 	var all results
 	t.Run("s", func(t *testing.T) {
-		report(t, Scenario{Name: "s", Promise: "P.", Check: func(TB, Harness) error { t.SkipNow(); return nil }}, Harness{}, &all)
+		report(t, Scenario{Name: "s", Promise: "P.", check: func(TB, Harness) error { t.SkipNow(); return nil }}, Harness{}, &all)
 	})
 	require.Len(t, all.all, 1)
 	assert.Equal(t, Undecided, all.all[0].Outcome)

@@ -121,13 +121,13 @@ func Examine(t TB, s Scenario, h Harness) Result {
 	}
 	began, before := time.Now(), h.operations.Load()
 	h.counted = new(engine.Tally)
-	seen := s.Check(t, h)
+	seen := s.check(t, h)
 	why, deviates := h.Deviations[s.Name]
 	if sometimes, listed := h.Sometimes[s.Name]; listed && !deviates {
 		why, deviates, s.Deterministic = sometimes, true, false
 	}
 	r := judge(s, *h.counted, seen, deviates, why)
-	if h.foreign != nil {
+	if h.Program != nil {
 		r.Promise, r.Seen = inItsWords(r.Promise), inItsWords(r.Seen)
 	}
 	if p, ok := h.Promises[s.Guarantee]; ok {

@@ -155,7 +155,7 @@ func (p *rwPlayer) hold() {
 
 // weakens is a Downgrade, of what is no share or is one. If nobody knows what it did the history shows nothing.
 func (p *rwPlayer) weakens() {
-	if _, ok := p.l.(Downgrader); !ok || p.rw == nil || p.stiff {
+	if _, ok := p.l.(downgrader); !ok || p.rw == nil || p.stiff {
 		return
 	}
 	err := p.record(history.OpDowngrade, p.downgrade)

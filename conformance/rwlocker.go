@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"context"
-	"time"
 
 	"github.com/go-locker/locker"
 )
@@ -18,6 +17,11 @@ import (
 // If the Harness promises locker.Ordered, waiters are served first come, first served: an RLock
 // waits for the Locks that came before it, and several RLocks in a row hold their shares at the
 // same time. Without locker.Ordered, either kind may go first.
+//
+// An RWLocker may also have Downgrade(ctx context.Context) error, which turns its hold into a share
+// in one step: the token and the time that is left stay. Downgrade returns an error that matches
+// locker.ErrLost if the hold was lost, and locker.ErrNotHeld without a hold. After any other error
+// Downgrade can be called again, also if the hold is a share by then.
 type RWLocker interface {
 	locker.Locker
 	// RLock waits for a share as Lock waits for the lock.
@@ -28,36 +32,7 @@ type RWLocker interface {
 	TryRLock(ctx context.Context) error
 }
 
-// Downgrader is an [RWLocker] that can turn its hold into a share in one step: the token and the
-// time that is left stay. It is optional. Downgrade returns an error that matches locker.ErrLost if
-// the hold was lost, and locker.ErrNotHeld without a hold. After any other error Downgrade can be
-// called again, also if the hold is a share by then.
-type Downgrader interface {
+// downgrader is an RWLocker that has Downgrade.
+type downgrader interface {
 	Downgrade(ctx context.Context) error
-}
-
-// sharing is an RWLocker whose Lock takes a share. Its methods that only some Lockers have are
-// those of the RWLocker.
-type sharing struct{ RWLocker }
-
-// Lock is RLock.
-func (s sharing) Lock(ctx context.Context) error { return s.RLock(ctx) }
-
-// TryLock is TryRLock.
-func (s sharing) TryLock(ctx context.Context) error { return s.TryRLock(ctx) }
-
-// Lost is nil if the RWLocker has none.
-func (s sharing) Lost() <-chan struct{} {
-	if l, ok := methodsOf[loser](s.RWLocker); ok {
-		return l.Lost()
-	}
-	return nil
-}
-
-// Deadline is the zero Time if the RWLocker has none.
-func (s sharing) Deadline() time.Time {
-	if l, ok := methodsOf[deadliner](s.RWLocker); ok {
-		return l.Deadline()
-	}
-	return time.Time{}
 }

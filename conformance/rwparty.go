@@ -143,13 +143,13 @@ func (p *rwParty) same(want uint64, why string) {
 
 // mayDowngrade skips the scenario unless the Locker can.
 func (p *rwParty) mayDowngrade() {
-	if _, ok := p.l.(Downgrader); !ok {
+	if _, ok := p.l.(downgrader); !ok {
 		p.env.skip("the RWLocker has no Downgrade")
 	}
 }
 
 func (p *rwParty) downgrade() error {
-	return p.call("Downgrade", p.env.patience+p.ttl, func() error { return p.l.(Downgrader).Downgrade(p.env.Context()) })
+	return p.call("Downgrade", p.env.patience+p.ttl, func() error { return p.l.(downgrader).Downgrade(p.env.Context()) })
 }
 
 // weaken downgrades what is held alone.

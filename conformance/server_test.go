@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/conformance/program"
 )
 
 // server has a store, and listens while something uses it.
@@ -154,9 +155,8 @@ const (
 
 func TestMain(m *testing.M) {
 	standAside()
-	conformance.ServeTold()
 	serveProgram()
-	conformance.Serve(func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
+	program.Serve(func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
 		l := dial(t, os.Getenv(servedAddress), os.Getenv(servedFlaw), ttl, false)(name)
 		if os.Getenv(servedBare) != "" {
 			return bare{l}

@@ -95,7 +95,7 @@ func (e *env) silentAttempt(a *party, op string, attempt func(context.Context) e
 	resume = e.stop()
 	err, cancelled := e.interrupt(op, attempt)
 	switch {
-	case IsSkip(err):
+	case isSkip(err):
 		e.skip("the Locker has no TryLock")
 	case err == nil:
 		e.failf("A's %s succeeded though the server answers nothing", op)

@@ -34,3 +34,15 @@ func Trials(n int) (undo func()) {
 	engine.Trials = n
 	return func() { engine.Trials = before }
 }
+
+// IsSkip and Check are for tests that are not of this package.
+var IsSkip = isSkip
+
+// Check tests h once, as Examine does.
+func (s Scenario) Check(t TB, h Harness) error { return s.check(t, h) }
+
+// Checking returns a scenario whose check is another.
+func (s Scenario) Checking(check func(TB, Harness) error) Scenario {
+	s.check = check
+	return s
+}

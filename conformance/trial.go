@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance/internal/engine"
+	"github.com/go-locker/locker/conformance/internal/power"
 	"github.com/go-locker/locker/internal/tb"
 )
 
@@ -34,8 +35,8 @@ type row struct {
 
 func (r row) scenario() Scenario {
 	s := Scenario{
-		Name: r.name, Promise: r.promise, Sources: r.sources, Deterministic: !r.chance,
-		Guarantee: r.shows, Condition: r.condition, Check: r.check, alone: r.alone, busy: r.chance,
+		Name: r.name, Promise: r.promise, sources: r.sources, Deterministic: !r.chance,
+		Guarantee: r.shows, Condition: r.condition, check: r.check, alone: r.alone, busy: r.chance,
 	}
 	for _, n := range r.needs {
 		if n.why == "" {
@@ -56,10 +57,10 @@ func (r row) check(t TB, h Harness) error {
 		h = h.promising(t) // see ordered, which may not wait for the process once more
 	}
 	if r.optional && h.Promises[r.shows].Level == locker.LevelNo {
-		return Skip(fmt.Sprintf("the Harness does not promise %q", r.shows))
+		return skipped(fmt.Sprintf("the Harness does not promise %q", r.shows))
 	}
 	if r.queued && !h.hasQueue() {
-		return Skip("the Harness promises no order of waiters, so the backend may have no queue from which a holder learns that somebody waits")
+		return skipped("the Harness promises no order of waiters, so the backend may have no queue from which a holder learns that somebody waits")
 	}
 	if !h.entered {
 		leave := enter(r.alone)
@@ -116,7 +117,7 @@ func (r row) once(t TB, h Harness, limit time.Duration) (paused bool, verdict, l
 	e.calm = !slices.ContainsFunc(r.needs, need.fault)
 	defer e.close()
 	paused, verdict = e.trial.Run(limit, func() { r.body(e) })
-	if e.record != nil && !IsSkip(verdict) {
+	if e.record != nil && !isSkip(verdict) {
 		if err := e.record.save(h.test, r.name, e.again(0), verdict); err != nil {
 			t.Fatalf("conformance: -conformance.record: %v", err)
 		}
@@ -138,7 +139,7 @@ func (h Harness) promising(t TB) Harness {
 	defer leave()
 	s := tb.Within(t, t.Fatalf)
 	defer engine.Within(time.Minute, s.End)
-	if l, ok := h.New(s, freshName(), h.TTL).(guarantor); ok {
+	if l, ok := h.New(s, freshName(), h.TTL).(power.Guarantor); ok {
 		h.Promises = l.Guarantees()
 	}
 	if h.Promises == nil {

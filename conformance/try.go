@@ -86,7 +86,7 @@ func tryEndedContext(e *env) {
 	ctx, cancel := context.WithCancelCause(e.Context())
 	cancel(errStop)
 	err := a.tryLock(ctx)
-	if IsSkip(err) {
+	if isSkip(err) {
 		e.skip("the Locker has no TryLock")
 	}
 	a.want("TryLock with a cancelled ctx", err, context.Canceled)

@@ -1,6 +1,10 @@
 package conformance
 
-import "time"
+import (
+	"time"
+
+	"github.com/go-locker/locker/conformance/internal/power"
+)
 
 var wantedRows = []row{{
 	name:    "a holder that asks is told that somebody waits",
@@ -19,7 +23,7 @@ var wantedRows = []row{{
 
 // wanted skips the scenario if the Locker has no Wanted.
 func (p *party) wanted() <-chan struct{} {
-	l, ok := methodsOf[wanter](p.l)
+	l, ok := power.Of[power.Wanter](p.l)
 	if !ok {
 		p.env.skip("the Locker has no Wanted")
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"testing"
 	"time"
 
 	"github.com/go-locker/locker"
@@ -13,6 +14,7 @@ import (
 
 // test stands for the *testing.T of a real test. It prints why the test fails.
 type test struct {
+	testing.TB
 	name     string
 	cleanups []func()
 }

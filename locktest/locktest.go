@@ -25,6 +25,7 @@ import (
 	"fmt"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
 
 	"github.com/go-locker/locker"
@@ -35,22 +36,13 @@ import (
 // ErrUnreachable is the error of every request of a Client between [Client.Down] and [Client.Up].
 var ErrUnreachable = fmt.Errorf("locktest: the backend is unreachable: %w", syscall.ECONNREFUSED)
 
-// TB has the methods of a test that the package needs. [testing.TB] has them.
-type TB interface {
-	Helper()
-	Name() string
-	Errorf(format string, args ...any)
-	Fatalf(format string, args ...any)
-	Cleanup(f func())
-}
-
 // Client is a [locker.Client] of a process of its own, with control over what this process sees of
 // the backend. Down, Hang, Slow and FailNext concern the requests of this Client alone; Lose and
 // HoldAsOther concern the lock, whoever uses it. Several goroutines may call the methods at once.
 type Client struct {
 	*locker.Client
 
-	t      TB
+	t      testing.TB
 	driver *faulty
 }
 
@@ -64,7 +56,7 @@ type Client struct {
 //
 // The Client behaves like any other. It renews its holds, and the default TTL is 30 s. Options are
 // those of [locker.New].
-func New(t TB, opts ...locker.Option) *Client {
+func New(t testing.TB, opts ...locker.Option) *Client {
 	t.Helper()
 	inMemory := memory.NewDriver(memory.InSpace("locktest " + t.Name()))
 	d := &faulty{

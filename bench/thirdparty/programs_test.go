@@ -26,6 +26,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/conformance/program"
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
@@ -80,7 +81,7 @@ func judge[S interface {
 	Restart()
 }](t *testing.T, ttl time.Duration, address string, command func() *exec.Cmd, servers ...S) {
 	t.Helper()
-	h := conformance.Exec(t, conformance.Program{TTL: ttl, Address: address, Command: command})
+	h := program.Exec(t, program.Program{TTL: ttl, Address: address, Command: command})
 	if len(servers) > 0 {
 		harness.Servers(&h.Faults, servers, func() {
 			for _, s := range servers {
@@ -90,7 +91,7 @@ func judge[S interface {
 		h.Faults.WipeServer = nil
 	}
 	l := libraryHere(t)
-	require.Contains(t, conformance.ClaimsOf(h).Name, l.Release, "another release: its findings may have gone")
+	require.Contains(t, program.ClaimsOf(h).Name, l.Release, "another release: its findings may have gone")
 	h.Deviations = l.deviations(func(f Finding) []string { return f.Scenarios })
 	h.Sometimes = l.deviations(func(f Finding) []string { return f.Sometimes })
 	t.Parallel()

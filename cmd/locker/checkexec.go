@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/go-locker/locker/conformance"
+	programs "github.com/go-locker/locker/conformance/program"
 	"github.com/go-locker/locker/internal/tb"
 
 	"github.com/go-locker/locker/cmd/locker/internal/job"
@@ -106,7 +107,7 @@ func newProgramExaminer(ctx context.Context, o *checkOptions) (*examiner, error)
 		}
 		return ""
 	}}
-	program := conformance.Program{Command: func() *exec.Cmd { return shell(o.program.exec) }, TTL: ttl, Address: o.program.address}
+	program := programs.Program{Command: func() *exec.Cmd { return shell(o.program.exec) }, TTL: ttl, Address: o.program.address}
 	if o.program.trace {
 		program.Trace = os.Stderr
 	}
@@ -125,10 +126,10 @@ func newProgramExaminer(ctx context.Context, o *checkOptions) (*examiner, error)
 		}
 		return orphans()
 	}
-	if err := lasts.Run(func() { e.harness = conformance.Exec(lasts, program) }); err != nil {
+	if err := lasts.Run(func() { e.harness = programs.Exec(lasts, program) }); err != nil {
 		return nil, errors.Join(err, leftError(e.cleanUp()))
 	}
-	claims := conformance.ClaimsOf(e.harness)
+	claims := programs.ClaimsOf(e.harness)
 	if claims.Name != "" {
 		e.title = claims.Name
 	}
@@ -194,11 +195,11 @@ func (o *checkOptions) trace(ctx context.Context) error {
 	if ttl == 0 {
 		ttl = programTTL
 	}
-	program := conformance.Program{
+	program := programs.Program{
 		Command: func() *exec.Cmd { return shell(o.program.exec) }, TTL: ttl, Address: address, Trace: os.Stdout,
 	}
 	var wrong []string
-	if err := fatal(ctx, func(t conformance.TB) { wrong = conformance.TryProgram(t, program) }); err != nil {
+	if err := fatal(ctx, func(t conformance.TB) { wrong = programs.Try(t, program) }); err != nil {
 		return &statusError{code: exitBroken, err: err}
 	}
 	if len(wrong) > 0 {

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/conformance"
+	programs "github.com/go-locker/locker/conformance/program"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 )
@@ -247,7 +248,7 @@ func TestSchema_isThatOfTheTraffic(t *testing.T) {
 	}
 	s, said := testserver.Redis(t), &spoken{}
 	require.NoError(t, fatal(t.Context(), func(tb conformance.TB) {
-		h := conformance.Exec(tb, conformance.Program{
+		h := programs.Exec(tb, programs.Program{
 			Command: func() *exec.Cmd { return exec.Command(binary, "serve-lock", s.URL()) },
 			TTL:     500 * time.Millisecond, Address: s.Addr(), Trace: said,
 		})
@@ -257,7 +258,7 @@ func TestSchema_isThatOfTheTraffic(t *testing.T) {
 				assert.NotEqual(t, conformance.Broken, r.Outcome, r.String())
 			}
 		}
-		assert.Empty(t, conformance.TryProgram(tb, conformance.Program{
+		assert.Empty(t, programs.Try(tb, programs.Program{
 			Command: func() *exec.Cmd { return exec.Command(binary, "serve-lock", s.URL()) }, TTL: time.Second, Trace: said,
 		}))
 	}))

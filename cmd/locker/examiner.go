@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
+	programs "github.com/go-locker/locker/conformance/program"
 	"github.com/go-locker/locker/internal/backends"
 	"github.com/go-locker/locker/internal/knownbreaks"
 	"github.com/go-locker/locker/internal/tb"
@@ -171,7 +172,7 @@ func (e *groundExaminer) clientOf(t conformance.TB, url string, ttl time.Duratio
 
 func (e *groundExaminer) process(self string) *exec.Cmd {
 	cmd := exec.Command(self, "serve-lock", "--prefix", e.prefix, "--ttl", e.ttl.String(), "-")
-	cmd.Env = append(os.Environ(), urlEnv+"="+e.url(), conformance.AddressEnv+"=") // of us, it may be set
+	cmd.Env = append(os.Environ(), urlEnv+"="+e.url(), programs.AddressEnv+"=") // of us, it may be set
 	return cmd
 }
 

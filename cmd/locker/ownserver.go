@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/conformance"
+	programs "github.com/go-locker/locker/conformance/program"
 	"github.com/go-locker/locker/internal/stdio"
 )
 
@@ -49,7 +50,7 @@ func (s *ownServer) start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	cmd := shell(s.command)
-	cmd.Env = append(os.Environ(), conformance.AddressEnv+"="+s.address)
+	cmd.Env = append(os.Environ(), programs.AddressEnv+"="+s.address)
 	cmd.Stdout, cmd.Stderr = &s.says, &s.says
 	cmd.WaitDelay = time.Second // what it has started may keep them open
 	leadsGroup(cmd)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
+	programs "github.com/go-locker/locker/conformance/program"
 )
 
 const serveLockHelp = `Serve-lock serves the locks of a server to the conformance suite, over the
@@ -57,11 +58,11 @@ func serveLock(url, prefix string, ttl time.Duration) error {
 	}
 	d := parse(url)
 	at := d.Hosts
-	if address := os.Getenv(conformance.AddressEnv); address != "" {
+	if address := os.Getenv(programs.AddressEnv); address != "" {
 		at = strings.Split(address, ",")
 	}
 	url = d.url(at)
-	return conformance.ServeLocks(os.Stdin, os.Stdout, "locker "+version()+" "+d.kind(), conformance.Harness{
+	return programs.ServeLocks(os.Stdin, os.Stdout, "locker "+version()+" "+d.kind(), conformance.Harness{
 		TTL: ttl,
 		New: func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
 			return openMutex(t, url, prefix, name, ttl)

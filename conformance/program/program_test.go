@@ -1,4 +1,4 @@
-package conformance
+package program
 
 import (
 	"bytes"
@@ -11,8 +11,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-locker/locker/conformance/internal/engine"
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/conformance/internal/remote"
 	"github.com/go-locker/locker/internal/stdio"
+	"github.com/go-locker/locker/internal/tb"
 )
 
 const (
@@ -33,16 +35,15 @@ func inTurn(hello string, answers ...string) string {
 	return text
 }
 
-// fatalOf runs f, and returns what ended it.
-func fatalOf(t *testing.T, f func(e *env)) error {
+// fatalOf runs f, and returns what ended it: it says nothing of the lock.
+func fatalOf(t *testing.T, f func(*tb.Scope)) error {
 	t.Helper()
 	if runtime.GOOS == "windows" {
 		t.Skip("there is no shell")
 	}
-	e := newEnv(t, Harness{TTL: time.Second})
-	t.Cleanup(e.close)
-	_, err := e.trial.Run(30*time.Second, func() { f(e) })
-	return err
+	scope := tb.New(t.Context(), nil)
+	t.Cleanup(scope.End)
+	return scope.Run(func() { f(scope) })
 }
 
 func TestExec_ofAProgramThatDoesNotBegin(t *testing.T) {
@@ -61,7 +62,7 @@ func TestExec_ofAProgramThatDoesNotBegin(t *testing.T) {
 		`head -c 2000000 /dev/zero | tr '\0' x`: "it wrote a line of more than 1048576 bytes",
 	} {
 		start := time.Now()
-		err := fatalOf(t, func(e *env) { Exec(e, shellProgram(lines)) })
+		err := fatalOf(t, func(e *tb.Scope) { Exec(e, shellProgram(lines)) })
 		require.ErrorContains(t, err, want, lines)
 		assert.Less(t, time.Since(start), 10*time.Second, lines)
 	}
@@ -81,25 +82,23 @@ func TestExec_ofAProgramWhoseAnswersAreBroken(t *testing.T) {
 		`echo '{"id":2,"result":"ok","token":-1.5}'`:  "the token is no whole number",
 		`printf '{"id":2,"result":'; exec sleep 0.01`: "it wrote a line that is no answer",
 	} {
-		err := fatalOf(t, func(e *env) {
+		err := fatalOf(t, func(e *tb.Scope) {
 			h := Exec(e, shellProgram(inTurn(plainHello, opened, answer)+"exec cat >/dev/null"))
-			e.failf("Lock returned %v", h.New(e, "x", time.Second).Lock(e.Context()))
+			t.Errorf("%s: Lock returned %v", answer, h.New(e, "x", time.Second).Lock(e.Context()))
 		})
-		var bad *engine.Fatal
-		require.ErrorAs(t, err, &bad, "%s: it is not the lock's fault", answer)
 		assert.ErrorContains(t, err, want, answer)
 	}
 }
 
 func TestExec_needsACommandAndATTL(t *testing.T) {
 	for _, p := range []Program{{}, {TTL: time.Second}, {TTL: time.Microsecond, Command: shellProgram("").Command}} {
-		assert.ErrorContains(t, fatalOf(t, func(e *env) { Exec(e, p) }), "a Program needs")
+		assert.ErrorContains(t, fatalOf(t, func(e *tb.Scope) { Exec(e, p) }), "a Program needs")
 	}
 }
 
 // An open that is refused is the Harness's Fatalf, with the program's words.
 func TestExec_ofALockerThatIsRefused(t *testing.T) {
-	err := fatalOf(t, func(e *env) {
+	err := fatalOf(t, func(e *tb.Scope) {
 		h := Exec(e, shellProgram(inTurn(plainHello, `echo '{"id":1,"result":"error","error":"bad name"}'`)+"exec cat >/dev/null"))
 		h.New(e, "x", time.Second)
 	})
@@ -111,12 +110,10 @@ func TestExec_ofAProgramThatIsMute(t *testing.T) {
 	before := stdio.OpenWait
 	stdio.OpenWait = time.Second
 	t.Cleanup(func() { stdio.OpenWait = before })
-	err := fatalOf(t, func(e *env) {
+	err := fatalOf(t, func(e *tb.Scope) {
 		h := Exec(e, shellProgram(inTurn(plainHello)+"while read request; do :; done"))
 		h.New(e, "x", time.Second)
 	})
-	var bad *engine.Fatal
-	require.ErrorAs(t, err, &bad, "it says nothing of the lock")
 	assert.ErrorContains(t, err, "open: no answer for 1s")
 }
 
@@ -132,7 +129,7 @@ func TestExec_showsWhatAProgramWrites(t *testing.T) {
 		cmd.Stderr = &shown
 		return cmd
 	}
-	err := fatalOf(t, func(e *env) {
+	err := fatalOf(t, func(e *tb.Scope) {
 		h := Exec(e, p)
 		assert.Equal(t, "a\ufffd[2J b", ClaimsOf(h).Name)
 		h.New(e, "x", time.Second)
@@ -146,24 +143,22 @@ func TestExec_showsWhatAProgramWrites(t *testing.T) {
 func TestRemote_answersInAnyOrder(t *testing.T) {
 	lines := inTurn(plainHello, `echo '{"id":1,"result":"ok"}'`) +
 		`read a; read b; echo '{"id":3,"result":"not-held"}'; echo '{"id":2,"result":"ok"}'; exec cat >/dev/null`
-	err := fatalOf(t, func(e *env) {
-		p := e.using(Exec(e, shellProgram(lines)).New(e, "x", time.Second), "A", "x", time.Second)
-		locked := p.start(e.Context())
+	err := fatalOf(t, func(e *tb.Scope) {
+		l, locked := Exec(e, shellProgram(lines)).New(e, "x", time.Second), make(chan error, 1)
+		go func() { locked <- l.Lock(e.Context()) }()
 		time.Sleep(settle)
-		p.want("Unlock", p.unlock(), resultOf(stdio.Answer{Result: stdio.NotHeld}))
-		if err := <-locked; err != nil {
-			e.failf("Lock: %v", err)
-		}
+		require.ErrorIs(t, l.Unlock(e.Context()), locker.ErrNotHeld)
+		require.NoError(t, <-locked)
 	})
 	require.NoError(t, err)
 }
 
-func TestTryProgram_saysWhatIsWrongAndShowsIt(t *testing.T) {
+func TestTry_saysWhatIsWrongAndShowsIt(t *testing.T) {
 	var shown bytes.Buffer
 	p := shellProgram(inTurn(plainHello, `echo '{"id":1,"result":"ok"}'`, `echo '{"id":2,"result":"ok"}'`))
 	p.Trace = &shown
 	var wrong []string
-	err := fatalOf(t, func(e *env) { wrong = TryProgram(e, p) })
+	err := fatalOf(t, func(e *tb.Scope) { wrong = Try(e, p) })
 	require.NoError(t, err)
 	require.NotEmpty(t, wrong)
 	assert.Contains(t, wrong[0], `request 2, unlock: the answer is ok (); want ["not-held"]`)
@@ -182,7 +177,7 @@ func TestPool_keepsWhatHasClosedItsLockers(t *testing.T) {
 		kept  bool
 	}{
 		"closed":            {close: fmt.Sprintf(ok, 2), kept: true},
-		"has held":          {close: "read request; " + fmt.Sprintf(ok, 2) + "; " + fmt.Sprintf(ok, 3) + "; read request; " + fmt.Sprintf(ok, 4), held: true, kept: true},
+		"has held":          {close: fmt.Sprintf(ok, 2) + "; read request; read request; " + fmt.Sprintf(ok, 3) + "; " + fmt.Sprintf(ok, 4) + "; read request; " + fmt.Sprintf(ok, 5), held: true, kept: true},
 		"comes back late":   {close: fmt.Sprintf(ok, 2), ended: true},
 		"refuses to close":  {close: fmt.Sprintf(refused, 2)},
 		"does not answer":   {close: "true"},
@@ -192,32 +187,32 @@ func TestPool_keepsWhatHasClosedItsLockers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			err := fatalOf(t, func(e *env) {
-				f := &foreign{program: shellProgram(inTurn(lostHello, fmt.Sprintf(ok, 1), c.close, "read request"))}
-				p, err := f.start("")
+			err := fatalOf(t, func(e *tb.Scope) {
+				f := launcherOf(shellProgram(inTurn(lostHello, fmt.Sprintf(ok, 1), c.close, "read request")))
+				p, err := f.Start("")
 				if err != nil {
 					e.Fatalf("%v", err)
 				}
 				defer p.End()
 				lock := "x"
-				l, err := openRemote(e, p, stdio.Request{Locker: "a", Name: &lock, TTL: 1000})
+				l, err := remote.Open(e, p, stdio.Request{Locker: "a", Name: &lock, TTL: 1000})
 				if err != nil {
 					e.Fatalf("%v", err)
 				}
 				if c.held {
-					l.(*remote).granted()
+					require.NoError(t, l.Lock(e.Context()))
 				}
 				if c.ended {
-					f.pool.End()
+					f.Pool.End()
 				}
 				if c.asks {
 					p.Send(stdio.Request{Op: stdio.CanToken, Locker: "a"})
 				}
-				f.pool.Put(p)
+				f.Pool.Put(p)
 				if name == "has ended" {
 					<-p.Gone()
 				}
-				if again := f.pool.Take(); (again == p) != c.kept {
+				if again := f.Pool.Take(); (again == p) != c.kept {
 					e.Fatalf("it serves again: %t; want %t", again == p, c.kept)
 				}
 			})

@@ -1,4 +1,4 @@
-package conformance
+package program
 
 import (
 	"fmt"
@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/conformance/internal/power"
+	"github.com/go-locker/locker/conformance/internal/remote"
 	"github.com/go-locker/locker/internal/stdio"
 )
 
@@ -15,7 +18,7 @@ import (
 // in TestMain:
 //
 //	func TestMain(m *testing.M) {
-//		conformance.Serve(newLocker) // the Harness's New
+//		program.Serve(newLocker) // the Harness's New
 //		os.Exit(m.Run())
 //	}
 //
@@ -28,13 +31,13 @@ import (
 //	}
 //
 // The suite and the process speak the protocol of docs/evidence/judge-any-language.md.
-func Serve(newLocker func(t TB, name string, ttl time.Duration) locker.Locker) {
-	if os.Getenv(servedEnv) == "" {
+func Serve(newLocker func(t conformance.TB, name string, ttl time.Duration) locker.Locker) {
+	if os.Getenv(remote.ServedEnv) == "" {
 		return
 	}
 	replies := os.Stdout
 	os.Stdout = os.Stderr // whatever else is printed is no reply
-	s := newServer(replies, Harness{New: newLocker})
+	s := newServer(replies, conformance.Harness{New: newLocker})
 	err := s.serve(os.Stdin, stdio.Hello{Capabilities: []string{stdio.CanLock, stdio.CanUnlock, stdio.CanExtend, stdio.CanToken, stdio.CanCancel, stdio.CanExpire}})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -48,22 +51,22 @@ func Serve(newLocker func(t TB, name string, ttl time.Duration) locker.Locker) {
 // calls ServeLocks, as it judges a program in another language: see docs/evidence/judge-any-language.md.
 // ServeLocks tells the suite the program's name, from the parameter name, and the methods that a
 // Locker of h.New has beside those of [locker.Locker]. Nothing else may be written to out.
-func ServeLocks(in io.Reader, out io.Writer, name string, h Harness) error {
+func ServeLocks(in io.Reader, out io.Writer, name string, h conformance.Harness) error {
 	s := newServer(out, h)
 	hello := stdio.Hello{Name: name, Capabilities: []string{stdio.CanLock, stdio.CanUnlock, stdio.CanExtend, stdio.CanToken, stdio.CanCancel, stdio.CanExpire}}
 	err := s.tb.Run(func() {
-		l := h.New(s.tb, freshName(), h.TTL)
-		if _, ok := l.(tryLocker); ok {
+		l := h.New(s.tb, "conformance", h.TTL)
+		if _, ok := l.(power.TryLocker); ok {
 			hello.Capabilities = append(hello.Capabilities, stdio.CanTry)
 		}
-		if _, ok := methodsOf[loser](l); ok {
+		if _, ok := power.Of[power.Loser](l); ok {
 			hello.Capabilities = append(hello.Capabilities, stdio.CanLost)
 		}
-		if _, ok := methodsOf[deadliner](l); ok {
+		if _, ok := power.Of[power.Deadliner](l); ok {
 			hello.Capabilities = append(hello.Capabilities, stdio.CanDeadline)
 		}
 		promises := h.Promises
-		if g, ok := l.(guarantor); ok && promises == nil {
+		if g, ok := l.(power.Guarantor); ok && promises == nil {
 			promises = g.Guarantees()
 		}
 		hello.Promises = promisesInWords(promises)
@@ -76,4 +79,31 @@ func ServeLocks(in io.Reader, out io.Writer, name string, h Harness) error {
 		hello.Capabilities = append(hello.Capabilities, stdio.CanShare, stdio.CanRenew)
 	}
 	return s.serve(in, hello)
+}
+
+// promisesInWords are those of a hello: a promise with a condition is that condition.
+func promisesInWords(promises locker.Guarantees) map[string]string {
+	words := map[string]string{}
+	for g, p := range promises {
+		words[string(g)] = p.Level.String()
+		if p.Level == locker.LevelConditional {
+			words[string(g)] = p.Condition
+		}
+	}
+	return words
+}
+
+// promisesOf is the reverse.
+func promisesOf(words map[string]string) locker.Guarantees {
+	promises := locker.Guarantees{}
+	for g, says := range words {
+		promise := locker.Promise{Level: locker.LevelConditional, Condition: says}
+		for _, level := range []locker.Level{locker.LevelYes, locker.LevelNo} {
+			if says == level.String() {
+				promise = locker.Promise{Level: level}
+			}
+		}
+		promises[locker.Guarantee(g)] = promise
+	}
+	return promises
 }

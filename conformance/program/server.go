@@ -1,4 +1,4 @@
-package conformance
+package program
 
 import (
 	"bufio"
@@ -12,16 +12,16 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/conformance/internal/power"
+	"github.com/go-locker/locker/conformance/internal/remote"
 	"github.com/go-locker/locker/internal/stdio"
 	"github.com/go-locker/locker/internal/tb"
 )
 
-// servedEnv is set in the processes that the suite starts.
-const servedEnv = "LOCKER_CONFORMANCE_PROCESS"
-
 // server answers the suite.
 type server struct {
-	h  Harness
+	h  conformance.Harness
 	tb *tb.Scope
 
 	writing sync.Mutex
@@ -48,7 +48,7 @@ type clientKey struct {
 	renew bool
 }
 
-func newServer(out io.Writer, h Harness) *server {
+func newServer(out io.Writer, h conformance.Harness) *server {
 	return &server{
 		h: h, tb: servedScope(context.Background()), out: out, lockers: map[string]*servedLocker{},
 		calls: map[uint64]context.CancelFunc{}, clients: map[clientKey]func(string) locker.Locker{},
@@ -177,14 +177,14 @@ func (s *server) open(r stdio.Request) error {
 	}
 	l := &servedLocker{tb: servedScope(s.tb.Context())}
 	err := l.tb.Run(func() { l.Locker = s.make(l.tb, *r.Name, time.Duration(r.TTL)*time.Millisecond, r.Renew) })
-	switch rw, ok := l.Locker.(RWLocker); {
+	switch rw, ok := l.Locker.(conformance.RWLocker); {
 	case err != nil:
 	case l.Locker == nil:
 		err = errors.New("there is no Locker")
 	case r.Shared && !ok:
-		err = errNoShares
+		err = remote.ErrNoShares
 	case r.Shared:
-		l.Locker = sharing{rw}
+		l.Locker = power.Sharing{Sharer: rw}
 	}
 	if err != nil {
 		l.tb.End()
@@ -200,10 +200,8 @@ func (s *server) open(r stdio.Request) error {
 	return nil
 }
 
-var errNoShares = errors.New("what the process serves is no RWLocker")
-
 // make makes one by New, or of a client that others share. The first of them makes the client.
-func (s *server) make(t TB, name string, ttl time.Duration, renew bool) locker.Locker {
+func (s *server) make(t conformance.TB, name string, ttl time.Duration, renew bool) locker.Locker {
 	if s.h.Client == nil {
 		return s.h.New(t, name, ttl)
 	}
@@ -228,10 +226,10 @@ func servedScope(parent context.Context) *tb.Scope {
 
 // more is what not every Locker has.
 func (l *servedLocker) more(ctx context.Context, op string) stdio.Answer {
-	if tries, ok := l.Locker.(tryLocker); ok && op == stdio.CanTry {
+	if tries, ok := l.Locker.(power.TryLocker); ok && op == stdio.CanTry {
 		return answerOf(tries.TryLock(ctx))
 	}
-	if tells, ok := methodsOf[deadliner](l.Locker); ok && op == stdio.CanDeadline {
+	if tells, ok := power.Of[power.Deadliner](l.Locker); ok && op == stdio.CanDeadline {
 		deadline := tells.Deadline()
 		if deadline.IsZero() {
 			return answerOf(locker.ErrNotHeld)
@@ -239,7 +237,7 @@ func (l *servedLocker) more(ctx context.Context, op string) stdio.Answer {
 		left := float64(time.Until(deadline)) / float64(time.Millisecond)
 		return stdio.Answer{Result: stdio.OK, Left: &left}
 	}
-	if tells, ok := methodsOf[loser](l.Locker); ok && op == stdio.CanLost {
+	if tells, ok := power.Of[power.Loser](l.Locker); ok && op == stdio.CanLost {
 		select {
 		case <-tells.Lost():
 			return answerOf(locker.ErrLost)

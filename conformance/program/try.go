@@ -1,38 +1,39 @@
-package conformance
+package program
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
+	"github.com/go-locker/locker/conformance"
 	"github.com/go-locker/locker/internal/stdio"
 )
 
-// TryProgram is for the author of a program. It opens Lockers of the program, and calls each
+// Try is for the author of a program. It opens Lockers of the program, and calls each
 // operation that the program claims. It returns what was not as the protocol says. What was sent
 // and answered is written to p.Trace. It calls t.Fatalf if the program does not begin.
-func TryProgram(t TB, p Program) (wrong []string) {
+func Try(t conformance.TB, p Program) (wrong []string) {
 	t.Helper()
-	f := &foreign{program: p, trace: stdio.NewTrace(p.Trace)}
-	first, err := f.start(p.Address)
+	f := launcherOf(p)
+	first, err := f.Start(p.Address)
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
 	defer first.End()
-	second, err := f.start(p.Address)
+	second, err := f.Start(p.Address)
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
 	defer second.End()
-	try := &programTry{f: f, ttl: stdio.Milliseconds(p.TTL)}
+	try := &programTry{ttl: stdio.Milliseconds(p.TTL)}
 	a, b := try.of(first), try.of(second)
 	try.askAll(a, b)
 	return try.wrong
 }
 
-// programTry is a TryProgram under way.
+// programTry is a Try under way.
 type programTry struct {
-	f     *foreign
 	ttl   int64
 	wrong []string
 }
@@ -45,7 +46,10 @@ type triedProcess struct {
 
 func (a *programTry) of(p *stdio.Program) *triedProcess { return &triedProcess{a, p} }
 
-const answerWait = 10 * time.Second
+const (
+	answerWait = 10 * time.Second
+	settle     = 100 * time.Millisecond // a call that was begun has come to wait
+)
 
 // want sends a request, and notes if the answer is none of the results.
 func (a *triedProcess) want(r stdio.Request, results ...string) {
@@ -82,7 +86,7 @@ func (a *triedProcess) awaited(r stdio.Request, id uint64, reply <-chan stdio.An
 
 // askAll is what is tried.
 func (a *programTry) askAll(first, second *triedProcess) {
-	name := freshName()
+	name := fmt.Sprintf("conformance-%016x", rand.Uint64())
 	limit := func(ms int64) *int64 { return &ms }
 	for _, p := range []*triedProcess{first, second} {
 		p.want(stdio.Request{Op: stdio.AskOpen, Name: &name, TTL: 20 * a.ttl}, stdio.OK)

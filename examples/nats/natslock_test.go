@@ -20,6 +20,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/conformance/program"
 	"github.com/go-locker/locker/driver"
 	natslock "github.com/go-locker/locker/examples/nats"
 )
@@ -224,7 +225,7 @@ func TestMain(m *testing.M) {
 	if port := os.Getenv("NATSLOCK_PORT"); port != "" {
 		serve(port, os.Getenv("NATSLOCK_DIR"))
 	}
-	conformance.Serve(func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
+	program.Serve(func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
 		return open(t, os.Getenv("NATSLOCK_ADDR"), locker.WithTTL(ttl), locker.WithoutRenewal()).Mutex(name)
 	})
 	os.Exit(m.Run())

@@ -1,4 +1,5 @@
-package conformance
+// Package power finds the methods that only some Lockers have.
+package power
 
 import (
 	"context"
@@ -7,29 +8,35 @@ import (
 	"github.com/go-locker/locker"
 )
 
-// The powers that only some Lockers have.
-type (
-	tryLocker interface {
-		TryLock(ctx context.Context) error
-	}
-	loser     interface{ Lost() <-chan struct{} }
-	deadliner interface{ Deadline() time.Time }
-	wanter    interface{ Wanted() <-chan struct{} } // tells its holder that somebody waits
-	namer     interface{ Name() string }
-	guarantor interface{ Guarantees() locker.Guarantees }
-)
-
-// power returns the methods T of a Locker that not every one has. A program's has those that it
-// claims.
-func power[T any](l locker.Locker, capability string) (methods T, ok bool) {
-	if r, is := l.(*remote); is && !r.p.Can(capability) {
-		return methods, false
-	}
-	return methodsOf[T](l)
+// TryLocker makes one attempt.
+type TryLocker interface {
+	TryLock(ctx context.Context) error
 }
 
-// methodsOf returns the methods T of a Locker, or of its current hold if it is a *locker.Mutex.
-func methodsOf[T any](l any) (methods T, ok bool) {
+// Loser tells its holder of the loss.
+type Loser interface{ Lost() <-chan struct{} }
+
+// Deadliner knows when its hold is over.
+type Deadliner interface{ Deadline() time.Time }
+
+// Wanter tells its holder that somebody waits.
+type Wanter interface{ Wanted() <-chan struct{} }
+
+// Namer knows its name.
+type Namer interface{ Name() string }
+
+// Guarantor knows what its backend promises.
+type Guarantor interface{ Guarantees() locker.Guarantees }
+
+// Sharer is conformance.RWLocker.
+type Sharer interface {
+	locker.Locker
+	RLock(ctx context.Context) error
+	TryRLock(ctx context.Context) error
+}
+
+// Of returns the methods T of a Locker, or of its current hold if it is a *locker.Mutex.
+func Of[T any](l any) (methods T, ok bool) {
 	if methods, ok = l.(T); ok {
 		return methods, true
 	}
@@ -51,4 +58,30 @@ func orZero[T any](c current, method func(*locker.Hold) T) (zero T) {
 		return method(h)
 	}
 	return zero
+}
+
+// Sharing is an RWLocker whose Lock takes a share. Its methods that only some Lockers have are
+// those of the RWLocker.
+type Sharing struct{ Sharer }
+
+// Lock is RLock.
+func (s Sharing) Lock(ctx context.Context) error { return s.RLock(ctx) }
+
+// TryLock is TryRLock.
+func (s Sharing) TryLock(ctx context.Context) error { return s.TryRLock(ctx) }
+
+// Lost is nil if the RWLocker has none.
+func (s Sharing) Lost() <-chan struct{} {
+	if l, ok := Of[Loser](s.Sharer); ok {
+		return l.Lost()
+	}
+	return nil
+}
+
+// Deadline is the zero Time if the RWLocker has none.
+func (s Sharing) Deadline() time.Time {
+	if l, ok := Of[Deadliner](s.Sharer); ok {
+		return l.Deadline()
+	}
+	return time.Time{}
 }

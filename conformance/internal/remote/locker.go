@@ -1,4 +1,5 @@
-package conformance
+// Package remote makes the Lockers of programs, for packages conformance and program.
+package remote
 
 import (
 	"context"
@@ -12,8 +13,8 @@ import (
 	"github.com/go-locker/locker/internal/stdio"
 )
 
-// remote is a Locker of a program.
-type remote struct {
+// Locker is a locker.Locker of a program.
+type Locker struct {
 	t    TB
 	p    *stdio.Program
 	id   string
@@ -33,14 +34,14 @@ const (
 	nearly    = 50 * time.Millisecond  // by which a program may give up before the time is over
 )
 
-// openRemote opens the Locker that a request asks for. Its error is that of the program; a breach of the protocol is the Harness's fault.
-func openRemote(t TB, p *stdio.Program, request stdio.Request) (locker.Locker, error) {
+// Open opens the Locker that a request asks for. Its error is that of the program; a breach of the protocol is the Harness's fault.
+func Open(t TB, p *stdio.Program, request stdio.Request) (*Locker, error) {
 	t.Helper()
 	if !utf8.ValidString(*request.Name) {
 		return nil, errors.New("JSON has no name that is not UTF-8")
 	}
 	request.Op = stdio.AskOpen
-	r := &remote{t: t, p: p, id: request.Locker, name: *request.Name}
+	r := &Locker{t: t, p: p, id: request.Locker, name: *request.Name}
 	over := r.p.Turn()
 	defer over()
 	_, reply := p.Send(request)
@@ -63,9 +64,12 @@ func openRemote(t TB, p *stdio.Program, request stdio.Request) (locker.Locker, e
 	return r, nil
 }
 
+// Can reports whether the program claims a capability.
+func (r *Locker) Can(capability string) bool { return r.p.Can(capability) }
+
 // Lock is the program's. One that only tries is asked again and again; one that cannot be cancelled
 // waits for a while each time.
-func (r *remote) Lock(ctx context.Context) error {
+func (r *Locker) Lock(ctx context.Context) error {
 	for wait := r.slice(0); ; wait = r.slice(wait) {
 		var err error
 		start := time.Now()
@@ -79,11 +83,16 @@ func (r *remote) Lock(ctx context.Context) error {
 				r.needs(time.Since(start))
 			}
 		}
-		if !errors.Is(err, locker.ErrHeld) && !errors.Is(err, errGaveUp) || ctx.Err() != nil {
+		if !errors.Is(err, locker.ErrHeld) && !errors.Is(err, ErrGaveUp) || ctx.Err() != nil {
 			return err
 		}
 		if time.Since(start) < slice/2 { // it did not wait
-			sleepUntil(ctx, tryAgain)
+			timer := time.NewTimer(tryAgain)
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+			}
+			timer.Stop()
 		}
 		if ctx.Err() != nil {
 			return interrupted(ctx, err)
@@ -94,7 +103,7 @@ func (r *remote) Lock(ctx context.Context) error {
 // slice returns the limit of the next lock request to a program without cancel, after one of last that
 // was not granted. A long one delays other requests, which wait for it. It backs off until the
 // latency of a grant is known, and is twice that then.
-func (r *remote) slice(last time.Duration) time.Duration {
+func (r *Locker) slice(last time.Duration) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.took == 0 {
@@ -104,7 +113,7 @@ func (r *remote) slice(last time.Duration) time.Duration {
 }
 
 // needs records the latency of a grant.
-func (r *remote) needs(took time.Duration) {
+func (r *Locker) needs(took time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.took == 0 || took < r.took {
@@ -113,12 +122,12 @@ func (r *remote) needs(took time.Duration) {
 }
 
 // TryLock is the program's.
-func (r *remote) TryLock(ctx context.Context) error {
+func (r *Locker) TryLock(ctx context.Context) error {
 	return r.do(ctx, stdio.Request{Op: stdio.CanTry})
 }
 
 // Unlock is the program's.
-func (r *remote) Unlock(ctx context.Context) error {
+func (r *Locker) Unlock(ctx context.Context) error {
 	asks := r.asking()
 	err := r.do(ctx, stdio.Request{Op: stdio.CanUnlock})
 	if asks != 0 {
@@ -128,15 +137,15 @@ func (r *remote) Unlock(ctx context.Context) error {
 }
 
 // Extend is the program's.
-func (r *remote) Extend(ctx context.Context) error {
+func (r *Locker) Extend(ctx context.Context) error {
 	if !r.p.Can(stdio.CanExtend) {
-		return errMissing
+		return ErrMissing
 	}
 	return r.do(ctx, stdio.Request{Op: stdio.CanExtend})
 }
 
 // FencingToken is the program's, or 0 if that does not answer.
-func (r *remote) FencingToken() uint64 {
+func (r *Locker) FencingToken() uint64 {
 	if !r.p.Can(stdio.CanToken) {
 		return 0
 	}
@@ -148,7 +157,7 @@ func (r *remote) FencingToken() uint64 {
 }
 
 // Lost is closed when the program reports the loss of the hold.
-func (r *remote) Lost() <-chan struct{} {
+func (r *Locker) Lost() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.lost
@@ -156,7 +165,7 @@ func (r *remote) Lost() <-chan struct{} {
 
 // Deadline is counted from before the program was asked. It is the last one unless the two differ
 // by more than that took.
-func (r *remote) Deadline() time.Time {
+func (r *Locker) Deadline() time.Time {
 	before := time.Now()
 	answer, err := r.ask(context.Background(), stdio.Request{Op: stdio.CanDeadline})
 	if err != nil || answer.Result != stdio.OK || answer.Left == nil {
@@ -172,14 +181,14 @@ func (r *remote) Deadline() time.Time {
 }
 
 // asking is the request that is answered when the hold is lost, or 0.
-func (r *remote) asking() uint64 {
+func (r *Locker) asking() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.asks
 }
 
 // granted asks to be told when the new hold is lost.
-func (r *remote) granted() {
+func (r *Locker) granted() {
 	if !r.p.Can(stdio.CanLost) || !r.p.Can(stdio.CanCancel) {
 		return
 	}
@@ -200,7 +209,7 @@ func (r *remote) granted() {
 }
 
 // do makes a call whose answer is an error or none.
-func (r *remote) do(ctx context.Context, request stdio.Request) error {
+func (r *Locker) do(ctx context.Context, request stdio.Request) error {
 	over := ctx.Err() != nil
 	switch {
 	case over && r.p.Can(stdio.CanCancel):
@@ -212,7 +221,7 @@ func (r *remote) do(ctx context.Context, request stdio.Request) error {
 	}
 	answer, err := r.ask(ctx, request)
 	if err == nil {
-		err = resultOf(answer)
+		err = Result(answer)
 	}
 	if err != nil {
 		return explained(ctx, err)
@@ -255,7 +264,7 @@ func interrupted(ctx context.Context, err error) error {
 
 // ask returns when the program has answered, or is no more, even if ctx ends: a process that is
 // stopped says nothing.
-func (r *remote) ask(ctx context.Context, request stdio.Request) (answer stdio.Answer, err error) {
+func (r *Locker) ask(ctx context.Context, request stdio.Request) (answer stdio.Answer, err error) {
 	over := r.p.Turn()
 	defer over()
 	request.Locker = r.id
@@ -283,7 +292,7 @@ func (r *remote) ask(ctx context.Context, request stdio.Request) (answer stdio.A
 }
 
 // broken is why there is no answer. Unless the suite has killed the program, it ends the trial: that says nothing of the lock.
-func (r *remote) broken() error {
+func (r *Locker) broken() error {
 	why := r.p.Failure()
 	if !r.p.Killed() {
 		r.t.Fatalf("%v", r.p.Blamed(why))

@@ -1,4 +1,4 @@
-package conformance
+package remote
 
 import (
 	"errors"
@@ -7,8 +7,8 @@ import (
 	"github.com/go-locker/locker/internal/stdio"
 )
 
-// resultOf is an answer as an error of the contract.
-func resultOf(answer stdio.Answer) error {
+// Result is an answer as an error of the contract.
+func Result(answer stdio.Answer) error {
 	var is error
 	switch answer.Result {
 	case stdio.OK:
@@ -20,7 +20,7 @@ func resultOf(answer stdio.Answer) error {
 	case stdio.NotHeld:
 		is = locker.ErrNotHeld
 	case stdio.Cancelled:
-		is = errGaveUp
+		is = ErrGaveUp
 	default:
 		return errors.New(answer.Error)
 	}
@@ -40,8 +40,11 @@ func (e *answeredError) Error() string { return e.words }
 
 func (e *answeredError) Unwrap() error { return e.is }
 
-// errMissing is what is said of a capability that the program does not claim.
-var errMissing = errors.New("the program does not claim it")
+// ErrMissing is what is said of a capability that the program does not claim.
+var ErrMissing = errors.New("the program does not claim it")
 
-// errGaveUp is the program's, whose time was over or who was cancelled.
-var errGaveUp = errors.New("the program gave up")
+// ErrGaveUp is the program's, whose time was over or who was cancelled.
+var ErrGaveUp = errors.New("the program gave up")
+
+// ErrNoShares is said by a process whose Lockers have none.
+var ErrNoShares = errors.New("what the process serves is no RWLocker")
