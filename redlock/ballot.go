@@ -2,18 +2,19 @@ package redlock
 
 import "slices"
 
-// outcome is how an attempt to take the lock stands.
+// outcome is the result of a ballot.
 type outcome int
 
 const (
 	undecided outcome = iota
-	won               // a majority has granted the lock, and has accepted the same token in that
-	denied            // a majority answers, and another has the lock at too many of the nodes
-	failed            // no majority answers, or none agrees on a token
+	won               // a majority has granted the lease under one token
+	denied            // a majority answers, and too many nodes have granted another owner
+	failed            // no majority answers, or none accepts one token
 )
 
-// ballot counts the votes of one attempt. It is a pure state machine: it knows no time, no network
-// and no goroutine, so that a test can take it through every order of events.
+// ballot is the quorum vote of one attempt: which nodes have granted the lease, and under which
+// tokens. It is a pure state machine, without time, network and goroutines, so that a test can take
+// it through every order of replies.
 //
 // The token rule. (1) A node accepts a token only in the step in which it grants, or still has, the
 // proposer's lease, and only if the token is larger than its last, or is that lease's own. (2) Only
@@ -26,53 +27,53 @@ const (
 // fixed, and (d) clocks run at the same rate within the allowance. Each part is necessary:
 // TestTokens_breakWhenAPartOfTheRuleIsLeftOut.
 type ballot struct {
-	goal  uint64 // the token to agree on; 0 until a majority has granted the lock
+	goal  uint64 // the token that a majority has to accept; 0 until a majority has granted the lease
 	votes []vote
 }
 
 type vote struct {
-	state state
-	token uint64 // that the node has accepted, if granted
+	state voteState
+	token uint64 // that the node has accepted, if it has granted the lease
 }
 
-type state uint8
+type voteState uint8
 
 const (
-	asked   state = iota // and has not answered
-	refused              // another has the lock
-	gone                 // the node had granted the lock, and has answered that it has ended, or it was given back
-	absent               // failed, or has not answered in time
-	granted              // the lock, under vote.token
-	raising              // granted, and asked to raise its token to the goal
-	behind               // granted, and the goal is too far ahead for the node
+	asked   voteState = iota // a proposal is in flight
+	refused                  // another owner has the lock
+	gone                     // granted, but the lease has ended or was released
+	absent                   // no reply in time, or an error: the outcome is unknown
+	granted                  // under vote.token
+	raising                  // granted, and a raise to the goal is in flight
+	behind                   // granted, and the goal is too far ahead of the node's clock
 )
 
 func newBallot(nodes int) ballot { return ballot{votes: make([]vote, nodes)} }
 
-// granted: the node has granted the lock under token, or has raised its token to that.
-func (b *ballot) granted(node int, token uint64) { b.votes[node] = vote{granted, token} }
+// grant records that the node has granted the lease under token, or has raised it to token.
+func (b *ballot) grant(node int, token uint64) { b.votes[node] = vote{granted, token} }
 
-// says: the node does not have the lock, for that reason.
-func (b *ballot) says(node int, s state) { b.votes[node] = vote{state: s} }
+// record records a vote without a lease.
+func (b *ballot) record(node int, s voteState) { b.votes[node] = vote{state: s} }
 
-// refusedGoal: the node has the lock under its own token, and does not accept what was the goal.
-func (b *ballot) refusedGoal(node int, goal uint64) {
+// rejectGoal records that the node keeps its token, because goal is too far ahead of its clock.
+func (b *ballot) rejectGoal(node int, goal uint64) {
 	b.votes[node].state = granted
 	if goal == b.goal {
 		b.votes[node].state = behind
 	}
 }
 
-// counts reports whether the node's vote counts for the attempt.
-func (b *ballot) counts(node int) bool {
+// agrees reports whether the node has granted the lease under the goal.
+func (b *ballot) agrees(node int) bool {
 	return b.votes[node].state == granted && b.votes[node].token == b.goal
 }
 
-// has returns how many nodes have the lock for the attempt.
-func (b *ballot) has() int { return b.in(granted, raising, behind) }
+// leases returns how many nodes have granted the lease.
+func (b *ballot) leases() int { return b.countIn(granted, raising, behind) }
 
-// in returns how many votes are in one of the states.
-func (b *ballot) in(states ...state) int {
+// countIn returns the number of votes in one of the states.
+func (b *ballot) countIn(states ...voteState) int {
 	return b.count(func(v vote) bool { return slices.Contains(states, v.state) })
 }
 
@@ -85,7 +86,7 @@ func (b *ballot) count(counts func(vote) bool) (n int) {
 	return n
 }
 
-// largest returns the largest token that a node has accepted from the attempt.
+// largest returns the largest token that a node has accepted in this ballot, or 0.
 func (b *ballot) largest() (token uint64) {
 	for _, v := range b.votes {
 		token = max(token, v.token)
@@ -93,7 +94,7 @@ func (b *ballot) largest() (token uint64) {
 	return token
 }
 
-// possible returns how many votes count for the attempt, or may come to.
+// possible returns the number of votes that agree, or still may.
 func (b *ballot) possible() int {
 	return b.count(func(v vote) bool {
 		ours := v.state == granted || v.state == raising
@@ -101,11 +102,13 @@ func (b *ballot) possible() int {
 	})
 }
 
-// raise returns the nodes to be raised to the goal now, each once. It sets the goal when a majority
-// has granted the lock, and gives it up if it is too far ahead for a majority.
+// raise returns the nodes whose token is to be raised now; each is returned once per goal. It sets
+// the goal when a majority has granted the lease, to the largest of their tokens: no smaller one
+// can be accepted by all. If the goal is too far ahead of the clocks of a majority, the nodes that
+// have it are left out as absent, and the goal is set anew from the others.
 func (b *ballot) raise() (nodes []int) {
 	quorum := majority(len(b.votes))
-	if b.in(behind) > 0 && b.possible() < quorum {
+	if b.countIn(behind) > 0 && b.possible() < quorum {
 		for i := range b.votes {
 			switch v := &b.votes[i]; {
 			case v.state == behind:
@@ -116,7 +119,7 @@ func (b *ballot) raise() (nodes []int) {
 		}
 		b.goal = 0
 	}
-	if b.goal == 0 && b.in(granted) >= quorum {
+	if b.goal == 0 && b.countIn(granted) >= quorum {
 		for _, v := range b.votes {
 			if v.state == granted {
 				b.goal = max(b.goal, v.token)
@@ -132,8 +135,8 @@ func (b *ballot) raise() (nodes []int) {
 	return nodes
 }
 
-// outcome is final unless it is undecided. If the lock cannot be had any more the ballot stays
-// undecided until it is known why: an outage must not pass for another holder.
+// outcome is final unless it is undecided. A ballot that cannot be won any more stays undecided
+// until the reason is known: an outage must not be reported as another holder.
 func (b *ballot) outcome() outcome {
 	quorum, few := majority(len(b.votes)), minority(len(b.votes))
 	agreed := b.count(func(v vote) bool { return v.state == granted && v.token == b.goal })
@@ -142,54 +145,53 @@ func (b *ballot) outcome() outcome {
 		return won
 	case b.possible() >= quorum:
 		return undecided
-	case b.in(absent) > few:
+	case b.countIn(absent) > few:
 		return failed
-	case b.in(asked, absent) > few:
+	case b.countIn(asked, absent) > few:
 		return undecided
-	case b.in(refused) > 0:
+	case b.countIn(refused) > 0:
 		return denied
 	default:
 		return failed
 	}
 }
 
-// majority returns how many of so many nodes are more than half.
+// majority returns the smallest quorum of so many nodes.
 func majority(nodes int) int { return nodes/2 + 1 }
 
-// minority returns how many nodes a majority can do without.
+// minority returns how many nodes may fail without the loss of a majority.
 func minority(nodes int) int { return nodes - majority(nodes) }
 
-// tally counts how the nodes stand to an Extend or a Release of a hold.
+// tally counts the nodes' votes on an Extend or a Release of a hold.
 type tally struct {
-	nodes    int
-	agreed   int
-	waiting  int // have yet to answer
-	without  int // had the lock not all the time: if too many had not, another may have come and gone
-	doubtful int // may have been without it, and have yet to answer
+	nodes        int
+	agreed       int
+	pending      int // have a request in flight
+	gaps         int // did not have the lease during the whole hold: a majority of others may have granted it
+	possibleGaps int // may turn out to be gaps, because their requests are in flight
 }
 
-func (t *tally) add(agreed, waits, without bool) {
+func (t *tally) add(agreed, pending, gap bool) {
 	if agreed {
 		t.agreed++
 	}
-	if waits {
-		t.waiting++
+	if pending {
+		t.pending++
 	}
 	switch {
-	case without:
-		t.without++
-	case waits:
-		t.doubtful++
+	case gap:
+		t.gaps++
+	case pending:
+		t.possibleGaps++
 	}
 }
 
-func (t *tally) quorum() int { return majority(t.nodes) }
+// lost reports whether so many nodes had a gap that another owner may have held the lock in
+// between.
+func (t *tally) lost() bool { return t.gaps > minority(t.nodes) }
 
-// lost reports whether no majority has had the lock all the time.
-func (t *tally) lost() bool { return t.without > minority(t.nodes) }
+// mayBeLost reports whether the hold is lost, or replies in flight may show that it is.
+func (t *tally) mayBeLost() bool { return t.gaps+t.possibleGaps > minority(t.nodes) }
 
-// mayBeLost reports whether lost may come to be true, or is.
-func (t *tally) mayBeLost() bool { return t.without+t.doubtful > minority(t.nodes) }
-
-// succeeded reports whether a majority has agreed, and lost cannot come to be true.
-func (t *tally) succeeded() bool { return t.agreed >= t.quorum() && !t.mayBeLost() }
+// succeeded reports whether a majority has agreed, and no reply in flight can show a loss.
+func (t *tally) succeeded() bool { return t.agreed >= majority(t.nodes) && !t.mayBeLost() }

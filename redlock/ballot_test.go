@@ -10,26 +10,26 @@ import (
 // Node 0 has a token that is too far ahead for the others' clocks.
 func TestBallot_leavesOutATokenThatTooManyRefuse(t *testing.T) {
 	b := newBallot(3)
-	b.granted(0, 100)
-	b.granted(1, 5)
+	b.grant(0, 100)
+	b.grant(1, 5)
 	assert.Equal(t, []int{1}, b.raise())
-	b.refusedGoal(1, 100)
+	b.rejectGoal(1, 100)
 	assert.Empty(t, b.raise(), "node 2 may yet accept it")
 	assert.Equal(t, undecided, b.outcome())
-	b.granted(2, 7)
+	b.grant(2, 7)
 	assert.Equal(t, []int{2}, b.raise())
-	b.refusedGoal(2, 100)
+	b.rejectGoal(2, 100)
 	assert.Equal(t, []int{1}, b.raise(), "to the largest of theirs")
 	assert.EqualValues(t, 7, b.goal)
-	b.granted(1, 7)
+	b.grant(1, 7)
 	assert.Equal(t, won, b.outcome())
 
 	b = newBallot(3)
-	b.granted(0, 100)
-	b.granted(1, 5)
+	b.grant(0, 100)
+	b.grant(1, 5)
 	b.raise()
-	b.says(2, refused)
-	b.refusedGoal(1, 100)
+	b.record(2, refused)
+	b.rejectGoal(1, 100)
 	assert.Empty(t, b.raise())
 	assert.Equal(t, denied, b.outcome())
 }
@@ -37,13 +37,13 @@ func TestBallot_leavesOutATokenThatTooManyRefuse(t *testing.T) {
 // A larger token than the goal is not the same one.
 func TestBallot_countsOneToken(t *testing.T) {
 	b := newBallot(3)
-	b.granted(0, 5)
-	b.granted(1, 7)
+	b.grant(0, 5)
+	b.grant(1, 7)
 	assert.Equal(t, []int{0}, b.raise())
-	b.granted(2, 9)
+	b.grant(2, 9)
 	assert.Empty(t, b.raise())
 	assert.Equal(t, undecided, b.outcome())
-	b.granted(0, 7)
+	b.grant(0, 7)
 	assert.Equal(t, won, b.outcome())
 }
 
@@ -76,25 +76,25 @@ func TestBallot_isDecidedWhenNothingIsUnderWay(t *testing.T) {
 			case m.goal == 0:
 				switch r.IntN(6) {
 				case 0:
-					b.says(i, absent)
+					b.record(i, absent)
 				case 1:
-					b.says(i, refused)
+					b.record(i, refused)
 				default:
-					b.granted(i, own[i])
+					b.grant(i, own[i])
 				}
 			default:
 				switch x := r.IntN(10); {
 				case x == 0:
-					b.says(i, absent)
+					b.record(i, absent)
 				case x == 1:
-					b.says(i, gone)
+					b.record(i, gone)
 				case m.goal > limit[i]:
-					b.refusedGoal(i, m.goal)
+					b.rejectGoal(i, m.goal)
 				case m.goal < own[i]:
-					b.says(i, gone)
+					b.record(i, gone)
 				default:
 					own[i] = m.goal
-					b.granted(i, m.goal)
+					b.grant(i, m.goal)
 				}
 			}
 			for _, j := range b.raise() {

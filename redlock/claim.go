@@ -13,13 +13,16 @@ import (
 	"github.com/go-locker/locker/internal/workers"
 )
 
-// How a claim takes, keeps and gives back the lock at a majority of the nodes.
+// How a claim takes, keeps and releases the lock at a majority of the nodes.
 //
-//	identify  each node says who it is, before its first vote: two votes of one server are refused
-//	propose   to all nodes at once: take the lease, under at least this token
-//	raise     where the granted tokens differ: once, to the largest of them (see ballot)
-//	extend    every node with the lease; nodes without it are proposed to, and join the hold
-//	release   every node that has or may have the lease, or a queue position
+//	identify  before its first vote each node reports its server: one server never has two votes
+//	propose   to all nodes in parallel: take the lease, under at least this token
+//	raise     one more round where the granted tokens differ: to the largest of them (see ballot)
+//	extend    at every node with the lease; the others get a proposal, and join (see extension)
+//	release   at every node that has or may have the lease, or a queue position
+//
+// Each step is one request to each node, and is decided by the replies of a majority. The fast path
+// is two rounds of one script per node: propose, and release.
 //
 // Invariants. (1) A claim is granted when a majority has its lease under one token. (2) Its time
 // counts from before the first proposal. (3) A hold goes on only while a majority has had the
@@ -33,25 +36,27 @@ import (
 // confirm is an error. The model is in docs/evidence/redlock-tokens.md, its simulation in
 // simulation_test.go.
 
-// claim is one attempt to take the lock, and the hold that it may become. Requests to the nodes
-// outlive the calls that made them, and every reply is recorded here.
+// claim is one attempt to take the lock, and the hold that it may become. Requests to nodes outlive
+// the calls that made them: every reply is recorded here, whether or not a caller still waits.
 type claim struct {
 	driver *backend
 	req    driver.Request
-	asked  bool   // all nodes have been asked
-	failed error  // why a claim that does not wait was not granted: it asks once
-	token  uint64 // that a majority has accepted; 0: the lock is not granted; set before Ask returns
 
-	mu      sync.Mutex
-	values  context.Context // of the latest call, for those who trace requests
-	nodes   []nodeState
-	ballot  ballot
-	decided bool       // the ballot is over
-	until   time.Time  // by package clock: until when the lock is held, or may be
-	over    bool       // released or lost: what a node still grants is given back
-	freeBy  time.Time  // until when that is tried
-	waiting *waitState // nil: it does not wait
-	calls   []*pending // under way
+	// owned by the goroutine that asks:
+	asked    bool   // the first proposals have been sent
+	finalErr error  // why a claim that does not wait was refused: it asks once
+	token    uint64 // of the hold; 0: not granted. Set under mu, before Ask returns
+
+	mu        sync.Mutex      // guards what follows, and each nodeState and waitState
+	values    context.Context // of the latest call: requests carry its values, for tracing
+	nodes     []nodeState
+	ballot    ballot
+	decided   bool       // the ballot is over: later grants join the hold, or are released
+	until     time.Time  // by package clock: end of the hold, or of what an attempt may have left
+	over      bool       // released or lost: whatever a node still grants is released
+	releaseBy time.Time  // end of the retries of that: the leases have expired by then
+	waiting   *waitState // nil: the claim does not wait
+	waiters   []*waiter  // calls of Ask, Extend and Release in flight
 }
 
 // Claim implements [driver.Driver].
@@ -71,10 +76,10 @@ func (d *backend) newClaim(req driver.Request) *claim {
 	return c
 }
 
-// Ask asks all nodes for the lock. One that waits stands in the queue of every node, in the same
-// place: so all nodes have the same first waiter, keep the lock for it after a release, and wake
-// it. It has the lock when a majority has granted it. What nodes say comes in also while nobody
-// asks.
+// Ask implements [driver.Claim]. The first Ask proposes to all nodes. A claim that waits enters the
+// wait list of every node at the same position, so that all nodes have the same first waiter, keep
+// the lock for it after a release, and wake it. Replies are counted also between two Asks: a grant
+// by a majority wakes the caller, whose next Ask returns it.
 func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 	d := c.driver
 	if err := d.CheckTTL(c.req.TTL); err != nil {
@@ -87,68 +92,70 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 		return 0, err
 	}
 	defer d.work.Done()
-	if c.failed != nil {
-		return 0, c.failed
+	if c.finalErr != nil {
+		return 0, c.finalErr
 	}
 	if !c.asked {
 		if err := d.identify(ctx, c.req.TTL); err != nil {
 			return 0, err
 		}
 	}
-	p := &pending{decide: c.standing}
+	w := &waiter{decide: c.decideAcquire}
 	c.mu.Lock()
 	c.values = ctx
 	switch {
 	case !c.asked:
+		// The TTL counts from before the first proposal is sent.
 		c.asked, c.until = true, clock.Now().Add(c.req.TTL)
 		if c.waiting != nil {
 			c.waiting.place = d.nextPlace()
 		}
-		c.ask(func(int) bool { return true })
+		c.propose(func(int) bool { return true })
 	case c.waiting != nil:
-		c.waiting.look()
+		c.waiting.pollNodes()
 	}
-	c.watch(p)
+	c.await(w)
 	c.mu.Unlock()
-	err = c.wait(ctx, p)
+	err = c.wait(ctx, w)
 	if c.waiting != nil {
-		return c.waiting.next(), err
+		return c.waiting.pollInterval(), err
 	}
 	if err != nil {
-		c.failed = err
+		c.finalErr = err
 		c.abandon(ctx)
 	}
 	return 0, err
 }
 
-// ask asks those nodes of some for the lock that have not granted it, and are not asked just now.
-// It proposes the token of the hold, or the largest that others have accepted, or else the time.
-// The caller holds c.mu.
-func (c *claim) ask(some func(i int) bool) {
+// propose sends a proposal to those of some nodes that have not granted the lock, and have no
+// proposal in flight. The token is that of the hold; during the ballot it is the largest that a
+// node has accepted, so that no raise is needed to reach it, or else the proposer's clock. The
+// caller holds c.mu.
+func (c *claim) propose(some func(i int) bool) {
 	token := cmp.Or(c.token, c.ballot.largest(), uint64(max(c.driver.clock().UnixMicro(), 1)))
 	calls := make([]call, 0, len(c.nodes))
 	for i := range c.nodes {
 		s := &c.nodes[i]
-		if s.lease != nil || s.asked() || !some(i) {
+		if s.lease != nil || s.hasProposal() || !some(i) {
 			continue
 		}
 		if !c.decided {
-			c.ballot.says(i, asked)
+			c.ballot.record(i, asked)
 		}
 		calls = append(calls, s.propose(token))
 	}
 	c.send(calls...)
 }
 
-// standing reports whether it is known how the claim stands, and why it is not granted. The caller
+// decideAcquire reports whether the outcome of the attempt is known, and its error. The caller
 // holds c.mu.
-func (c *claim) standing() (known bool, err error) {
+func (c *claim) decideAcquire() (known bool, err error) {
 	outcome := c.ballot.outcome()
 	switch {
-	case c.token > 0: // it was granted while nobody asked
+	case c.token > 0: // granted between two Asks
 		return true, nil
 	case outcome == won:
-		c.win()
+		c.commit()
 		return true, nil
 	case outcome == undecided:
 		return false, nil
@@ -156,29 +163,29 @@ func (c *claim) standing() (known bool, err error) {
 		return true, driver.ErrHeld
 	}
 	c.decided = c.waiting == nil
-	failed := c.driver.disagreement(c.vote) // one that waits goes on: it is for the core to end an outage
+	failed := c.driver.disagreement(c.vote) // a waiter's ballot stays open: the core bounds an outage
 	failed.held = outcome == denied
 	return true, failed
 }
 
-// win makes a hold of what a majority has granted. The caller holds c.mu.
-func (c *claim) win() {
+// commit turns a won ballot into a hold. The caller holds c.mu.
+func (c *claim) commit() {
 	c.decided, c.token = true, c.ballot.goal
 	left := c.req.TTL
 	for i := range c.nodes {
 		s := &c.nodes[i]
-		if c.ballot.counts(i) {
-			left = min(left, s.lease.Validity()) // a request that arrived late has the lock for what is left of the TTL
+		if c.ballot.agrees(i) {
+			left = min(left, s.lease.Validity()) // a request that arrived late was granted the rest of its TTL
 		}
 	}
 	c.until = clock.Now().Add(left)
 }
 
-// vote returns what node i has said to an attempt that has failed, or to a release. The caller
-// holds c.mu.
+// vote returns the vote of node i in an attempt that has failed, or in a release. The caller holds
+// c.mu.
 func (c *claim) vote(i int) error {
 	switch s := &c.nodes[i]; {
-	case c.over && !s.busy() && !s.confirmed():
+	case c.over && !s.busy() && !s.releaseConfirmed():
 		return errAbsent
 	case s.err == nil && s.request != idle:
 		return errWaiting
@@ -199,9 +206,9 @@ func (c *claim) Validity() time.Duration {
 	return c.until.Sub(clock.Now())
 }
 
-// Release implements [driver.Lease]. A hold is over when a majority has released it, an attempt
-// that failed when no node is left that has something of it. The other nodes are asked again in
-// the background, until they answer or the TTL has passed.
+// Release implements [driver.Lease]. A hold is released when a majority has confirmed it; a failed
+// attempt, when no node may have anything of it. Releases to the other nodes are retried in the
+// background until they answer, or the leases have expired.
 func (c *claim) Release(ctx context.Context) error {
 	if !c.asked {
 		return nil
@@ -211,14 +218,14 @@ func (c *claim) Release(ctx context.Context) error {
 	}
 	defer c.driver.work.Done()
 	c.abandon(ctx)
-	p := &pending{decide: c.released}
+	w := &waiter{decide: c.decideRelease}
 	c.mu.Lock()
-	c.watch(p)
+	c.await(w)
 	c.mu.Unlock()
-	return c.wait(ctx, p)
+	return c.wait(ctx, w)
 }
 
-// abandon has what was taken, now or later, given back.
+// abandon ends the attempt or the hold, and releases it at every node, including later grants.
 func (c *claim) abandon(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -226,36 +233,38 @@ func (c *claim) abandon(ctx context.Context) {
 	if c.token == 0 {
 		c.decided = true
 		if c.waiting != nil {
-			c.until = clock.Now().Add(c.req.TTL) // it may have waited for longer, and have been granted something just now
+			c.until = clock.Now().Add(c.req.TTL) // a node may have granted its latest proposal just now
 		}
 	}
-	c.end()
+	c.releaseAll()
 }
 
-// end has every node that has something of the claim, or comes to have it, give it back. The
-// caller holds c.mu.
-func (c *claim) end() {
+// releaseAll marks the claim as over, and starts a release at every node that has a lease or a
+// queue position. A node with a proposal in flight follows when that ends (see onPropose).
+// Idempotent. The caller holds c.mu.
+func (c *claim) releaseAll() {
 	if !c.over {
-		c.over, c.freeBy = true, clock.Now().Add(c.req.TTL)
+		c.over, c.releaseBy = true, clock.Now().Add(c.req.TTL)
 	}
 	calls := make([]call, 0, len(c.nodes))
 	for i := range c.nodes {
 		s := &c.nodes[i]
-		if s.place != nil && !s.asked() && s.place.Known() {
-			s.on(onWithdrawn, s.place)
+		if s.place != nil && !s.hasProposal() && s.place.Known() {
+			s.transition(onWithdrawn, s.place)
 			s.place = nil
 		}
-		calls = s.free(calls)
+		calls = s.startRelease(calls)
 	}
 	c.send(calls...)
 }
 
-// released reports whether it is known how the release goes. The caller holds c.mu.
-func (c *claim) released() (known bool, err error) {
+// decideRelease reports whether the outcome of the release is known, and its error. The caller
+// holds c.mu.
+func (c *claim) decideRelease() (known bool, err error) {
 	t, busy := tally{nodes: len(c.nodes)}, false
 	for i := range c.nodes {
 		s := &c.nodes[i]
-		t.add(s.confirmed(), s.waits(), s.without())
+		t.add(s.releaseConfirmed(), s.awaitsReply(), s.hasGap())
 		busy = busy || s.busy()
 	}
 	switch hold := c.token != 0; {
@@ -263,16 +272,17 @@ func (c *claim) released() (known bool, err error) {
 		return true, driver.ErrLost
 	case hold && t.succeeded(), !hold && !busy:
 		return true, nil
-	case t.waiting > 0:
+	case t.pending > 0:
 		return false, nil
 	default:
 		return true, c.driver.disagreement(c.vote)
 	}
 }
 
-// woken takes in that node i has woken the waiter, and asks it. If the node keeps the lock for the
-// waiter, the others do so, too, or will in a moment: then it asks all. It does not block.
-func (c *claim) woken(i int, kept bool) {
+// onWake is called when node i wakes the waiter, and proposes to it again. If that node keeps the
+// lock for the waiter, the others do so too, or are about to: then it proposes to all. It does not
+// block: the hub of a client library calls it.
+func (c *claim) onWake(i int, kept bool) {
 	d := c.driver
 	if d.begin() != nil {
 		return
@@ -283,65 +293,68 @@ func (c *claim) woken(i int, kept bool) {
 		defer c.mu.Unlock()
 		switch {
 		case c.over:
-		case c.decided && !clock.Now().Before(c.until): // a hold that nobody has released
-			c.end()
+		case c.decided && !clock.Now().Before(c.until): // an expired hold that nobody has released
+			c.releaseAll()
 		default:
-			c.nodes[i].woken = c.nodes[i].asked()
-			all := kept && c.ballot.has() == 0
-			c.ask(func(k int) bool { return all || k == i })
+			c.nodes[i].wokenMeanwhile = c.nodes[i].hasProposal()
+			all := kept && c.ballot.leases() == 0
+			c.propose(func(k int) bool { return all || k == i })
 		}
 	}))
 }
 
-// send makes requests to nodes. The caller holds c.mu, so that answers come in later.
+// send sends requests as one round. The caller holds c.mu, so no reply is recorded before it is
+// done.
 func (c *claim) send(calls ...call) {
 	c.driver.send(c.values, c.driver.nodeTimeout(c.req.TTL), calls)
 }
 
-// pending is a call that waits until it is known how it goes.
-type pending struct {
-	decide func() (known bool, err error) // called with claim.mu held, until it is known
+// waiter is a call that waits for the outcome of a round.
+type waiter struct {
+	decide func() (known bool, err error) // called with claim.mu held after each reply, until known
 	err    error
 	done   chan struct{} // closed when err is set
 }
 
-// settled decides, and reports whether that was possible.
-func (p *pending) settled() bool {
-	known, err := p.decide()
+// resolve ends the wait if the outcome is known, and reports whether it is.
+func (w *waiter) resolve() bool {
+	known, err := w.decide()
 	if known {
-		p.err = err
-		close(p.done)
+		w.err = err
+		close(w.done)
 	}
 	return known
 }
 
-// watch begins to wait for p, which may be decided already. The caller holds c.mu.
-func (c *claim) watch(p *pending) {
-	p.done = make(chan struct{})
-	if !p.settled() {
-		c.calls = append(c.calls, p)
+// await registers w, unless its outcome is known already. The caller holds c.mu.
+func (c *claim) await(w *waiter) {
+	w.done = make(chan struct{})
+	if !w.resolve() {
+		c.waiters = append(c.waiters, w)
 	}
 }
 
-// wait returns p's error, or ctx's if that ends first. Then nothing is decided for p any more.
-func (c *claim) wait(ctx context.Context, p *pending) error {
+// wait returns w's error, or ctx's if that ends first: then w is not decided any more.
+func (c *claim) wait(ctx context.Context, w *waiter) error {
 	select {
-	case <-p.done:
-		return p.err
+	case <-w.done:
+		return w.err
 	case <-ctx.Done():
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if i := slices.Index(c.calls, p); i >= 0 {
-		c.calls = slices.Delete(c.calls, i, i+1)
+	if i := slices.Index(c.waiters, w); i >= 0 {
+		c.waiters = slices.Delete(c.waiters, i, i+1)
 		return ctx.Err()
 	}
-	return p.err
+	return w.err
 }
 
-// changed does what follows from what a node has said. The caller holds c.mu.
-func (c *claim) changed() {
-	if !c.decided { // the nodes whose token is too small are to accept the one that the others have
+// onProgress is called after each reply. It starts the raises that are due, wakes a caller that is
+// not asking now, and resolves the calls whose outcome the reply has decided. The caller holds
+// c.mu.
+func (c *claim) onProgress() {
+	if !c.decided {
 		var calls []call
 		for _, i := range c.ballot.raise() {
 			s := &c.nodes[i]
@@ -349,8 +362,8 @@ func (c *claim) changed() {
 		}
 		c.send(calls...)
 	}
-	if c.waiting != nil && len(c.calls) == 0 {
-		c.waiting.tell()
+	if c.waiting != nil && len(c.waiters) == 0 {
+		c.waiting.wakeCaller()
 	}
-	c.calls = slices.DeleteFunc(c.calls, (*pending).settled)
+	c.waiters = slices.DeleteFunc(c.waiters, (*waiter).resolve)
 }

@@ -11,13 +11,30 @@ import (
 	"github.com/go-locker/locker/internal/quorum"
 )
 
+// How a hold is extended.
+//
+//	extend  at each node that has the lease, many leases in one request where the node can
+//	raise   after that, where the node's token is smaller than the hold's, or unknown
+//	join    nodes without the lease get a proposal under the hold's token, or a larger one of theirs
+//
+// An Extend succeeds when a majority has the lease for a TTL from when it was sent, and a majority
+// is known to have had it without a gap. Joined nodes exclude others from now on, but count against
+// a gap only from the next Extend: before they granted, another owner may have come and gone there.
+//
+// Invariants. (1) The deadline moves forward only, and is that of before the requests were sent.
+// (2) A success that comes after the deadline is a loss. (3) A joined node's token is no smaller
+// than the hold's, so the next holder, which shares a node with any majority, gets a larger one.
+//
+// Lost reply: the node may have extended the lease, which harms nobody: it expires, or is released.
+// Without a majority the old deadline stays, and the core sends the next renewal.
+
 // Extend implements [driver.Lease].
 func (c *claim) Extend(ctx context.Context, ttl time.Duration) error {
 	return c.driver.ExtendAll(ctx, []driver.Lease{c}, ttl)[0]
 }
 
-// ExtendAll implements [driver.BatchExtender]: one round trip to each node, if the node can do
-// that.
+// ExtendAll implements [driver.BatchExtender]. It costs one round trip to each node, if the nodes
+// are BatchExtenders.
 func (d *backend) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.Duration) []error {
 	errs := make([]error, len(leases))
 	if err := d.begin(); err != nil {
@@ -31,13 +48,13 @@ func (d *backend) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time
 	sent := clock.Now()
 	calls := make([]call, 0, len(d.nodes))
 	for k, l := range leases {
-		all[k] = &extension{claim: l.(*claim), sent: sent, ttl: ttl, nodes: make([]extended, len(d.nodes))}
-		calls = all[k].begin(ctx, calls)
+		all[k] = &extension{claim: l.(*claim), sent: sent, ttl: ttl, nodes: make([]nodeExtension, len(d.nodes))}
+		calls = all[k].start(ctx, calls)
 	}
 	for i, n := range d.nodes {
 		together := 1
 		if _, batches := n.Node.(driver.BatchExtender); batches {
-			together = mostTogether
+			together = maxBatch
 		}
 		targets := make([]target, 0, len(all))
 		for _, e := range all {
@@ -51,34 +68,31 @@ func (d *backend) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time
 	}
 	d.send(ctx, d.nodeTimeout(ttl), calls)
 	for k, e := range all {
-		errs[k] = e.claim.wait(ctx, &e.pending)
+		errs[k] = e.claim.wait(ctx, &e.waiter)
 	}
 	return errs
 }
 
-// extension is one Extend of one claim. Nodes that do not have the lock, because they were
-// unreachable, or another's attempt had it there, or they came back empty, are asked for it
-// meanwhile. They take it under the token that all have, or a larger one, so that the next holder
-// gets a larger one still.
+// extension is one Extend of one claim. claim.mu guards it.
 type extension struct {
-	pending
+	waiter
 	claim *claim
 	sent  time.Time
 	ttl   time.Duration
-	nodes []extended
-	done  bool // a majority has extended in time
+	nodes []nodeExtension
+	done  bool // it has succeeded; replies of other nodes may follow
 }
 
-// extended is what an Extend knows of one node.
-type extended struct {
-	of    quorum.Candidate // what it had when the Extend began; nil: nothing
-	vote  error            // nil: it has the lock for a TTL from sent, or later
-	lacks bool             // it is known not to have had the lock all the time since the last success
+// nodeExtension is the vote of one node on an extension.
+type nodeExtension struct {
+	of     quorum.Candidate // the lease when the Extend began; nil: none
+	vote   error            // nil: the node has the lease for a TTL from sent, or longer
+	hadGap bool             // the node did not have the lease during the whole hold when the Extend began
 }
 
-// begin finds out which nodes are to be asked for what: none for anything if the lock has expired.
-// It adds the calls that ask for the lock.
-func (e *extension) begin(ctx context.Context, calls []call) []call {
+// start decides which nodes are to extend, and which are to join, and adds the proposals for these.
+// An expired hold sends nothing.
+func (e *extension) start(ctx context.Context, calls []call) []call {
 	c := e.claim
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,56 +107,56 @@ func (e *extension) begin(ctx context.Context, calls []call) []call {
 			x.of, x.vote = s.lease, errWaiting
 		default:
 			x.vote = errJoining
-			if !s.asked() {
+			if !s.hasProposal() {
 				calls = append(calls, s.propose(c.token))
 			}
 		}
-		x.lacks = s.without()
+		x.hadGap = s.hasGap()
 	}
-	e.decide = e.standing
-	c.watch(&e.pending)
+	e.decide = e.decideExtend
+	c.await(&e.waiter)
 	return calls
 }
 
-// standing reports whether the outcome is known: a majority has extended, or enough nodes say that
-// they did not have the lock, or too many have failed. The caller holds claim.mu.
-func (e *extension) standing() (known bool, err error) {
+// decideExtend reports whether the outcome is known: a majority has extended, or the hold is lost,
+// or too many nodes have failed. The caller holds claim.mu.
+func (e *extension) decideExtend() (known bool, err error) {
 	c := e.claim
 	t := tally{nodes: len(e.nodes)}
 	for i := range e.nodes {
 		x := &e.nodes[i]
 		if x.vote == errJoining { //nolint:errorlint // never wrapped
-			x.vote = e.join(&c.nodes[i])
+			x.vote = e.joinVote(&c.nodes[i])
 		}
 		lost := errors.Is(x.vote, driver.ErrLost) || x.vote == errAbsent //nolint:errorlint // never wrapped
 		waits := x.vote == errWaiting || x.vote == errJoining            //nolint:errorlint // never wrapped
-		t.add(x.vote == nil, waits, x.lacks || lost)
+		t.add(x.vote == nil, waits, x.hadGap || lost)
 	}
 	switch {
-	case c.over, t.lost(), t.agreed >= t.quorum() && !clock.Now().Before(c.until):
-		// Another may have come and gone, if a majority had lost it or answers too late.
-		c.end()
+	case c.over, t.lost(), t.agreed >= majority(t.nodes) && !clock.Now().Before(c.until):
+		// A majority had a gap, or has answered after the deadline: another owner may have held the
+		// lock.
+		c.releaseAll()
 		return true, driver.ErrLost
-	case t.succeeded(): // nodes that join count when it is known that the others have not lost it
+	case t.succeeded(): // joined nodes are part of the majority, but only once a loss is excluded
 		if until := e.sent.Add(e.ttl); until.After(c.until) {
 			c.until = until
 		}
 		e.done = true
 		for i := range e.nodes {
-			e.settle(i)
+			e.confirmNode(i)
 		}
 		return true, nil
-	case t.agreed+t.waiting >= t.quorum(), t.mayBeLost():
+	case t.agreed+t.pending >= majority(t.nodes), t.mayBeLost():
 		return false, nil
 	default:
 		return true, c.driver.disagreement(func(i int) error { return e.nodes[i].vote })
 	}
 }
 
-// join returns what has come of asking a node for the lock. What it has granted before the
-// extension began lasts from then, and is to be extended like the others. The caller holds
-// claim.mu.
-func (e *extension) join(s *nodeState) error {
+// joinVote returns the vote of a node that got a proposal. A lease that it granted to an earlier
+// proposal ends before a TTL from now, and is extended. The caller holds claim.mu.
+func (e *extension) joinVote(s *nodeState) error {
 	c := e.claim
 	switch {
 	case s.request == proposing:
@@ -152,7 +166,7 @@ func (e *extension) join(s *nodeState) error {
 	case s.err != nil:
 		return s.err
 	case s.lease == nil:
-		return driver.ErrLost // it has granted it, and told another Extend that it has forgotten that
+		return driver.ErrLost // granted, and then reported as gone to another Extend
 	case s.lease.Token() >= c.token && !clock.Now().Add(s.lease.Validity()).Before(e.sent.Add(e.ttl)):
 		return nil
 	default:
@@ -162,29 +176,28 @@ func (e *extension) join(s *nodeState) error {
 	}
 }
 
-// settle has node i count in full if it has extended what it had, and asks it for the lock if it
-// has lost that: a majority is known to have it. The caller holds claim.mu.
-func (e *extension) settle(i int) {
+// confirmNode applies node i's vote to a successful Extend: a joined node that has extended is
+// owned from now on, and one that has lost the lease gets a proposal. The caller holds claim.mu.
+func (e *extension) confirmNode(i int) {
 	c, x := e.claim, &e.nodes[i]
 	switch s := &c.nodes[i]; {
 	case x.vote == nil && x.of != nil && x.of == s.lease:
-		s.on(onExtend, s.lease)
+		s.transition(onExtend, s.lease)
 	case errors.Is(x.vote, driver.ErrLost) && !s.busy() && !c.over && clock.Now().Before(c.until):
 		c.send(s.propose(c.token))
 	}
 }
 
-// mostTogether is how many leases a node is asked to extend in one request. Of more than that one
-// time-out would be that of all.
-const mostTogether = 1024
+// maxBatch bounds the leases that one request extends: they share its time-out.
+const maxBatch = 1024
 
-// target is what a node is to extend.
+// target is the lease of one extension at one node.
 type target struct {
 	*extension
 	of quorum.Candidate // there
 }
 
-// extendRequest asks node i for some extensions.
+// extendRequest extends some leases at node i.
 type extendRequest struct {
 	node    *node
 	i       int
@@ -197,8 +210,8 @@ var (
 	errNotRaised  = errors.New("has accepted a larger token")
 )
 
-// send extends what is ours at the node, and raises its token if that is smaller than the claim's,
-// or not known because the answer of the node was lost.
+// send extends the leases. It raises a token that is smaller than the hold's, or unknown because
+// the reply to the proposal was lost.
 func (r *extendRequest) send(ctx context.Context) error {
 	var errs []error
 	if ttl := r.targets[0].ttl; len(r.targets) == 1 {
@@ -218,35 +231,35 @@ func (r *extendRequest) send(ctx context.Context) error {
 			continue
 		}
 		if errs[k] = t.of.Raise(ctx, t.claim.token); errors.Is(errs[k], driver.ErrLost) {
-			errs[k] = errNotRaised // it was there a moment ago
+			errs[k] = errNotRaised // the lease was there a moment ago
 		}
 	}
 	if len(errs) > 1 {
 		r.errs = errs
 	}
-	return errs[0] // for the health of the node, too
+	return errs[0] // also counted for the health of the node
 }
 
 func (r *extendRequest) onReply(err error, over bool) {
 	for k, t := range r.targets {
 		if over && r.errs != nil {
-			err = inTime(r.errs[k], t.claim.driver.nodeTimeout(t.ttl))
+			err = asNoAnswer(r.errs[k], t.claim.driver.nodeTimeout(t.ttl))
 		}
 		t.onReply(r.i, err)
 	}
 }
 
-// onReply takes in the answer of node i.
+// onReply records the vote of node i.
 func (t target) onReply(i int, err error) {
 	c := t.claim
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t.nodes[i].vote = err
 	if s := &c.nodes[i]; errors.Is(err, driver.ErrLost) && s.lease == t.of && !c.over {
-		s.on(onGone, nil)
+		s.transition(onGone, nil)
 	}
 	if t.done {
-		t.settle(i)
+		t.confirmNode(i)
 	}
-	c.changed()
+	c.onProgress()
 }

@@ -126,7 +126,7 @@ func TestHold_isWhatAMajorityHasHadAllTheTime(t *testing.T) {
 				time.Sleep(100 * time.Millisecond)
 			}
 			befalls(stages, strings.Repeat("-", nodes))
-			time.Sleep(2 * longPause)
+			time.Sleep(2 * maxRetry)
 			for i, s := range stages {
 				assert.Contains(t, []uint64{0, another}, s.ownerOf("x"), "%s: node %d", steps, i)
 			}
@@ -260,7 +260,7 @@ func TestExtend_raisesWhatWasGrantedUnseen(t *testing.T) {
 func TestExtendAll_ofManyIsARequestForEach1024(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *backend, stages []*stage) {
 		l := taken(t, d)
-		all := make([]driver.Lease, mostTogether+2)
+		all := make([]driver.Lease, maxBatch+2)
 		for i := range all {
 			all[i] = l
 		}

@@ -3,7 +3,6 @@ package redlock
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/go-locker/locker/driver"
 )
@@ -14,7 +13,7 @@ import (
 // lock only at a later renewal may have a larger token for this hold. There the hold stays until
 // the holder learns of the loss, or the hold expires.
 func (d *backend) ForceRelease(ctx context.Context, name string, shown driver.State) error {
-	// All answers count: what is free at more nodes is taken sooner.
+	// It waits for all answers: the lock is taken sooner if more nodes have released it.
 	answers, err := poll(ctx, d, 0, d.nodes, func(ctx context.Context, n *node) (struct{}, error) {
 		return struct{}{}, n.forceRelease(ctx, name, shown.Token)
 	}, nil)
@@ -22,7 +21,7 @@ func (d *backend) ForceRelease(ctx context.Context, name string, shown driver.St
 		return err
 	}
 	quorum := majority(len(d.nodes))
-	var ended, free, other int // other: held under another token, or by another
+	var ended, free, other int // other: held under another token, or by another owner
 	for _, a := range answers {
 		switch {
 		case a.err == nil:
@@ -47,9 +46,9 @@ func (d *backend) ForceRelease(ctx context.Context, name string, shown driver.St
 
 // forceRelease ends the hold under that token at one node.
 func (n *node) forceRelease(ctx context.Context, name string, token uint64) error {
-	forcer, ok := n.Node.(driver.Operator)
-	if !ok {
-		return fmt.Errorf("%w: a %T does not end the hold of another process", driver.ErrUnsupported, n.Node)
+	o, err := n.operator("does not end the hold of another process")
+	if err != nil {
+		return err
 	}
 	switch state, err := n.inspect(ctx, name); {
 	case err != nil:
@@ -59,6 +58,6 @@ func (n *node) forceRelease(ctx context.Context, name string, token uint64) erro
 	case state.Token != token:
 		return heldUnder(state.Token)
 	default:
-		return forcer.ForceRelease(ctx, name, state) // whose ID is the node's own
+		return o.ForceRelease(ctx, name, state) // state has the node's own ID of the holder
 	}
 }

@@ -11,21 +11,20 @@ import (
 	"github.com/go-locker/locker/internal/workers"
 )
 
-// identities is what the nodes have said of who they are.
+// identities are the servers behind the nodes.
 type identities struct {
-	known atomic.Bool           // a majority has answered
-	same  atomic.Pointer[error] // which two nodes are one server; nil: not known of any
+	known atomic.Bool           // a majority has been identified
+	same  atomic.Pointer[error] // that two nodes are one server; nil: no two are known to be
 
 	mu     sync.Mutex
-	asking chan struct{} // closed when the nodes have been asked; nil: that is not under way
+	asking chan struct{} // closed when the identification in flight is over; nil: none is
 	nodes  map[string]*node
 }
 
-// identify has all nodes say who they are, and what their clocks show, before the first attempt to
-// take a lock. It returns when each has answered, has failed, or has not answered in time: then it
-// is known whether two are one server, and the place of a waiter is by the nodes' clocks. If no
-// majority has answered, the next attempt asks again. Where ctx ends soon it takes a third of what
-// is left: a majority may have answered by then.
+// identify learns the identity and the clock of every node before the first attempt to take a lock:
+// two nodes on one server are refused, and queue positions are made of the nodes' clocks. It
+// returns when each node has answered, failed or timed out, and after a third of what ctx leaves at
+// the latest. The next attempt repeats it unless a majority has been identified.
 func (d *backend) identify(ctx context.Context, ttl time.Duration) error {
 	ids := &d.identities
 	if ids.known.Load() {
@@ -38,7 +37,7 @@ func (d *backend) identify(ctx context.Context, ttl time.Duration) error {
 	enough := time.NewTimer(longest)
 	defer enough.Stop()
 	select {
-	case <-d.identifies(ctx, ttl):
+	case <-d.startIdentify(ctx, ttl):
 	case <-enough.C:
 	case <-ctx.Done():
 		return ctx.Err()
@@ -46,9 +45,9 @@ func (d *backend) identify(ctx context.Context, ttl time.Duration) error {
 	return ids.refusal()
 }
 
-// identifies returns what is closed when the nodes have been asked. Those who come meanwhile wait
-// for the same answers.
-func (d *backend) identifies(ctx context.Context, ttl time.Duration) <-chan struct{} {
+// startIdentify starts an identification, unless one is in flight, and returns a channel that is
+// closed at its end. Concurrent attempts share it.
+func (d *backend) startIdentify(ctx context.Context, ttl time.Duration) <-chan struct{} {
 	ids := &d.identities
 	ids.mu.Lock()
 	defer ids.mu.Unlock()
@@ -61,19 +60,20 @@ func (d *backend) identifies(ctx context.Context, ttl time.Duration) <-chan stru
 	d.do(workers.Func(func() {
 		defer d.work.Done()
 		answers, _ := poll(context.WithoutCancel(ctx), d, d.nodeTimeout(ttl), d.nodes, func(ctx context.Context, n *node) (any, error) {
-			return nil, ids.meet(ctx, n)
+			return nil, ids.verify(ctx, n)
 		}, nil)
 		ids.mu.Lock()
 		defer ids.mu.Unlock()
-		ids.known.Store(answered(answers) >= majority(len(d.nodes)) || ids.refusal() != nil)
+		ids.known.Store(countAnswers(answers) >= majority(len(d.nodes)) || ids.refusal() != nil)
 		ids.asking = nil
 		close(asked)
 	}))
 	return asked
 }
 
-// meet asks n who it is, unless it has said so. It comes before n's first vote.
-func (ids *identities) meet(ctx context.Context, n *node) error {
+// verify identifies n, unless that is done. Every node is verified before its first vote, also one
+// that did not answer identify.
+func (ids *identities) verify(ctx context.Context, n *node) error {
 	if n.identified.Load() {
 		return ids.refusal()
 	}
@@ -95,7 +95,7 @@ func (ids *identities) meet(ctx context.Context, n *node) error {
 	return ids.refusal()
 }
 
-// refusal returns why no lock can be taken, if two nodes are one server.
+// refusal returns an error if two nodes are one server.
 func (ids *identities) refusal() error {
 	if err := ids.same.Load(); err != nil {
 		return *err

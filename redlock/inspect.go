@@ -11,10 +11,10 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// A split vote is over when those who have lost it have given back what they got.
+// A split vote ends when the losers have released their leases: then the survey is repeated.
 const (
-	surveys      = 5
-	surveysApart = 10 * time.Millisecond
+	surveys        = 5
+	surveyInterval = 10 * time.Millisecond
 )
 
 // Inspect implements driver.Operator. It asks all nodes at once, and returns as soon as a
@@ -37,14 +37,14 @@ func (d *backend) Inspect(ctx context.Context, name string) (driver.State, error
 		if agreed >= quorum {
 			return state, nil
 		}
-		split := answered(says) >= quorum
-		if !split || try == surveys || clock.Sleep(ctx, surveysApart) != nil {
-			return driver.State{}, d.disagreement(says.vote) // how they voted says more than that there is no time for another vote
+		split := countAnswers(says) >= quorum
+		if !split || try == surveys || clock.Sleep(ctx, surveyInterval) != nil {
+			return driver.State{}, d.disagreement(says.vote) // the votes say more than ctx's error
 		}
 	}
 }
 
-// survey is what each node says of one lock.
+// survey is the state of one lock by each node.
 type survey []answer[driver.State]
 
 // survey asks all nodes for the state of a lock.
@@ -55,11 +55,19 @@ func (d *backend) survey(ctx context.Context, name string, enough func(survey) b
 }
 
 func (n *node) inspect(ctx context.Context, name string) (driver.State, error) {
-	inspector, ok := n.Node.(driver.Operator)
-	if !ok {
-		return driver.State{}, fmt.Errorf("%w: a %T does not tell who holds a lock", driver.ErrUnsupported, n.Node)
+	o, err := n.operator("does not tell who holds a lock")
+	if err != nil {
+		return driver.State{}, err
 	}
-	return inspector.Inspect(ctx, name)
+	return o.Inspect(ctx, name)
+}
+
+// operator returns the node's Operator, or an error that says what it cannot do.
+func (n *node) operator(cannot string) (driver.Operator, error) {
+	if o, ok := n.Node.(driver.Operator); ok {
+		return o, nil
+	}
+	return nil, fmt.Errorf("%w: a %T %s", driver.ErrUnsupported, n.Node, cannot)
 }
 
 // decided reports whether a majority agrees, or cannot agree any more.
@@ -74,8 +82,8 @@ func (s survey) decided() bool {
 	return agreed >= majority(len(s)) || agreed+waiting < majority(len(s))
 }
 
-// verdict returns what most nodes say, and how many say it. They say the same if the lock is held
-// under the same token and metadata, or if it is not held.
+// verdict returns the state on which most nodes agree, and how many do. Nodes agree if the lock is
+// held under the same token and metadata, or if it is not held.
 func (s survey) verdict() (most driver.State, agreed int) {
 	type view struct {
 		held     bool
@@ -83,7 +91,7 @@ func (s survey) verdict() (most driver.State, agreed int) {
 		token    uint64
 	}
 	left := map[view][]time.Duration{}
-	since := map[view]time.Time{} // by the node whose clock is the furthest ahead: the token is from there
+	since := map[view]time.Time{} // the earliest
 	waiters := map[view][]driver.Participant{}
 	var last uint64
 	for _, a := range s {
@@ -108,7 +116,7 @@ func (s survey) verdict() (most driver.State, agreed int) {
 		if agreed < len(all) {
 			agreed = len(all)
 			slices.Sort(all)
-			shortest := all[max(0, agreed-majority(len(s)))] // of the majority that has it longest
+			shortest := all[max(0, agreed-majority(len(s)))] // of the majority that has it for the longest
 			most = driver.State{
 				Held: v.held, Holder: driver.Participant{Metadata: v.metadata}, Left: shortest, Since: since[v], Token: v.token, Waiters: waiters[v],
 			}
@@ -120,7 +128,7 @@ func (s survey) verdict() (most driver.State, agreed int) {
 	return most, agreed
 }
 
-// vote returns what node i has said.
+// vote returns the vote of node i.
 func (s survey) vote(i int) error {
 	switch a := s[i]; {
 	case a.err != nil:
@@ -132,7 +140,7 @@ func (s survey) vote(i int) error {
 	}
 }
 
-// heldUnder is the vote of a node that has granted the lock, under this token.
+// heldUnder is the vote of a node that has granted the lock under this token.
 type heldUnder uint64
 
 func (token heldUnder) Error() string { return fmt.Sprintf("held under token %d", uint64(token)) }

@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 
@@ -15,25 +14,26 @@ import (
 // name it asks all nodes. A node that does not answer is left out. If too many nodes do not answer,
 // the error is an [Error], which tells how each node has answered.
 func (d *backend) List(prefix string) driver.Pager {
-	w := &walk{driver: d, prefix: prefix, votes: make([]error, len(d.nodes)), told: map[string]bool{}}
+	w := &walk{driver: d, prefix: prefix, votes: make([]error, len(d.nodes)), listed: map[string]bool{}}
 	for i := range w.votes {
 		w.votes[i] = errWaiting
 	}
 	return w.page
 }
 
-// walk goes through the names of the nodes.
+// walk is the state of a listing: minority + 1 nodes have, between them, every name of a majority.
 type walk struct {
 	driver *backend
 	prefix string
-	node   int          // that it is at
+	node   int          // whose names are being read
 	next   driver.Pager // of its names; nil: not begun
-	votes  []error      // nil: all names of the node have been seen; errWaiting: not yet; else why it is left out
-	told   map[string]bool
+	seen   int          // nodes whose names have been read
+	votes  []error      // nil: all names of the node have been read; errWaiting: not yet; else why it is left out
+	listed map[string]bool
 }
 
 func (w *walk) page(ctx context.Context) (page driver.Page, err error) {
-	found, err := w.ask(ctx)
+	found, err := w.nextPage(ctx)
 	if err != nil {
 		return page, err
 	}
@@ -42,34 +42,29 @@ func (w *walk) page(ctx context.Context) (page driver.Page, err error) {
 			return page, err
 		}
 	}
-	w.votes[w.node] = found.err
-	w.node, w.next = w.node+1, nil
-	seen := 0
-	for _, err := range w.votes {
-		if err == nil {
-			seen++
-		}
+	if w.votes[w.node] = found.err; found.err == nil {
+		w.seen++
 	}
+	w.node, w.next = w.node+1, nil
 	enough := minority(len(w.votes)) + 1 // nodes have, between them, each name that a majority has
-	if seen+len(w.votes)-w.node < enough {
+	if w.seen+len(w.votes)-w.node < enough {
 		return driver.Page{}, w.driver.disagreement(func(i int) error { return w.votes[i] })
 	}
-	page.Last = seen >= enough
+	page.Last = w.seen >= enough
 	return page, nil
 }
 
-// ask asks the node for a page of its names.
-func (w *walk) ask(ctx context.Context) (a answer[driver.Page], err error) {
+// nextPage reads a page of the node's names.
+func (w *walk) nextPage(ctx context.Context) (a answer[driver.Page], err error) {
 	d, n := w.driver, w.driver.nodes[w.node]
 	if w.next == nil {
-		lister, ok := n.Node.(driver.Operator)
-		if !ok {
-			a.err = fmt.Errorf("%w: a %T does not list locks", driver.ErrUnsupported, n.Node)
-			return a, nil
+		o, err := n.operator("does not list locks")
+		if err != nil {
+			return answer[driver.Page]{err: err}, nil
 		}
-		w.next = lister.List(w.prefix)
+		w.next = o.List(w.prefix)
 	}
-	next := w.next // which nobody calls again if it is not answered in time
+	next := w.next // not called again after a time-out
 	answers, err := poll(ctx, d, 0, []*node{n}, func(ctx context.Context, _ *node) (driver.Page, error) {
 		return next(ctx)
 	}, nil)
@@ -79,36 +74,36 @@ func (w *walk) ask(ctx context.Context) (a answer[driver.Page], err error) {
 	return answers[0], nil
 }
 
-// lookups is how many names are looked at together.
-const lookups = 32
+// maxLookups bounds the names that are inspected in parallel.
+const maxLookups = 32
 
-// held returns those of names that a majority holds, and that were not told before. A node that
-// did not have such a name when it was asked for its names may have come to have it.
+// held returns those of names that a majority holds, and that were not returned before. A node may
+// have granted a name after its names were read.
 func (w *walk) held(ctx context.Context, names []string) (held []string, err error) {
-	names = slices.DeleteFunc(names, func(name string) bool { return w.told[name] })
-	errs := make([]error, len(names)) // driver.ErrNotHeld: it is to be left out
-	for first := 0; first < len(names); first += lookups {
-		var looking sync.WaitGroup
-		for i, name := range names[first:min(first+lookups, len(names))] {
-			looking.Go(func() { errs[first+i] = w.look(ctx, name) })
+	names = slices.DeleteFunc(names, func(name string) bool { return w.listed[name] })
+	for chunk := range slices.Chunk(names, maxLookups) {
+		errs := make([]error, len(chunk)) // driver.ErrNotHeld: not held by a majority
+		var lookups sync.WaitGroup
+		for i, name := range chunk {
+			lookups.Go(func() { errs[i] = w.checkHeld(ctx, name) })
 		}
-		looking.Wait()
-	}
-	for i, name := range names {
-		switch errs[i] {
-		case nil:
-			held = append(held, name)
-			w.told[name] = true
-		case driver.ErrNotHeld: //nolint:errorlint // from look
-		default:
-			return nil, errs[i]
+		lookups.Wait()
+		for i, name := range chunk {
+			switch errs[i] {
+			case nil:
+				held = append(held, name)
+				w.listed[name] = true
+			case driver.ErrNotHeld: //nolint:errorlint // from checkHeld
+			default:
+				return nil, errs[i]
+			}
 		}
 	}
 	return held, nil
 }
 
-// look returns nil if name is held at a majority of the nodes, and driver.ErrNotHeld if not.
-func (w *walk) look(ctx context.Context, name string) error {
+// checkHeld returns nil if name is held at a majority of the nodes, and driver.ErrNotHeld if not.
+func (w *walk) checkHeld(ctx context.Context, name string) error {
 	d, quorum := w.driver, majority(len(w.votes))
 	says, err := d.survey(ctx, name, func(survey) bool { return false })
 	if err != nil {
@@ -121,7 +116,7 @@ func (w *walk) look(ctx context.Context, name string) error {
 		}
 	}
 	switch {
-	case answered(says) < quorum:
+	case countAnswers(says) < quorum:
 		return d.disagreement(says.vote)
 	case holding < quorum:
 		return driver.ErrNotHeld

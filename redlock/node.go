@@ -10,27 +10,28 @@ import (
 	"github.com/go-locker/locker/internal/quorum"
 )
 
-// node is one of the servers, and what is known of its health.
+// node is one of the servers, with a circuit breaker.
 type node struct {
 	quorum.Node
 	name string // its address, or else its number
 
-	identified atomic.Bool // it has said who it is
+	identified atomic.Bool // its server is known
 
 	mu       sync.Mutex
 	inFlight int
-	silent   int // requests in a row that were not answered in time
+	silent   int // consecutive requests without a reply in time
 }
 
-// patience is after how many unanswered requests in a row a node is asked by one at a time. If the
-// client library ignores contexts, each of them keeps a goroutine and a connection.
-const patience = 8
+// maxSilent is the number of consecutive requests without a reply after which a node gets one
+// request at a time. If the client library ignores contexts, each of them keeps a goroutine and a
+// connection.
+const maxSilent = 8
 
 // admit counts a request, or refuses it.
 func (n *node) admit() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.silent >= patience && n.inFlight > 0 {
+	if n.silent >= maxSilent && n.inFlight > 0 {
 		return fmt.Errorf("not asked: it has not answered the last %d requests", n.silent)
 	}
 	n.inFlight++
@@ -44,8 +45,8 @@ func (n *node) overdue() {
 	n.silent++
 }
 
-// returned counts a request that was admitted and has ended. An error that took its time is no
-// answer.
+// returned counts the end of an admitted request. An error that took nearly the time-out is no
+// reply.
 func (n *node) returned(err error, overdue, slow bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

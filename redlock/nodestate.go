@@ -14,20 +14,20 @@ import (
 //
 // The lease axis (leaseState) says what the node keeps for the claim. It moves by leaseTransitions:
 //
-//	nothing ── granted ──▶ mine ── released ──▶ freed
-//	nothing ── joined ──▶ joined ── extended ──▶ mine
-//	                      joined ── released ──▶ freedJoined
-//	nothing ── withdrawn ──▶ position ── released ──▶ nothing
+//	noLease ── onGrant ──▶ owned ── onReleased ──▶ released
+//	noLease ── onJoin ──▶ joined ── onExtend ──▶ owned
+//	                      joined ── onReleased ──▶ releasedJoined
+//	noLease ── onWithdrawn ──▶ withdrawing ── onReleased ──▶ noLease
 //
-// and from each of the live states to nothing when the node answers that it has no such lease.
+// and, by onGone, from each live state to noLease when the node answers that it has no such lease.
 //
 // The request axis (requestState) says which Propose or Release is in flight: at most one, because
 // Propose needs a node without a lease, and Release one with a lease. Raises and Extends change no
 // more than the lease axis.
 //
-// Invariants. (1) Only a node that is mine has had the lease since the hold was granted: joined
+// Invariants. (1) Only an owned node has had the lease since the hold was granted: joined
 // nodes exclude others from now on, but another owner may have come and gone there before, so they
-// count as "without" until an Extend that began later has succeeded with them. (2) A lease is
+// count as a gap until an Extend that began later has succeeded with them. (2) A lease is
 // forgotten only by an answer of its node; a request without an answer leaves it in place, to be
 // released. (3) A queue position that is given up is released like a lease, but confirms no hold.
 //
@@ -39,12 +39,12 @@ import (
 type leaseState uint8
 
 const (
-	nothing     leaseState = iota // or nothing that is known of
-	mine                          // granted before the hold began, or confirmed by an Extend since it joined
-	joined                        // granted during the hold
-	position                      // in its queue, which is being given up
-	freed                         // it was mine, and its release is confirmed
-	freedJoined                   // it had joined, and its release is confirmed
+	noLease        leaseState = iota // or none that is known of
+	owned                            // granted before the hold began, or confirmed by an Extend after it joined
+	joined                           // granted during the hold
+	withdrawing                      // in its queue, which is being given up
+	released                         // it was mine, and its release is confirmed
+	releasedJoined                   // it had joined, and its release is confirmed
 )
 
 // leaseEvent is an answer of a node that moves its leaseState, or the claim's own decision.
@@ -61,11 +61,12 @@ const (
 
 // leaseTransitions has a row for each state. An event without an entry leaves the state as it is.
 var leaseTransitions = map[leaseState]map[leaseEvent]leaseState{
-	// Released: a Raise that the release overtook has found nothing.
-	nothing:  {onGrant: mine, onJoin: joined, onWithdrawn: position, onReleased: freed},
-	mine:     {onReleased: freed, onGone: nothing},
-	joined:   {onExtend: mine, onReleased: freedJoined, onGone: nothing},
-	position: {onReleased: nothing, onGone: nothing},
+	// noLease to released: a Raise that the release overtook was answered first, that there is no
+	// lease.
+	noLease:     {onGrant: owned, onJoin: joined, onWithdrawn: withdrawing, onReleased: released},
+	owned:       {onReleased: released, onGone: noLease},
+	joined:      {onExtend: owned, onReleased: releasedJoined, onGone: noLease},
+	withdrawing: {onReleased: noLease, onGone: noLease},
 }
 
 // requestState is the Propose or Release that is in flight.
@@ -73,76 +74,76 @@ type requestState uint8
 
 const (
 	idle         requestState = iota
-	proposing                 // and its answer counts for the ballot
-	proposalLate              // in flight after its time-out
+	proposing                 // its reply is a vote in the ballot
+	proposalLate              // still in flight after its time-out; the vote is absent
 	releasing
-	releaseLate // in flight after its time-out
+	releaseLate // still in flight after its time-out
 )
 
-// nodeState is what a claim knows of one node. claim.mu guards it.
+// nodeState is what a claim knows of one node. claim.mu guards it, and is held by the callers of
+// its methods.
 type nodeState struct {
 	claim *claim
 	i     int // which node
 
-	lease   quorum.Candidate // that the node has, or may have; nil in the states nothing and freed
-	state   leaseState
-	request requestState
-	err     error         // of the latest request
-	backoff time.Duration // before the latest retry of a release
-	retries bool          // a timer will release it again
+	lease          quorum.Candidate // that the node has, or may have; nil in noLease and the released states
+	state          leaseState
+	request        requestState
+	err            error         // of the latest request
+	backoff        time.Duration // before the latest retry of a release; it doubles
+	retryScheduled bool          // a timer will retry the release
 
-	place   quorum.Candidate // in the node's queue, of a claim that waits or a hold that has waited; nil: there is none, or it was granted
-	queued  bool             // the node has confirmed place
-	woken   bool             // by the node, while it was asked
-	yielded bool             // it was given back to an earlier waiter, and the node has not named one since
+	place          quorum.Candidate // the claim's entry in the node's wait list, until it is granted or withdrawn; nil: none
+	queued         bool             // the node has confirmed place
+	wokenMeanwhile bool             // the node woke the claim while a proposal was in flight
+	yielded        bool             // released for an earlier waiter, and the node has not reported one since
 
-	proposal claimRequest // the latest, and so of the one below
+	proposal claimRequest // the latest; reused, because the one before has ended
 	release  claimRequest
 }
 
-// on moves the state of the lease, which l is from then on.
-func (s *nodeState) on(e leaseEvent, l quorum.Candidate) {
+// transition applies an event, after which the node has lease l.
+func (s *nodeState) transition(e leaseEvent, l quorum.Candidate) {
 	if next, ok := leaseTransitions[s.state][e]; ok {
 		s.state = next
 	}
 	s.lease = l
 }
 
-// waits reports whether the node may answer any moment.
-func (s *nodeState) waits() bool { return s.request == proposing || s.request == releasing }
+// awaitsReply reports whether a request is in flight whose time-out has not passed.
+func (s *nodeState) awaitsReply() bool { return s.request == proposing || s.request == releasing }
 
-func (s *nodeState) asked() bool { return s.request == proposing || s.request == proposalLate }
-func (s *nodeState) frees() bool { return s.request == releasing || s.request == releaseLate }
+func (s *nodeState) hasProposal() bool { return s.request == proposing || s.request == proposalLate }
+func (s *nodeState) hasRelease() bool  { return s.request == releasing || s.request == releaseLate }
 
-// busy reports whether the node has something of ours, or a request is in flight that may change
-// that.
+// busy reports whether the node has a lease of the claim, or a request in flight may give it one.
 func (s *nodeState) busy() bool { return s.lease != nil || s.request != idle }
 
-// confirmed reports whether the node had the lease, and has confirmed its release.
-func (s *nodeState) confirmed() bool { return s.state == freed || s.state == freedJoined }
+// releaseConfirmed reports whether the node had the lease, and has confirmed its release.
+func (s *nodeState) releaseConfirmed() bool { return s.state == released || s.state == releasedJoined }
 
-// without reports whether the node is known not to have had the lease for all of the hold.
-func (s *nodeState) without() bool {
-	return s.state == joined || s.state == freedJoined || s.state == position || s.state == nothing && !s.frees()
+// hasGap reports whether the node is known not to have had the lease during the whole hold.
+func (s *nodeState) hasGap() bool {
+	return s.state == joined || s.state == releasedJoined || s.state == withdrawing || s.state == noLease && !s.hasRelease()
 }
 
-// claimRequest is what a node is asked for a claim.
+// claimRequest is one request of a claim to a node.
 type claimRequest struct {
 	node    *nodeState
 	what    action
 	of      quorum.Candidate
 	token   uint64
-	waits   bool // of has a place in the node's queue, or will
-	earlier bool // the node has the lock for an earlier waiter
+	queues  bool // of enters the node's wait list
+	earlier bool // reply: the node has granted the lock to an earlier waiter, or keeps it for one
 	sent    time.Time
 }
 
 type action uint8
 
 const (
-	toPropose action = iota // grant the lock
-	toRaise                 // accept a larger token
-	toRelease               // give back what it has
+	toPropose action = iota // take the lease, under a token
+	toRaise                 // raise the token of the lease
+	toRelease               // release the lease, or the queue position
 )
 
 func (s *nodeState) call(r request) call { return call{node: s.claim.driver.nodes[s.i], request: r} }
@@ -150,7 +151,7 @@ func (s *nodeState) call(r request) call { return call{node: s.claim.driver.node
 func (r *claimRequest) send(ctx context.Context) (err error) {
 	switch d := r.node.claim.driver; r.what {
 	case toPropose:
-		if err := d.identities.meet(ctx, d.nodes[r.node.i]); err != nil {
+		if err := d.identities.verify(ctx, d.nodes[r.node.i]); err != nil {
 			return err
 		}
 		r.earlier, err = r.of.Propose(ctx, r.token)
@@ -169,90 +170,93 @@ func (r *claimRequest) onReply(err error, over bool) {
 	defer c.mu.Unlock()
 	switch r.what {
 	case toPropose:
-		s.proposed(r, err, over)
+		s.onPropose(r, err, over)
 	case toRaise:
-		s.raised(r, err)
+		s.onRaise(r, err)
 	case toRelease:
-		s.released(err, over)
+		s.onRelease(err, over)
 	}
-	c.changed()
+	c.onProgress()
 }
 
-// propose returns the call that asks the node for the lock: with a fresh owner, or from the place
-// that it has there. The caller holds claim.mu, as of all that follows.
+// propose returns the call that proposes to the node: as the owner that is in its wait list, or as
+// a fresh one: a candidate that does not wait proposes once (see quorum.Node).
 func (s *nodeState) propose(token uint64) call {
 	c := s.claim
 	n := c.driver.nodes[s.i]
 	s.request, s.err = proposing, nil
 	if c.waiting != nil && s.place == nil && !c.decided {
-		s.place = n.Candidate(c.req, c.waiting.place, func(kept bool) { c.woken(s.i, kept) })
+		s.place = n.Candidate(c.req, c.waiting.place, func(kept bool) { c.onWake(s.i, kept) })
 	}
 	of := s.place
 	if of == nil {
 		of = n.Candidate(c.req, 0, nil)
 	}
-	s.proposal = claimRequest{node: s, of: of, token: token, waits: s.place != nil, sent: clock.Now()} // of the one before nothing is under way
+	s.proposal = claimRequest{node: s, of: of, token: token, queues: s.place != nil, sent: clock.Now()}
 	return s.call(&s.proposal)
 }
 
-// proposed takes in the answer to a proposal.
-func (s *nodeState) proposed(r *claimRequest, err error, over bool) {
+// onPropose records the reply to a proposal. over is false if only its time-out has passed: its
+// outcome is unknown then, and the node's vote is absent. What a late reply brings belongs to the
+// hold, or is released.
+func (s *nodeState) onPropose(r *claimRequest, err error, over bool) {
 	c := s.claim
-	if !c.decided && s.request == proposing { // a late one is absent already
+	if !c.decided && s.request == proposing { // a late reply changes no vote
 		switch {
 		case err == nil:
-			c.ballot.granted(s.i, r.of.Token())
+			c.ballot.grant(s.i, r.of.Token())
 		case errors.Is(err, driver.ErrHeld):
-			c.ballot.says(s.i, refused)
+			c.ballot.record(s.i, refused)
 		default:
-			c.ballot.says(s.i, absent)
+			c.ballot.record(s.i, absent)
 		}
 	}
 	s.request, s.err = proposalLate, err
 	if over {
 		s.request = idle
 	}
-	if over && (!r.waits || err == nil || c.over) {
+	if over && (!r.queues || err == nil || c.over) {
 		s.place = nil
 		switch known := r.of.Known(); {
-		case known && r.waits && err != nil:
-			s.on(onWithdrawn, r.of)
+		case known && r.queues && err != nil:
+			s.transition(onWithdrawn, r.of)
 		case known && c.decided:
-			s.on(onJoin, r.of)
+			s.transition(onJoin, r.of)
 		case known:
-			s.on(onGrant, r.of)
+			s.transition(onGrant, r.of)
 		}
 	}
 	switch {
 	case over && c.over:
-		c.send(s.free(nil)...)
-	case r.waits:
-		c.waiting.answered(r, err, over)
+		c.send(s.startRelease(nil)...)
+	case r.queues:
+		c.waiting.onProposeReply(r, err, over)
 	}
 }
 
-// raised takes in the answer to a raise.
-func (s *nodeState) raised(r *claimRequest, err error) {
+// onRaise records the reply to a raise.
+func (s *nodeState) onRaise(r *claimRequest, err error) {
 	if s.lease != r.of {
-		return // it was given back
+		return // the lease was released meanwhile
 	}
 	s.err = err
 	switch b := &s.claim.ballot; {
 	case err == nil:
-		b.granted(s.i, r.token)
-	case errors.Is(err, driver.ErrUnsupported): // the goal is too far ahead of the node's clock
-		b.refusedGoal(s.i, r.token)
-	case errors.Is(err, driver.ErrLost): // the node does not have what it had granted
-		s.on(onGone, nil)
-		b.says(s.i, gone)
+		b.grant(s.i, r.token)
+	case errors.Is(err, driver.ErrUnsupported): // the token is too far ahead of the node's clock
+		b.rejectGoal(s.i, r.token)
+	case errors.Is(err, driver.ErrLost): // the lease has expired there, or the node has lost its data
+		s.transition(onGone, nil)
+		b.record(s.i, gone)
 	default:
-		b.says(s.i, absent)
+		b.record(s.i, absent)
 	}
 }
 
-// free adds the call that releases what the node has, unless it has nothing, or one is under way.
-func (s *nodeState) free(calls []call) []call {
-	if s.lease == nil || s.frees() {
+// startRelease adds the call that releases the node's lease, unless there is none, or a release is
+// in flight.
+func (s *nodeState) startRelease(calls []call) []call {
+	if s.lease == nil || s.hasRelease() {
 		return calls
 	}
 	s.request, s.err = releasing, nil
@@ -260,39 +264,35 @@ func (s *nodeState) free(calls []call) []call {
 	return append(calls, s.call(&s.release))
 }
 
-// released takes in the answer to a release.
-func (s *nodeState) released(err error, over bool) {
+// Bounds of the backoff between two releases to a node that fails.
+const (
+	minRetry = 20 * time.Millisecond
+	maxRetry = time.Second
+)
+
+// onRelease records the reply to a release. Without a reply the node may still have the lease: the
+// release is retried with a backoff, until the lease has expired.
+func (s *nodeState) onRelease(err error, over bool) {
 	s.request, s.err = releaseLate, err
 	if over {
 		s.request = idle
 	}
 	switch {
 	case err == nil:
-		s.on(onReleased, nil)
+		s.transition(onReleased, nil)
+		return
 	case errors.Is(err, driver.ErrLost):
-		s.on(onGone, nil)
-	case over:
-		s.freeLater()
+		s.transition(onGone, nil)
+		return
+	case !over, s.retryScheduled:
+		return
 	}
-}
-
-// Pauses between two releases to a node that fails.
-const (
-	shortPause = 20 * time.Millisecond
-	longPause  = time.Second
-)
-
-// freeLater tries again after a pause, for as long as the node may have the lock.
-func (s *nodeState) freeLater() {
 	c := s.claim
-	if s.retries {
+	s.backoff = min(max(2*s.backoff, minRetry), maxRetry)
+	if clock.Now().Add(s.backoff).After(c.releaseBy) {
 		return
 	}
-	s.backoff = min(max(2*s.backoff, shortPause), longPause)
-	if clock.Now().Add(s.backoff).After(c.freeBy) {
-		return
-	}
-	s.retries = true
+	s.retryScheduled = true
 	time.AfterFunc(s.backoff, func() {
 		if c.driver.begin() != nil {
 			return
@@ -300,7 +300,7 @@ func (s *nodeState) freeLater() {
 		defer c.driver.work.Done()
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		s.retries = false
-		c.send(s.free(nil)...)
+		s.retryScheduled = false
+		c.send(s.startRelease(nil)...)
 	})
 }

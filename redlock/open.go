@@ -42,11 +42,18 @@ func open(ctx context.Context, u *driver.URL) (_ driver.Driver, err error) {
 	for i, host := range u.Hosts {
 		own := *u
 		own.Scheme, own.Hosts, own.Query = scheme, []string{host}, maps.Clone(u.Query)
-		n, err := openNode(ctx, &own)
+		n, err := driver.Open(ctx, &own)
+		if err == nil {
+			nodes = append(nodes, n)
+			if p, ok := n.(quorum.Node); ok && p.Address() == "" {
+				// It is found through others: all sentinels, and all nodes of a Cluster, lead to
+				// the same servers.
+				err = errors.New("it is not one server of a known address, as a node has to be: master_name and cluster are not for redlock")
+			}
+		}
 		if err != nil {
 			return nil, fmt.Errorf("node %d of %d, by driver=%s: %w", i+1, len(u.Hosts), scheme, err)
 		}
-		nodes = append(nodes, n)
 		left = own.Query
 	}
 	made, err := NewDriver(nodes)
@@ -56,18 +63,4 @@ func open(ctx context.Context, u *driver.URL) (_ driver.Driver, err error) {
 	d := made.(*backend)
 	d.timeout, u.Query = timeout, left
 	return d, nil
-}
-
-// openNode refuses what is found through others: all sentinels, and all nodes of a Cluster, would
-// lead to the same servers, and their majority would be none.
-func openNode(ctx context.Context, u *driver.URL) (driver.Driver, error) {
-	n, err := driver.Open(ctx, u)
-	if err != nil {
-		return nil, err
-	}
-	if p, ok := n.(quorum.Node); ok && p.Address() == "" {
-		_ = n.Close()
-		return nil, errors.New("it is not one server of a known address, as a node has to be: master_name and cluster are not for redlock")
-	}
-	return n, nil
 }

@@ -357,7 +357,7 @@ func TestInspect_looksAgainWhileVotesAreSplit(t *testing.T) {
 		start := time.Now()
 		settling := func(first, then inspector) inspector {
 			return func(ctx context.Context) (locker.State, error) {
-				if time.Since(start) < 3*surveysApart {
+				if time.Since(start) < 3*surveyInterval {
 					return first(ctx)
 				}
 				return then(ctx)

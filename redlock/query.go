@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// answer is what one of the nodes that were asked says.
+// answer is the answer of one node to a poll.
 type answer[T any] struct {
 	value T
 	err   error // errWaiting until it has answered
 }
 
-// answered returns how many of the nodes have.
-func answered[T any](answers []answer[T]) (n int) {
+// countAnswers returns how many nodes have answered.
+func countAnswers[T any](answers []answer[T]) (n int) {
 	for _, a := range answers {
 		if a.err == nil {
 			n++
@@ -22,10 +22,10 @@ func answered[T any](answers []answer[T]) (n int) {
 	return n
 }
 
-// poll asks nodes for something that concerns no claim, all at once, and returns their answers, in
-// the order of nodes: when enough says that they decide, or all have answered. One that has not
-// answered in time, which is timeout, or by default what ctx leaves, has that for an error. It
-// returns an error if ctx ends first, or d is closed.
+// poll sends one query, of no claim, to all nodes in parallel, and returns their answers in the
+// order of nodes: as soon as enough accepts them, or when all have answered. A time-out is an
+// answer with an error. It is timeout, or by default NodeTimeout, and no more than a third of what
+// ctx leaves. poll fails if ctx ends first, or d is closed.
 func poll[T any](ctx context.Context, d *backend, timeout time.Duration, nodes []*node,
 	what func(context.Context, *node) (T, error), enough func([]answer[T]) bool,
 ) ([]answer[T], error) {
@@ -35,15 +35,15 @@ func poll[T any](ctx context.Context, d *backend, timeout time.Duration, nodes [
 	defer d.work.Done()
 	if timeout == 0 {
 		timeout = cmp.Or(d.timeout, longestTimeout)
-		if deadline, ok := ctx.Deadline(); ok { // which leaves enough to tell how the nodes have answered
+		if deadline, ok := ctx.Deadline(); ok { // the rest is for reporting the answers
 			timeout = min(timeout, time.Until(deadline)/3)
 		}
 	}
 	answers, calls := make([]answer[T], len(nodes)), make([]call, len(nodes))
-	coming := make(chan *question[T], len(nodes))
+	coming := make(chan *query[T], len(nodes))
 	for i, n := range nodes {
 		answers[i].err = errWaiting
-		calls[i] = call{node: n, request: &question[T]{node: n, i: i, what: what, coming: coming}}
+		calls[i] = call{node: n, request: &query[T]{node: n, i: i, ask: what, replies: coming}}
 	}
 	d.send(ctx, timeout, calls)
 	for range nodes {
@@ -60,28 +60,28 @@ func poll[T any](ctx context.Context, d *backend, timeout time.Duration, nodes [
 	return answers, nil
 }
 
-// question is what one node is asked.
-type question[T any] struct {
-	node   *node
-	i      int
-	what   func(context.Context, *node) (T, error)
-	coming chan<- *question[T]
-	answer answer[T]
-	late   bool
+// query is the request of a poll to one node.
+type query[T any] struct {
+	node    *node
+	i       int
+	ask     func(context.Context, *node) (T, error)
+	replies chan<- *query[T]
+	answer  answer[T]
+	late    bool
 }
 
-func (q *question[T]) send(ctx context.Context) (err error) {
-	q.answer.value, err = q.what(ctx, q.node)
+func (q *query[T]) send(ctx context.Context) (err error) {
+	q.answer.value, err = q.ask(ctx, q.node)
 	return err
 }
 
-func (q *question[T]) onReply(err error, over bool) {
+func (q *query[T]) onReply(err error, over bool) {
 	switch {
-	case !over: // what send does is not to be looked at
+	case !over: // send still writes q.answer
 		q.late = true
-		q.coming <- &question[T]{i: q.i, answer: answer[T]{err: err}}
+		q.replies <- &query[T]{i: q.i, answer: answer[T]{err: err}}
 	case !q.late:
 		q.answer.err = err
-		q.coming <- q
+		q.replies <- q
 	}
 }

@@ -27,11 +27,10 @@ func New(nodes []driver.Driver, opts ...locker.Option) (*locker.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return locker.New(d, opts...) // where that fails d is not closed: nothing of its own runs yet, and it would close the nodes
+	return locker.New(d, opts...) // on failure d is not closed: it has no goroutine yet, and would close the nodes
 }
 
-// idlePerNode is how many workers a Driver keeps for each of its nodes, until they have had no call
-// for a while.
+// idlePerNode is the number of idle workers that a Driver keeps for each node for a while.
 const idlePerNode = 16
 
 // backend is the Driver.
@@ -39,18 +38,18 @@ type backend struct {
 	nodes   []*node
 	timeout time.Duration // of NodeTimeout; 0: by the TTL
 
-	clock  func() time.Time    // what proposed tokens are made of
-	random func(n int64) int64 // below n: [rand.Int64N], unless a test draws
+	clock  func() time.Time    // of proposed tokens; a test may set it
+	random func(n int64) int64 // [rand.Int64N]; a test may set it
 
 	workers *workers.Workers
-	do      func(workers.Call) // theirs, unless a test says when requests and answers arrive
+	do      func(workers.Call) // of workers
 
-	open context.Context // ends when Close has waited for answers
+	open context.Context // canceled when Close has waited for replies
 	shut context.CancelFunc
 
-	mu     sync.Mutex // guards what follows, and work against being added to after Close's Wait
+	mu     sync.Mutex // guards closed, and work against an Add after Close's Wait
 	closed bool
-	work   sync.WaitGroup // calls of our methods under way, and requests to nodes
+	work   sync.WaitGroup // method calls and requests in flight
 
 	identities identities
 }
@@ -66,7 +65,7 @@ var (
 // DriverOption configures a [Driver].
 type DriverOption func(*backend) error
 
-// minNodes is where a majority first survives the loss of a node.
+// minNodes is the smallest number of nodes whose majority survives the loss of one.
 const minNodes = 3
 
 // NewDriver makes a Driver over nodes, each a Driver of package redis or redigo; others are
@@ -84,7 +83,7 @@ func NewDriver(nodes []driver.Driver, opts ...DriverOption) (driver.Driver, erro
 		return nil, adapter.Refuse(fmt.Errorf("redlock needs at least %d nodes, and got %d", minNodes, len(nodes)))
 	}
 	for _, n := range nodes {
-		if err := d.add(n); err != nil {
+		if err := d.addNode(n); err != nil {
 			return nil, adapter.Refuse(err)
 		}
 	}
@@ -93,8 +92,8 @@ func NewDriver(nodes []driver.Driver, opts ...DriverOption) (driver.Driver, erro
 	return d, nil
 }
 
-// add makes n the next node, unless it cannot be one, or is one already.
-func (d *backend) add(n driver.Driver) error {
+// addNode appends n, unless it cannot be a node, or is one already.
+func (d *backend) addNode(n driver.Driver) error {
 	number := len(d.nodes) + 1
 	if n == nil {
 		return fmt.Errorf("node %d is nil", number)
@@ -159,7 +158,7 @@ func (d *backend) Close() error {
 	return errors.Join(errs...)
 }
 
-// begin counts a call that Close waits for. Each success needs one d.work.Done.
+// begin registers a call that Close waits for. Each success needs one d.work.Done.
 func (d *backend) begin() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -367,19 +367,19 @@ func TestIdentify_isDoneAgainAfterAnOutage(t *testing.T) {
 // A node counts for all of a hold only if it is mine, or was when it was released; what it keeps is
 // forgotten only by its own answer; and a confirmed release is final.
 func TestLeaseTransitions_countOnlyWhatANodeHadAllTheTime(t *testing.T) {
-	for state := nothing; state <= freedJoined; state++ {
+	for state := noLease; state <= releasedJoined; state++ {
 		s := nodeState{state: state}
-		assert.Equal(t, state != mine && state != freed, s.without(), "state %d", state)
+		assert.Equal(t, state != owned && state != released, s.hasGap(), "state %d", state)
 		for event, next := range leaseTransitions[state] {
 			switch {
-			case s.confirmed():
+			case s.releaseConfirmed():
 				t.Errorf("state %d goes on after its release", state)
-			case next == mine && state != nothing:
+			case next == owned && state != noLease:
 				assert.Equal(t, onExtend, event, "state %d", state)
-			case next == freed:
+			case next == released:
 				assert.Equal(t, onReleased, event, "state %d", state)
-				assert.Contains(t, []leaseState{mine, nothing}, state)
-			case next == nothing:
+				assert.Contains(t, []leaseState{owned, noLease}, state)
+			case next == noLease:
 				assert.Contains(t, []leaseEvent{onGone, onReleased}, event, "state %d", state)
 			}
 		}

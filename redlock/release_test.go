@@ -37,7 +37,7 @@ func TestFaults_releasesAreFew(t *testing.T) {
 			assert.True(t, stages[2].has("x"))
 			if answers {
 				stages[2].on(nil)
-				time.Sleep(longPause)
+				time.Sleep(maxRetry)
 				assert.False(t, stages[2].has("x"))
 			}
 			time.Sleep(ttl)

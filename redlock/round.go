@@ -11,45 +11,54 @@ import (
 	"github.com/go-locker/locker/internal/noanswer"
 )
 
-// request is what a node is asked.
+// How requests reach the nodes.
+//
+// A round is requests that are sent together, each in a goroutine of its own, with one time-out.
+// The round outlives the caller's context: a caller leaves when a majority has answered, and the
+// replies of the others still have to be recorded. It carries the values of that context, for
+// tracing.
+//
+// Each request is reported once with over = true, when the client library has returned. If that is
+// not in time, it is reported once before, with over = false: its outcome is unknown, and it may
+// yet reach the node. A client library that ignores contexts keeps a goroutine and a connection
+// until it returns; node.admit bounds how many.
+
+// request is one request to a node.
 type request interface {
 	send(ctx context.Context) error
 
-	// onReply takes in the answer, when the request is over. Before that it is told once, with over
-	// false, if the request is not over in time.
+	// onReply records the reply when send has returned (over), or that the time-out has passed.
 	onReply(err error, over bool)
 }
 
-// call is a request on its way to a node.
+// call is a request in flight.
 type call struct {
 	request
 	node  *node
 	round *round
 
-	mu            sync.Mutex // held while onReply is told that the call is overdue
+	mu            sync.Mutex // guards what follows; held during onReply(…, false), so that over comes after it
 	over, overdue bool
 }
 
-// round is calls that are made together, under one time-out, and their context. That has the values
-// of the context of a caller, for those who trace requests. It goes on when the caller has heard
-// enough. One timer ends it and tells the calls.
+// round is calls that are made together, and their context.
 type round struct {
 	context.Context // ends with Driver.open, or by cancel
 	cancel          context.CancelFunc
-	values          context.Context
+	values          context.Context // of the caller
 	driver          *backend
 	timeout         time.Duration
 	deadline        time.Time
 	calls           []call
-	left            atomic.Int32 // calls that are not over
+	left            atomic.Int32 // calls in flight
 	expiry          *time.Timer
 }
 
 // Deadline implements context.Context.
 func (r *round) Deadline() (time.Time, bool) { return r.deadline, true }
 
-// Value implements context.Context. The first is where package context finds out what this ends
-// with.
+// Value implements context.Context. The embedded context comes first: package context asks it by
+// which parent this one is cancelled.
 func (r *round) Value(key any) any {
 	if v := r.Context.Value(key); v != nil {
 		return v
@@ -57,8 +66,8 @@ func (r *round) Value(key any) any {
 	return r.values.Value(key)
 }
 
-// send makes calls at once, each in another goroutine. The goroutine that calls send has to be one
-// that Close waits for. A node may have calls of several rounds share a round trip.
+// send starts a round. Close has to wait for the calling goroutine. The client library of a node
+// may pipeline calls of several rounds.
 func (d *backend) send(ctx context.Context, timeout time.Duration, calls []call) {
 	if len(calls) == 0 {
 		return
@@ -74,7 +83,7 @@ func (d *backend) send(ctx context.Context, timeout time.Duration, calls []call)
 	}
 }
 
-// expire tells the calls that are not over that they are late, and ends them.
+// expire reports the calls in flight as overdue, and cancels them.
 func (r *round) expire() {
 	defer r.driver.work.Done()
 	defer r.cancel()
@@ -90,8 +99,8 @@ func (r *round) expire() {
 	}
 }
 
-// ended counts a call that is over.
-func (r *round) ended() {
+// callDone is called at the end of each call. The last one ends the round.
+func (r *round) callDone() {
 	defer r.driver.work.Done()
 	if r.left.Add(-1) > 0 {
 		return
@@ -102,31 +111,31 @@ func (r *round) ended() {
 	}
 }
 
-// Run makes the call.
+// Run implements [workers.Call].
 func (c *call) Run() {
 	r := c.round
-	defer r.ended()
+	defer r.callDone()
 	if err := c.node.admit(); err != nil {
-		c.end()
+		c.finish()
 		c.onReply(err, true)
 		return
 	}
 	err := c.send(r)
 	slow := time.Until(r.deadline) <= r.timeout/10
-	c.node.returned(err, c.end(), slow)
-	c.onReply(inTime(err, r.timeout), true)
+	c.node.returned(err, c.finish(), slow)
+	c.onReply(asNoAnswer(err, r.timeout), true)
 }
 
-// end ends the call, and returns whether it was overdue.
-func (c *call) end() bool {
+// finish marks the call as over, and reports whether it was overdue.
+func (c *call) finish() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.over = true
 	return c.overdue
 }
 
-// inTime returns err, unless it is of the request's own context: the caller's has not ended.
-func inTime(err error, timeout time.Duration) error {
+// asNoAnswer replaces an error of the round's own context: the caller's has not ended.
+func asNoAnswer(err error, timeout time.Duration) error {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return noAnswer(timeout)
 	}

@@ -60,24 +60,19 @@ func (d *backend) CheckTTL(ttl time.Duration) error {
 	if left > ttl/2 && timeout <= ttl/renewalShare {
 		return nil
 	}
+	advice := "use a TTL of at least " + shortestTTL
+	if set := d.timeout; set > 0 {
+		// 2 × timeout + TTL/100 + 2 ms < TTL/2, hence TTL > (2 × timeout + 2 ms) / 0.49.
+		longer := max((rounds*set+2*time.Millisecond)*100/49, renewalShare*set)
+		advice = fmt.Sprintf("use a TTL of at least %v", (longer + time.Millisecond).Round(time.Millisecond))
+		if shorter := min((ttl*49/100-2*time.Millisecond)/rounds, ttl/renewalShare); shorter > time.Millisecond {
+			advice += fmt.Sprintf(", or a node time-out below %v", shorter.Round(time.Microsecond))
+		}
+	}
 	return fmt.Errorf("%w: TTL %v with a node time-out of %v: an attempt may take %d × %v, and drift %v, "+
 		"which leaves %v to the holder, and must leave more than half; a renewal leaves a node %v: %s",
-		driver.ErrUnsupported, ttl, timeout, rounds, timeout, drift, left, ttl/renewalShare, advice(d.timeout, ttl))
+		driver.ErrUnsupported, ttl, timeout, rounds, timeout, drift, left, ttl/renewalShare, advice)
 }
 
 // DefaultTTL leaves the default to the core.
 func (d *backend) DefaultTTL() time.Duration { return 0 }
-
-// advice returns which TTL would do, or which time-out, if one was set.
-func advice(set, ttl time.Duration) string {
-	if set == 0 {
-		return "use a TTL of at least " + shortestTTL
-	}
-	// 2 × timeout + TTL/100 + 2 ms < TTL/2, hence TTL > (2 × timeout + 2 ms) / 0.49.
-	longer := max((rounds*set+2*time.Millisecond)*100/49, renewalShare*set)
-	advice := fmt.Sprintf("use a TTL of at least %v", (longer + time.Millisecond).Round(time.Millisecond))
-	if shorter := min((ttl*49/100-2*time.Millisecond)/rounds, ttl/renewalShare); shorter > time.Millisecond {
-		advice += fmt.Sprintf(", or a node time-out below %v", shorter.Round(time.Microsecond))
-	}
-	return advice
-}

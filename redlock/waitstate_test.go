@@ -45,7 +45,7 @@ func TestWaiting_takesAgainWhatItHasGivenBack(t *testing.T) {
 		for _, s := range stages[1:] {
 			s.edit("x", nowFree)
 		}
-		time.Sleep(2 * longLook)
+		time.Sleep(2 * maxPoll)
 		require.True(t, w.isOver())
 		require.NoError(t, w.err)
 		w.leave()
@@ -174,10 +174,10 @@ func TestWaiting_silenceOfAMajorityEndsTheWait(t *testing.T) {
 				assert.Equal(t, c.queued, w.told(isHeld))
 				silence()
 				start := time.Now()
-				time.Sleep(ttl/2 - longLook)
+				time.Sleep(ttl/2 - maxPoll)
 				require.False(t, w.isOver())
 				<-w.done
-				assert.InDelta(t, ttl/2, time.Since(start), float64(longestTimeout+3*longLook))
+				assert.InDelta(t, ttl/2, time.Since(start), float64(longestTimeout+3*maxPoll))
 				assert.True(t, w.told(func(err error) bool { var e *Error; return errors.As(err, &e) && !isHeld(err) }), "of the outage")
 				var e *Error
 				require.ErrorAs(t, w.err, &e)
