@@ -60,7 +60,7 @@ func (w *walk) nextPage(ctx context.Context) (a answer[driver.Page], err error) 
 	if w.next == nil {
 		o, err := n.operator("does not list locks")
 		if err != nil {
-			return answer[driver.Page]{err: err}, nil
+			return answer[driver.Page]{err: err}, nil //nolint:nilerr // it is the answer
 		}
 		w.next = o.List(w.prefix)
 	}

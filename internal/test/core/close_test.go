@@ -41,21 +41,6 @@ func TestClose_waitersGetErrClosed(t *testing.T) {
 	}
 }
 
-func TestClose_waitersInAQueueGetErrClosed(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		d := &scripted{&fakeDriver{b: b}, func(_ context.Context, c *lease, _ func()) (time.Duration, error) {
-			c.there = true // in the queue
-			return time.Hour, locker.ErrHeld
-		}}
-		c := clientOf(t, d)
-		waiter := inBackground(func() error { return c.Mutex("x").Lock(context.Background()) })
-		synctest.Wait()
-		require.NoError(t, c.Close())
-		require.ErrorIs(t, <-waiter, locker.ErrClosed)
-		assert.Len(t, b.calls(release), 1, "it leaves the queue")
-	})
-}
-
 func TestClose_losesAndReleasesHolds(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		c := b.client(t)
@@ -150,24 +135,6 @@ type deafClaim struct {
 func (c deafClaim) Release(context.Context) error {
 	<-c.b.over
 	return nil
-}
-
-func TestClose_ofAHungBackendTakesAboutFiveSeconds(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		c := b.client(t, locker.WithTTL(time.Minute))
-		ms := holdMany(t, c, 100)
-		b.down(hangIgnoringCtx)
-		for range 10 {
-			go func() { _ = c.Mutex("y").Lock(context.Background()) }()
-			go func() { _ = ms[0].Extend(context.Background()) }()
-		}
-		go func() { _ = ms[1].Unlock(context.Background()) }()
-		synctest.Wait()
-		assert.LessOrEqual(t, took(func() { require.Error(t, c.Close()) }), 5*time.Second)
-		for _, m := range ms[2:] {
-			assert.True(t, fired(m.Hold().Lost()))
-		}
-	})
 }
 
 // A goroutine for each would be a gigabyte for a Client of many holds that is told to stop.
@@ -380,26 +347,6 @@ func TestClose_hurriesCleanUpThatFails(t *testing.T) {
 			assert.GreaterOrEqual(t, gap, 25*time.Millisecond, "the pauses after that")
 		}
 	})
-}
-
-// Whichever of them ends the hold, one of them releases it.
-func TestClose_besideAnUnlockReleases(t *testing.T) {
-	for range 200 {
-		bubble(t, func(t *testing.T, b *backend) {
-			c := b.client(t)
-			m := c.Mutex("x")
-			require.NoError(t, m.Lock(t.Context()))
-			unlocked := inBackground(func() error {
-				<-c.Closed()
-				return m.Unlock(t.Context())
-			})
-			require.NoError(t, c.Close())
-			if err := <-unlocked; err != nil {
-				require.ErrorIs(t, err, locker.ErrLost)
-			}
-			require.Zero(t, b.holder("x"))
-		})
-	}
 }
 
 func TestClose_endsAnUnlock(t *testing.T) {

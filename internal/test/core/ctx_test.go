@@ -31,15 +31,17 @@ func interruptedBy(ctx context.Context, t *testing.T, err error) {
 	require.ErrorIs(t, err, context.Cause(ctx))
 }
 
-func TestLock_ofAnEndedContextSendsNothing(t *testing.T) {
+func TestCalls_ofAnEndedContextSendNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errShutdown)
 		m := b.client(t).Mutex("x")
 		interruptedBy(ctx, t, m.Lock(ctx))
 		interruptedBy(ctx, t, m.TryLock(ctx))
+		require.NoError(t, m.Lock(t.Context()))
+		interruptedBy(ctx, t, m.Extend(ctx))
 		synctest.Wait()
-		assert.Empty(t, b.calls(acquire))
+		assert.Len(t, b.sent, 1)
 	})
 }
 
@@ -146,17 +148,6 @@ func TestLock_ctxEndsInTheQueue(t *testing.T) {
 	})
 }
 
-func TestLock_ofABackendThatDoesNotAnswerIsATimeout(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		b.every(acquire, hangs)
-		err := b.client(t).Mutex("x").TryLock(t.Context())
-		noErrorIs(t, err, context.DeadlineExceeded)
-		var timeout interface{ Timeout() bool }
-		require.ErrorAs(t, err, &timeout)
-		assert.True(t, timeout.Timeout(), "as net.Error has it")
-	})
-}
-
 // The context of a request may be asked for Err alone, or for Done before or after its end.
 func TestLock_contextOfARequestEnds(t *testing.T) {
 	type key struct{}
@@ -226,26 +217,13 @@ func TestHoldContext_endsAReserveBeforeTheDeadline(t *testing.T) {
 		noErrorIs(t, context.Cause(ctx), locker.ErrLost, locker.ErrNotHeld, context.Canceled)
 		require.ErrorContains(t, context.Cause(ctx), `the lock "x" was not renewed: no more than 2s is left`)
 		require.ErrorIs(t, ctx.Err(), context.Canceled)
-	})
-}
-
-func TestHoldContext_thatHasEndedStaysSoThoughTheHoldIsRenewed(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		h, err := b.client(t).Mutex("x").Acquire(t.Context())
-		require.NoError(t, err)
-		ctx, cancel := h.Context(t.Context(), 2*time.Second)
-		defer cancel()
-		b.every(extend, unreachable)
-		<-ctx.Done()
 		b.every(extend, fault{})
 		time.Sleep(3 * ttl)
-		require.NoError(t, h.Err())
-		require.Error(t, ctx.Err())
-		noErrorIs(t, context.Cause(ctx), locker.ErrLost)
+		require.NoError(t, h.Err(), "it is renewed again")
+		require.ErrorIs(t, ctx.Err(), context.Canceled, "that context stays ended")
 		again, cancel := h.Context(t.Context(), 2*time.Second)
 		defer cancel()
 		require.NoError(t, again.Err())
-		require.NoError(t, h.Unlock(t.Context()))
 	})
 }
 
@@ -335,35 +313,6 @@ func TestHoldContext_isAlsoTheCallersOwn(t *testing.T) {
 		cancel()
 		require.Equal(t, context.Canceled, context.Cause(other))
 		require.NoError(t, h.Unlock(t.Context()))
-	})
-}
-
-// The hold of each waits, with a context of the other, for the other.
-func TestHoldContext_ofTwoThatWaitForEachOther(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		c := b.client(t, locker.WithoutRenewal())
-		a, z := c.Mutex("a"), c.Mutex("z")
-		first := inBackground(func() error {
-			return a.Do(t.Context(), func(ctx context.Context) error { time.Sleep(time.Second); return z.Lock(ctx) })
-		})
-		second := inBackground(func() error {
-			return z.Do(t.Context(), func(ctx context.Context) error { time.Sleep(time.Second); return a.Lock(ctx) })
-		})
-		require.ErrorIs(t, <-first, locker.ErrLost)
-		require.ErrorIs(t, <-second, locker.ErrLost)
-	})
-}
-
-func TestHoldContext_inDoLeavesTimeToStop(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		m := b.client(t, locker.WithoutRenewal()).Mutex("x")
-		require.NoError(t, m.Do(t.Context(), func(ctx context.Context) error {
-			early, cancel := m.Hold().Context(ctx, 3*time.Second)
-			defer cancel()
-			<-early.Done()
-			assert.Equal(t, 3*time.Second, time.Until(m.Hold().Deadline()))
-			return ctx.Err()
-		}), "there was time to stop")
 	})
 }
 

@@ -2,7 +2,6 @@ package core_test
 
 import (
 	"context"
-	"log/slog"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -17,23 +16,6 @@ import (
 	"github.com/go-locker/locker/memory"
 )
 
-func TestLoss_firesAtTheDeadlineWhateverTheBackendDoes(t *testing.T) {
-	each(t, map[string]fault{
-		"renewals hang": hangs, "renewals hang, and heed no ctx": hangIgnoringCtx, "unreachable": unreachable,
-		"done, but every reply is lost": unheard, "answers too late": {reply: 7 * time.Second, ignoresCtx: true},
-	}, func(t *testing.T, b *backend, f fault) {
-		m := b.locked(t, "x")
-		b.down(f)
-		<-m.Hold().Lost()
-		assert.Equal(t, life, time.Since(b.start))
-		assert.Zero(t, m.FencingToken())
-		b.down(fault{})
-		time.Sleep(2 * ttl)
-		assert.Zero(t, m.FencingToken(), "a loss is final")
-		require.ErrorIs(t, m.Extend(t.Context()), locker.ErrLost)
-	})
-}
-
 func TestLoss_withoutRenewalIsAtTheDeadline(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		m := b.locked(t, "x", locker.WithoutRenewal())
@@ -46,40 +28,6 @@ func TestLoss_withoutRenewalIsAtTheDeadline(t *testing.T) {
 		synctest.Wait()
 		assert.True(t, fired(m.Hold().Lost()))
 		assert.Empty(t, b.calls(extend))
-	})
-}
-
-func TestLoss_ofManyHoldsEachAtItsDeadline(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		c := b.client(t, locker.WithoutRenewal())
-		var ms []*locker.Mutex
-		for _, seconds := range []int{7, 3, 9, 3, 1, 20} {
-			m := c.Mutex(time.Now().String(), locker.WithTTL(time.Duration(seconds)*time.Second))
-			require.NoError(t, m.Lock(t.Context()))
-			ms = append(ms, m)
-			time.Sleep(50 * time.Millisecond)
-		}
-		require.NoError(t, ms[0].Unlock(t.Context()))
-		require.NoError(t, ms[1].Extend(t.Context()))
-		for _, m := range []*locker.Mutex{ms[4], ms[3], ms[1], ms[2], ms[5]} {
-			<-m.Hold().Lost()
-			assert.Equal(t, m.Hold().Deadline(), time.Now())
-		}
-	})
-}
-
-func TestLoss_releasesALeaseThatGoesOnInItsSession(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		m := clientOf(t, lasting(b, forHours), locker.WithoutRenewal()).Mutex("x")
-		require.NoError(t, m.Lock(t.Context()))
-		<-m.Hold().Lost()
-		assert.Empty(t, b.calls(release))
-		time.Sleep(drift)
-		synctest.Wait()
-		assert.Len(t, b.calls(release), 1, "nobody may ever unlock it")
-		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
-		synctest.Wait()
-		assert.Len(t, b.calls(release), 1, "it is given back once")
 	})
 }
 
@@ -144,21 +92,6 @@ func TestLoss_inTheMomentOfTheGrantEndsTheWaitingOfOthers(t *testing.T) {
 		require.NoError(t, <-first)
 		assert.Zero(t, took(func() { require.ErrorIs(t, <-second, locker.ErrLost) }))
 		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
-	})
-}
-
-// A logger may block for long: on a full disk, a pipe that nobody reads.
-func TestLoss_doesNotWaitForASlowLogger(t *testing.T) {
-	each(t, map[string]bool{"handling": false, "asked for its level": true}, func(t *testing.T, b *backend, asked bool) {
-		slow := &logs{Handler: slog.DiscardHandler, asked: asked, wait: func() { <-b.over }}
-		c := b.client(t, locker.WithoutRenewal(), locker.WithLogger(slog.New(slow)))
-		first, second := c.Mutex("1"), c.Mutex("2")
-		require.NoError(t, first.Lock(t.Context()))
-		require.NoError(t, second.Lock(t.Context()))
-		time.Sleep(life)
-		synctest.Wait()
-		assert.True(t, fired(first.Hold().Lost()))
-		assert.True(t, fired(second.Hold().Lost()), "two are due together, and one is being logged")
 	})
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -102,54 +101,6 @@ func TestRWMutex_downgradeIsObserved(t *testing.T) {
 		is(m.FencingToken(), m.Downgrade(t.Context()))
 		require.ErrorIs(t, m.Lock(t.Context()), locker.ErrUpgrade, "it is a share now")
 		require.NoError(t, m.Unlock(t.Context()))
-	})
-}
-
-func TestRWMutex_hasOneHoldAtATime(t *testing.T) {
-	shared(t, func(t *testing.T, open func(...locker.Option) *locker.RWMutex) {
-		m := open(locker.WithoutRenewal())
-		require.NoError(t, m.RLock(t.Context()))
-		require.ErrorIs(t, m.TryRLock(t.Context()), locker.ErrHeld)
-		second, _ := waiting(t, m.RLock)
-		_, cancel := waiting(t, m.RLock)
-		cancel()
-		require.NoError(t, m.Unlock(t.Context()))
-		require.NoError(t, <-second)
-		third, _ := waiting(t, m.RLock)
-		time.Sleep(ttl)
-		require.ErrorIs(t, <-third, locker.ErrLost, "a lost hold awaits its Unlock")
-		require.ErrorIs(t, m.RLock(t.Context()), locker.ErrLost)
-		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
-		require.NoError(t, m.RLock(t.Context()))
-	})
-}
-
-// counted counts what a driver is asked for.
-type counted struct {
-	driver.Driver
-	asked *atomic.Int64
-}
-
-func (d counted) Claim(req driver.Request) driver.Claim {
-	d.asked.Add(1)
-	return d.Driver.Claim(req)
-}
-
-// The backend would grant each a share at once, of which one could be kept.
-func TestRWMutex_manyGoroutinesAskTheBackendOnceEach(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := counted{memory.NewDriver(memory.InSpace(t.Name())), new(atomic.Int64)}
-		m := clientOf(t, d).RWMutex("x")
-		var all sync.WaitGroup
-		for range 20 {
-			all.Go(func() {
-				err := m.RLock(t.Context())
-				time.Sleep(time.Millisecond)
-				assert.NoError(t, errors.Join(err, m.Unlock(t.Context())))
-			})
-		}
-		all.Wait()
-		assert.EqualValues(t, 20, d.asked.Load())
 	})
 }
 
