@@ -2,6 +2,7 @@ package redisscript
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -79,6 +80,29 @@ func TestClaim_aTakeThatIsGivenUpIsUndoneWhenItHasEnded(t *testing.T) {
 		close(g.gate)
 		require.NoError(t, <-released)
 		require.Equal(t, []*script.Script{script.Take, script.Release, script.Release}, g.all(), "and after it")
+		require.NoError(t, d.Close(noClient))
+	})
+}
+
+// A take that nobody waited for has not reached the server, as is known in the end: there is nothing to undo.
+func TestClaim_aTakeThatWasNeverSentIsNotReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fails, released := make(chan struct{}), 0
+		p := &puppet{run: func(_ context.Context, s *script.Script, _ string) (any, error) {
+			if s == script.Release {
+				released++
+				return int64(1), nil
+			}
+			<-fails
+			return nil, notSent{errors.New("no connection")}
+		}}
+		d := NewDriver(p)
+		l, err := claims.Take(t.Context(), d, driver.Request{Name: "x", TTL: time.Minute})
+		require.ErrorIs(t, err, send.ErrNoAnswer)
+		close(fails)
+		synctest.Wait()
+		require.NoError(t, l.Release(t.Context()))
+		assert.Zero(t, released)
 		require.NoError(t, d.Close(noClient))
 	})
 }

@@ -53,14 +53,16 @@ func Watch(d *Driver, addrs []string, master func(ctx context.Context, addr stri
 func (d *Driver) sentinelWarnings(ctx context.Context) []string {
 	const outlasted = 30_000 * 2 / 5
 	for _, addr := range d.sentinels {
-		known, err := send.Aside(ctx, d.sender, func(ctx context.Context) (map[string]string, error) { return d.master(ctx, addr) })
+		var known map[string]string
+		err := d.sender.Aside(ctx, func(ctx context.Context) (err error) { known, err = d.master(ctx, addr); return err })
+		if err != nil {
+			continue
+		}
 		ms, _ := strconv.Atoi(known["down-after-milliseconds"])
-		if err == nil && ms > outlasted {
-			return []string{fmt.Sprintf("down-after-milliseconds of the sentinels is %d: a failover takes longer, and ends holds whose TTL is less than 2.5 times as long; set it to 5000", ms)}
+		if ms <= outlasted {
+			return nil
 		}
-		if err == nil {
-			break
-		}
+		return []string{fmt.Sprintf("down-after-milliseconds of the sentinels is %d: a failover takes longer, and ends holds whose TTL is less than 2.5 times as long; set it to 5000", ms)}
 	}
 	return nil
 }

@@ -37,29 +37,25 @@ type walk struct {
 func (w *walk) page(ctx context.Context) (driver.Page, error) {
 	s := w.driver.sender
 	if w.scans == nil {
-		scans, err := send.Aside(ctx, s, w.driver.runner.Scans)
+		var scans []Scan
+		err := s.Aside(ctx, func(ctx context.Context) (err error) { scans, err = w.driver.runner.Scans(ctx); return err })
 		if err != nil || len(scans) == 0 {
 			return driver.Page{Last: true}, err
 		}
 		w.scans = scans
 	}
-	type step struct {
-		keys []string
-		next uint64
-	}
+	var keys []string
+	var next uint64
 	scan, cursor := w.scans[0], w.cursor
-	got, err := send.Aside(ctx, s, func(ctx context.Context) (step, error) {
-		keys, next, err := scan(ctx, cursor, w.match)
-		return step{keys, next}, err
-	})
+	err := s.Aside(ctx, func(ctx context.Context) (err error) { keys, next, err = scan(ctx, cursor, w.match); return err })
 	if err != nil {
 		return driver.Page{}, err
 	}
-	held, err := w.driver.held(ctx, got.keys)
+	held, err := w.driver.held(ctx, keys)
 	if err != nil {
 		return driver.Page{}, err
 	}
-	if w.cursor = got.next; w.cursor == 0 {
+	if w.cursor = next; w.cursor == 0 {
 		w.scans = w.scans[1:]
 	}
 	return driver.Page{Names: held, Last: len(w.scans) == 0}, nil

@@ -396,28 +396,21 @@ func (s *Sender) Close() {
 }
 
 // Aside makes a call of the client library's, which may ignore contexts, and leaves it when ctx
-// ends. Close waits for it.
-func Aside[T any](ctx context.Context, s *Sender, f func(context.Context) (T, error)) (value T, err error) {
-	type answer struct {
-		value T
-		err   error
-	}
-	answers := make(chan answer, 1)
+// ends: what it sets is not to be read then. Close waits for it.
+func (s *Sender) Aside(ctx context.Context, f func(context.Context) error) error {
+	done := make(chan error, 1)
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
-		return value, driver.ErrClosed
+		return driver.ErrClosed
 	}
-	s.workers.Do(workers.Func(func() {
-		value, err := f(ctx)
-		answers <- answer{value, err}
-	}))
+	s.workers.Do(workers.Func(func() { done <- f(ctx) }))
 	s.mu.Unlock()
 	select {
-	case a := <-answers:
-		return a.value, a.err
+	case err := <-done:
+		return err
 	case <-ctx.Done():
-		return value, ctx.Err()
+		return ctx.Err()
 	}
 }
 
