@@ -212,16 +212,16 @@ func (h *Hub) Watch(ctx context.Context, keys [3]any, wake func()) (subscribed b
 	if h.closed {
 		return false
 	}
-	l, one := h.listOf(keys), &holder{wake}
+	l := h.listOf(keys)
 	if l.holders == nil {
-		l.holders = map[*holder]bool{}
+		l.holders = map[*func()]bool{}
 	}
 	l.present++
-	l.holders[one] = true
+	l.holders[&wake] = true
 	context.AfterFunc(ctx, func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		delete(l.holders, one)
+		delete(l.holders, &wake)
 		l.leave()
 	})
 	h.subscribe(l)

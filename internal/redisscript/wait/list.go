@@ -58,7 +58,7 @@ type list struct {
 	news    time.Time // when the server last answered or told any of them
 	failing time.Time // the first request after that which has failed
 
-	holders map[*holder]bool
+	holders map[*func()]bool // by what wakes them
 
 	sub         *subscriber // nil: none yet, or no more
 	subscribing bool
@@ -67,9 +67,6 @@ type list struct {
 	timer *time.Timer // wakes the first of the queue, if it is armed
 	armed bool
 }
-
-// holder is a hold that asks to be told that somebody waits.
-type holder struct{ wake func() }
 
 // subscriber is a connection for the subscriptions of the lists of one server. The hub's mutex
 // guards it.
@@ -121,8 +118,8 @@ func (l *list) wakeFirst() {
 
 // wakeHolders has those look for waiters who hold the lock, and have asked.
 func (l *list) wakeHolders() {
-	for one := range l.holders {
-		one.wake()
+	for wake := range l.holders {
+		(*wake)()
 	}
 }
 
