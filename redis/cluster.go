@@ -166,21 +166,21 @@ type target struct {
 // sendToPrimaries sends each node a pipeline of the calls that it serves, with one WAIT: that has
 // no key by which go-redis could find the node. It does what go-redis would when a node is gone, or
 // sends a call on.
-func (r *runner) sendToPrimaries(ctx context.Context, calls []script.Call, replies []script.Reply) {
+func (r *runner) sendToPrimaries(ctx context.Context, c *cluster, calls []script.Call, replies []script.Reply) {
 	pending := make([]int, len(calls))
 	for i := range pending {
 		pending[i] = i
 	}
 	for attempt := 0; ; attempt++ {
-		pending = slices.DeleteFunc(r.sendShares(ctx, calls, replies, pending), func(i int) bool {
+		pending = slices.DeleteFunc(r.sendShares(ctx, c, calls, replies, pending), func(i int) bool {
 			err := replies[i].Err
 			return err == nil || replies[i].Ran || isAnswer(err) && !isMisdirected(err)
 		})
-		if len(pending) == 0 || ctx.Err() != nil || attempt >= r.cluster.Options().MaxRedirects {
+		if len(pending) == 0 || ctx.Err() != nil || attempt >= c.Options().MaxRedirects {
 			return
 		}
 		err := replies[pending[0]].Err
-		r.cluster.noticed(err)
+		c.noticed(err)
 		_, asking := goredis.IsAskError(err)
 		if _, moved := goredis.IsMovedError(err); attempt > 0 || !moved && !asking {
 			_ = clock.Sleep(ctx, 10*time.Millisecond<<attempt)
@@ -190,10 +190,10 @@ func (r *runner) sendToPrimaries(ctx context.Context, calls []script.Call, repli
 
 // sendShares sends each node its share of the calls with the indices which, and files the replies.
 // It returns which were sent.
-func (r *runner) sendShares(ctx context.Context, calls []script.Call, replies []script.Reply, which []int) (sent []int) {
+func (r *runner) sendShares(ctx context.Context, c *cluster, calls []script.Call, replies []script.Reply, which []int) (sent []int) {
 	shares := map[target][]int{}
 	for _, i := range which {
-		to, err := r.cluster.next(ctx, calls[i].Keys[0].(string), replies[i].Err)
+		to, err := c.next(ctx, calls[i].Keys[0].(string), replies[i].Err)
 		if err != nil {
 			replies[i].Err = cmp.Or(replies[i].Err, err)
 			continue

@@ -54,14 +54,14 @@ func (r *runner) HeedsDeadlines() bool {
 func (r *runner) Run(ctx context.Context, calls []script.Call, replies []script.Reply) {
 	done := r.cluster.watch()
 	defer done()
-	key := ""
-	if len(calls[0].Keys) > 0 {
-		key = calls[0].Keys[0].(string)
-	}
-	rdb := r.spare.pick(ctx, r.rdb, key)
+	rdb := r.spare.pick(ctx, r.rdb, calls)
 	switch {
 	case slices.ContainsFunc(calls, r.awaited) && r.cluster != nil:
-		r.sendToPrimaries(ctx, calls, replies)
+		c := r.cluster
+		if rdb != r.rdb {
+			c = &cluster{ClusterClient: rdb.(*goredis.ClusterClient)}
+		}
+		r.sendToPrimaries(ctx, c, calls, replies)
 	case slices.ContainsFunc(calls, r.awaited):
 		r.sendAndWait(ctx, rdb, false, calls, replies)
 	case len(calls) == 1:

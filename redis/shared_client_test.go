@@ -2,6 +2,7 @@ package redis_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,7 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/redis"
 )
 
 // onScript is a hook that is called with the context of each script, before that is sent.
@@ -149,6 +152,44 @@ func TestSharedClient_holdsOutliveAPoolThatIsUsedUp(t *testing.T) {
 			eventually(t, "the hold is renewed", func() bool { return m.Hold().Deadline().Sub(before) > 2*time.Second })
 			require.NoError(t, m.Unlock(t.Context()))
 			require.NoError(t, c.Mutex("x").TryLock(t.Context()))
+			require.Empty(t, popped, "nothing has freed the connection")
+			require.ErrorIs(t, await(t, popped), goredis.Nil)
+		})
+	}
+}
+
+// A pipeline of renewals goes to several nodes, and the application has the connections of one.
+func TestSharedClient_renewalsOutliveANodeWhosePoolIsUsedUp(t *testing.T) {
+	t.Parallel()
+	c := testserver.Cluster(t)
+	ctx := t.Context()
+	for name, opts := range map[string][]redis.DriverOption{"without WAIT": nil, "WAIT": {redis.WaitReplicas(1, time.Second)}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rdb := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: c.Addrs(), PoolSize: 1, PipelinePoolSize: -1})
+			t.Cleanup(func() { _ = rdb.Close() })
+			d := driverOf(t, rdb, opts...)
+			nodes := map[*goredis.Client]bool{}
+			var leases []driver.Lease
+			var last string
+			for i := 0; len(nodes) < 2; i++ {
+				key := fmt.Sprint(name, i)
+				node, err := rdb.MasterForKey(ctx, "{"+key+"}")
+				require.NoError(t, err)
+				if !nodes[node] {
+					nodes[node], last = true, "{"+key+"}"
+					leases = append(leases, take(t, d, key, time.Minute))
+				}
+			}
+			popping, cancel := context.WithCancel(ctx)
+			defer cancel()
+			popped := async(func() error { return rdb.BLPop(popping, 4*time.Second, last+"list").Err() })
+			node, err := rdb.MasterForKey(ctx, last)
+			require.NoError(t, err)
+			eventually(t, "it has the connection", func() bool { return node.PoolStats().IdleConns == 0 })
+			for i, err := range d.ExtendAll(withTimeout(t, 2*time.Second), leases, time.Minute) {
+				require.NoError(t, err, "lease %d", i)
+			}
 			require.Empty(t, popped, "nothing has freed the connection")
 			require.ErrorIs(t, await(t, popped), goredis.Nil)
 		})

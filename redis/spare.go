@@ -2,37 +2,56 @@ package redis
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/go-locker/locker/internal/redisscript/script"
 )
 
 // spare is a client with the options of another, for requests that find its pool used up by the
 // application's own commands: holds are to be renewed and released meanwhile. Hooks are no options,
 // and see none of its commands.
 type spare struct {
-	free atomic.Int64 // when the pool of one server was last seen not to be used up, in nanoseconds since epoch
+	free atomic.Int64 // when the pool of a Client was last seen not to be used up, in nanoseconds since epoch
 
 	mu     sync.Mutex
 	closed bool
 	client goredis.UniversalClient // nil until it is needed
 }
 
-// pick returns the client to send to: rdb, unless a request about key would have to wait for a
-// connection of its pool.
-func (s *spare) pick(ctx context.Context, rdb goredis.UniversalClient, key string) goredis.UniversalClient {
-	node, one := rdb.(*goredis.Client)
-	now := int64(time.Since(epoch))
-	if one && now-s.free.Load() < int64(recent) {
-		return rdb
-	}
-	if cluster, ok := rdb.(*goredis.ClusterClient); ok {
-		node, _ = cluster.MasterForKey(ctx, key)
-	}
-	if node == nil || !usedUp(node) {
-		s.free.Store(now)
+// pick returns the client to send calls to: rdb, unless one of them would have to wait for a
+// connection of its node's pool.
+func (s *spare) pick(ctx context.Context, rdb goredis.UniversalClient, calls []script.Call) goredis.UniversalClient {
+	switch rdb := rdb.(type) {
+	case *goredis.Client:
+		now := int64(time.Since(epoch))
+		if now-s.free.Load() < int64(recent) {
+			return rdb
+		}
+		if !usedUp(rdb) {
+			s.free.Store(now)
+			return rdb
+		}
+	case *goredis.ClusterClient:
+		var free *goredis.Client // leases of a node often come one after the other
+		if !slices.ContainsFunc(calls, func(c script.Call) bool {
+			if len(c.Keys) == 0 {
+				return false
+			}
+			node, _ := rdb.MasterForKey(ctx, c.Keys[0].(string))
+			if node == nil || node == free {
+				return false
+			}
+			free = node
+			return usedUp(node)
+		}) {
+			return rdb
+		}
+	default:
 		return rdb
 	}
 	s.mu.Lock()
