@@ -11,9 +11,10 @@ import (
 
 var clientRows = []row{{
 	name:    "a renewed hold outlives its TTL",
-	promise: "A hold that is renewed lasts until its Unlock.",
+	promise: "A hold that is renewed lasts until its Unlock: the first of a client and each later one, by Lock or by TryLock.",
 	sources: []string{contract},
 	needs:   []need{clients, renews},
+	aside:   true,
 	body:    renewalKeeps,
 }, {
 	name:    "renewal ends with Unlock",
@@ -30,12 +31,32 @@ var clientRows = []row{{
 	body:    leaksNothing,
 }}
 
+// renewalKeeps watches a Locker's first hold, one after an earlier one, and one that TryLock took.
 func renewalKeeps(e *env) {
-	name, ttl := e.name(), e.lifetime(time.Second) // a pause of the machine is not to end it
-	a, b := e.client(ttl, true)("A", name), e.party("B", name, ttl)
-	a.take()
+	of := e.client(e.lifetime(time.Second), true) // a pause of the machine is not to end it
+	e.together(
+		func() { e.renewed(of, (*party).take) },
+		func() { e.renewed(of, func(a *party) { a.take(); a.release(); a.take() }) },
+		func() {
+			e.renewed(of, func(a *party) {
+				if err := a.tryLock(e.Context()); err != nil && !isSkip(err) {
+					e.doubtf("A's TryLock of a free lock: %v", err)
+				} else if err != nil {
+					a.take()
+				}
+			})
+		},
+	)
+}
+
+// renewed has B try to get what A holds for so long that A has renewed it some dozens of times.
+func (e *env) renewed(of func(who, name string) *party, take func(a *party)) {
+	e = e.story()
+	a := of("A", e.name())
+	b := e.party("B", a.name, a.ttl)
+	take(a)
 	token := a.token()
-	if err := b.lockWithin(2 * ttl); err == nil {
+	if err := b.lockWithin(12 * a.ttl); err == nil {
 		a.overlap(b)
 	}
 	if now := a.token(); now != token {

@@ -99,6 +99,7 @@ type Scenario struct {
 	check    func(t TB, h Harness) error
 	sources  []string // publications about locks, and defects of libraries, that the promise comes from
 	alone    bool     // see row
+	aside    bool     // see row
 	busy     bool     // it keeps the backend and the machine busy
 	disturbs bool     // it does something to the backend's servers
 }

@@ -49,7 +49,7 @@ type contest struct {
 }
 
 // contend has each party lock and unlock again and again, in a goroutine of its own, and returns
-// the intervals in their order. Parties may share a Locker.
+// the intervals. Parties may share a Locker.
 func (e *env) contend(parties []*party, work func()) []interval {
 	ctx, cancel := context.WithTimeout(e.Context(), longest)
 	defer cancel()
@@ -63,7 +63,6 @@ func (e *env) contend(parties []*party, work func()) []interval {
 	if len(c.intervals) == 0 {
 		e.doubtf("%d contenders, and nobody got the lock in %v", len(parties), longest)
 	}
-	slices.SortFunc(c.intervals, func(a, b interval) int { return a.from.Compare(b.from) })
 	return c.intervals
 }
 
@@ -145,17 +144,25 @@ func (t interval) ending() string {
 	return fmt.Sprintf("%s's Unlock said nil", t.who)
 }
 
+// inOrderOfGrants returns the intervals in their order.
+func inOrderOfGrants(intervals []interval) []interval {
+	return slices.SortedFunc(slices.Values(intervals), func(a, b interval) int { return a.from.Compare(b.from) })
+}
+
 // disjoint ends the trial if two held at once.
 func (e *env) disjoint(intervals []interval) {
-	for i, t := range intervals {
-		if i == 0 || t.lost && !t.from.Before(t.to) { // its time was over when Lock returned
+	var before interval // the one that ends last, of those so far
+	for i, t := range inOrderOfGrants(intervals) {
+		if t.lost && !t.from.Before(t.to) { // its time was over when Lock returned
 			continue
 		}
-		before := slices.MaxFunc(intervals[max(0, i-contenders):i], func(a, b interval) int { return a.to.Compare(b.to) })
 		if t.from.Before(before.to) {
 			both := min(before.to.Sub(t.from), t.to.Sub(t.from))
 			e.failf("%s and %s held the lock at once, for %v: %s; %s; hold %d of %d",
 				before.who, t.who, both, before.ending(), t.ending(), i+1, len(intervals))
+		}
+		if t.to.After(before.to) {
+			before = t
 		}
 	}
 	e.Logf("%d holds, none at the same time as another", len(intervals))
@@ -163,7 +170,7 @@ func (e *env) disjoint(intervals []interval) {
 
 // rising ends the trial if a later hold has no larger token. Of one that was lost nobody knows when others were granted.
 func (e *env) rising(intervals []interval) {
-	intervals = slices.DeleteFunc(slices.Clone(intervals), func(t interval) bool { return t.lost })
+	intervals = slices.DeleteFunc(inOrderOfGrants(intervals), func(t interval) bool { return t.lost })
 	for i := 1; i < len(intervals); i++ {
 		a, b := intervals[i-1], intervals[i]
 		if a.to.Before(b.from) && cmp.Compare(a.token, b.token) >= 0 {

@@ -1,6 +1,8 @@
 package conformance
 
 import (
+	"context"
+	"fmt"
 	"time"
 
 	"github.com/go-locker/locker"
@@ -37,9 +39,86 @@ var expiryRows = []row{{
 	name:    "a long TTL is kept as it is",
 	promise: "A hold lasts one TTL: a TTL that is too long for the backend is refused, not shortened.",
 	sources: []string{contract, ownPrograms},
+	aside:   true,
 	needs:   []need{expire},
 	body:    keepsLongTTL,
+}, {
+	name:    "those who find an expired hold exclude one another",
+	promise: "When a hold has expired one of those who want the lock gets it, however many find that at the same moment.",
+	sources: []string{goLocker, ownPrograms},
+	shows:   locker.Exclusive,
+	chance:  true,
+	aside:   true,
+	needs:   []need{expire},
+	body:    excludesAtExpiry,
+}, {
+	name:    "half a minute ends no hold that is extended, no wait, and no order of tokens",
+	promise: "Time alone changes nothing: a hold that is extended lasts, Lock waits, and the tokens of a name that was idle go on rising.",
+	sources: []string{contract, ownPrograms},
+	aside:   true,
+	body:    func(e *env) { e.together(e.extendsLong, e.idlesLong) },
 }}
+
+// excludesAtExpiry has waiters be there when a hold expires, and then come all at once when it has.
+func excludesAtExpiry(e *env) {
+	const rounds = 10
+	name := e.name()
+	a, waiters := e.party("A", name, e.ttl), e.processes(name)
+	for round := range rounds {
+		a.take()
+		if round%2 == 1 {
+			a.awaitExpiry()
+		}
+		e.disjoint(e.queue(waiters)())
+		_ = a.unlock()
+	}
+}
+
+// extendsLong has B wait for a hold that A extends, if it can: else for one that lasts that long.
+func (e *env) extendsLong() {
+	e = e.story()
+	name, ttl := e.name(), e.lifetime(6*time.Second)
+	if !extends.met(e.h) {
+		ttl = e.lifetime(2 * halfMinute)
+	}
+	b := e.party("B", name, ttl)
+	a, refusal := e.offered("A", name, ttl)
+	if refusal != "" {
+		e.Logf("%s", refusal)
+		return
+	}
+	ctx, cancel := context.WithTimeout(e.Context(), halfMinute+e.patience)
+	defer cancel()
+	done := b.start(ctx)
+	for end := time.Now().Add(halfMinute); time.Now().Before(end); {
+		a.prolong()
+		select {
+		case err := <-done:
+			e.early(a, b, err)
+		case <-time.After(ttl / 8):
+		}
+	}
+	a.release()
+	b.granted(done, e.prompt, "A has unlocked")
+	b.release()
+}
+
+// idlesLong has nobody want the lock between two holds.
+func (e *env) idlesLong() {
+	e = e.story()
+	a, b := e.rivals(e.long, e.long)
+	var held sequence
+	a.take()
+	if !tokens.met(e.h) {
+		return
+	}
+	held.next(a, "A's hold")
+	a.release()
+	sleepUntil(e.Context(), halfMinute)
+	b.take()
+	held.next(b, fmt.Sprintf("B's hold, %v later,", halfMinute))
+	b.release()
+}
 
 func expires(e *env) {
 	a, b := e.rivals(e.ttl, e.ttl)

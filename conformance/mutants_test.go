@@ -106,7 +106,7 @@ func mutants() []mutant {
 	for _, group := range [][]mutant{
 		exclusionMutants(), contextMutants(), waitingMutants(), endMutants(), tokenMutants(),
 		nameMutants(), lossMutants(), moreServerMutants(), serverMutants(), silenceMutants(),
-		promiseMutants(), wantedMutants(), idleMutants(), historyMutants(), counterMutants(),
+		promiseMutants(), flawMutants(), wantedMutants(), idleMutants(), historyMutants(), counterMutants(),
 	} {
 		all = append(all, group...)
 	}

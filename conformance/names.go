@@ -7,9 +7,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance/internal/power"
+	"github.com/go-locker/locker/conformance/internal/remote"
 )
 
 var nameRows = []row{{
@@ -75,7 +77,7 @@ func oddNames(u string) []string {
 		u + "\u0131", u + "i", u + "\u200b", "\ufeff" + u, u + "\u200d", u + "\ufffd", u + "😀", u + "日本",
 		u + ":lock", u + ":token", u + ":queue", u + "-0000000001", "lock:" + u, "lock-" + u, "_c_" + u,
 	}
-	for _, length := range []int{64, 128, 255, 256, 512, 1024, 4096} {
+	for _, length := range []int{64, 128, 255, 256, 512, 1024, 4096, 1 << 16} {
 		stem := u + strings.Repeat("x", length-len(u)-1)
 		names = append(names, stem+"1", stem+"2")
 	}
@@ -95,8 +97,7 @@ func shown(name string) string {
 }
 
 func anyName(e *env) {
-	names := append(oddNames(e.name()), plainOdd()...)
-	e.each(names, func(p *party) error {
+	p, err := each(e.lockers(append(oddNames(e.name()), plainOdd()...)), func(p *party) error {
 		if err := p.lockWithin(e.long + e.patience); err != nil {
 			return fmt.Errorf("Lock: %w", err)
 		}
@@ -105,16 +106,26 @@ func anyName(e *env) {
 		}
 		return nil
 	})
+	if err != nil {
+		e.doubtf("name %s: %v", shown(p.name), err)
+	}
 }
 
-// each does something on a Locker for each name, several at a time, and ends the trial if it fails.
-func (e *env) each(names []string, do func(*party) error) {
+// lockers are parties of the names.
+func (e *env) lockers(names []string) (all []*party) {
+	of := e.crowd()
+	for _, name := range names {
+		all = append(all, of("the Locker of "+shown(name), name))
+	}
+	return all
+}
+
+// each does something on several parties at a time. It returns the first for which that failed.
+func each(all []*party, do func(*party) error) (*party, error) {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, contenders)
-	errs := make([]error, len(names))
-	of := e.crowd()
-	for i, name := range names {
-		p := of("the Locker of "+shown(name), name, e.long)
+	errs := make([]error, len(all))
+	for i, p := range all {
 		slots <- struct{}{}
 		wg.Go(func() {
 			errs[i] = do(p)
@@ -124,27 +135,90 @@ func (e *env) each(names []string, do func(*party) error) {
 	wg.Wait()
 	for i, err := range errs {
 		if err != nil {
-			e.doubtf("name %s: %v", shown(names[i]), err)
+			return all[i], err
 		}
 	}
+	return nil, nil
 }
 
 func namesDoNotCollide(e *env) {
 	names, backwards := oddNames(e.name()), oddNames(e.name())
 	slices.Reverse(backwards) // a name may be in the way of another, and not the other way round
-	for _, names := range [][]string{names, backwards} {
-		e.each(names, func(p *party) error {
-			err := p.lockWithin(e.prompt)
-			if err != nil && !errors.Is(err, locker.ErrHeld) { // a slow answer is no collision
-				err = p.lockWithin(e.prompt)
-			}
-			if err != nil {
-				return fmt.Errorf("Lock, when only other names are locked: %w", err)
-			}
-			return nil // and go on holding
-		})
+	e.together(
+		func() { e.allAtOnce(e.lockers(names)) },
+		func() { e.allAtOnce(e.lockers(backwards)) },
+		func() { e.unlocksOne(e.lockers(oddNames(e.name())[:12])) },
+		e.hashesCollide,
+		e.manyNames,
+	)
+}
+
+// allAtOnce has each of the parties, of different names, take its lock.
+func (e *env) allAtOnce(all []*party) {
+	p, err := each(all, func(p *party) error {
+		err := p.lockWithin(e.prompt)
+		if err != nil && !errors.Is(err, locker.ErrHeld) { // a slow answer is no collision
+			err = p.lockWithin(e.prompt)
+		}
+		return err
+	})
+	if err != nil {
+		e.doubtf("name %s: Lock, when only other names are locked: %v; in its way is %s", shown(p.name), err, p.inTheWay(all))
 	}
-	e.Logf("%d names were locked at once", 2*len(names))
+	e.Logf("%d names were locked at once", len(all))
+}
+
+// inTheWay returns which of the others cannot be locked beside p, as far as can be seen in a while.
+func (p *party) inTheWay(others []*party) string {
+	_, _ = each(others, func(o *party) error { _ = o.unlock(); return nil })
+	if p.lockWithin(p.env.prompt) == nil {
+		for end := time.Now().Add(2 * p.env.prompt); len(others) > 0 && time.Now().Before(end); others = others[1:] {
+			if o := others[0]; o != p && o.lockWithin(p.env.settle()) != nil {
+				return shown(o.name)
+			}
+		}
+	}
+	return "one that is not known"
+}
+
+// unlocksOne has every second party unlock, and those that are left go on.
+func (e *env) unlocksOne(all []*party) {
+	for _, p := range all {
+		p.take()
+	}
+	for i := 0; i < len(all); i += 2 {
+		all[i].drop()
+		for j := 1; j < len(all); j += 2 {
+			if err := all[j].extend(); err != nil && !errors.Is(err, remote.ErrMissing) {
+				e.doubtf("name %s: Extend says %v; the last Unlock was of %s", shown(all[j].name), err, shown(all[i].name))
+			}
+		}
+	}
+}
+
+// hashesCollide has A hold a name, and B take one that has the same hash.
+func (e *env) hashesCollide() {
+	for i, names := range collisions() {
+		parties := e.lockers(names[:])
+		a, b := parties[0], parties[1]
+		a.take()
+		if err := b.lockWithin(e.prompt); errors.Is(err, locker.ErrHeld) {
+			e.doubtf("name %s: Lock: %v; in its way is %s, which has the same hash, by %s", shown(b.name), err, shown(a.name), hashes[i].name)
+		}
+		a.drop()
+	}
+}
+
+// manyNames are so many that two of them collide where a name is hashed to 16 bits, by whatever hash.
+func (e *env) manyNames() {
+	if e.h.Client == nil && e.h.Program == nil {
+		return // each Locker might have connections of its own
+	}
+	stem, names := e.name(), make([]string, 1000)
+	for i := range names {
+		names[i] = fmt.Sprint(stem, "-", i)
+	}
+	e.allAtOnce(e.lockers(names))
 }
 
 // namesAtOnce tests clients that send requests for several names as one batch, and proxies between them and their servers.
@@ -168,7 +242,7 @@ func namesAtOnce(e *env) {
 	}
 	var mu sync.Mutex
 	var granted []*party
-	e.each(names, func(b *party) error {
+	_, _ = each(e.lockers(names), func(b *party) error {
 		if b.lockWithin(e.settle()) == nil {
 			mu.Lock()
 			defer mu.Unlock()

@@ -31,20 +31,26 @@ func (e *env) of(field string, ttl time.Duration, mutex func(name string) locker
 	}
 }
 
-// crowd makes Lockers of many names, in a few processes.
-func (e *env) crowd() func(who, name string, ttl time.Duration) *party {
-	if e.h.Program == nil {
-		return e.party
-	}
-	var programs []*stdio.Program
+// crowd makes many Lockers with a TTL of e.long, in two clients, or programs, if it can.
+func (e *env) crowd() func(who, name string) *party {
+	var of []func(who, name string) *party
 	for range 2 {
-		programs = append(programs, e.h.Program.StartFor(e, e.h.Program.Address))
+		switch {
+		case e.h.Program != nil:
+			p := e.h.Program.StartFor(e, e.h.Program.Address)
+			of = append(of, func(who, name string) *party {
+				return e.using(e.h.Program.OpenIn(e, p, name, e.long, false), who, name, e.long)
+			})
+		case e.h.Client != nil:
+			of = append(of, e.client(e.long, false))
+		default:
+			return func(who, name string) *party { return e.party(who, name, e.long) }
+		}
 	}
 	next := 0
-	return func(who, name string, ttl time.Duration) *party {
-		p := programs[next%len(programs)]
+	return func(who, name string) *party {
 		next++
-		return e.using(e.h.Program.OpenIn(e, p, name, ttl, false), who, name, ttl)
+		return of[next%len(of)](who, name)
 	}
 }
 
@@ -80,6 +86,18 @@ func (e *env) processes(name string) []*party {
 	parties := make([]*party, contenders)
 	for i := range parties {
 		parties[i] = e.party(fmt.Sprintf("process %d", i+1), name, e.long)
+	}
+	return parties
+}
+
+// multitude is the processes, and more parties of one name.
+func (e *env) multitude(name string) []*party {
+	parties := e.processes(name)
+	if !shares.met(e.h) {
+		return parties
+	}
+	for of := e.crowd(); len(parties) < 5*contenders; {
+		parties = append(parties, of(fmt.Sprintf("Locker %d", len(parties)+1), name))
 	}
 	return parties
 }

@@ -38,8 +38,15 @@ func run(t *testing.T, h Harness, scenarios []Scenario) {
 		t.Error(says)
 	}
 	var results results
+	var aside, inTurn sync.WaitGroup
 	for _, batch := range batches(scenarios) {
-		var all sync.WaitGroup
+		all := &inTurn
+		if batch.places == asidePlaces {
+			all = &aside
+		}
+		if batch.last {
+			aside.Wait()
+		}
 		for _, s := range batch.scenarios {
 			batch.places <- struct{}{}
 			leave := enter(s.alone) // before there is a goroutine: one that is new, and waits, looks like a leak
@@ -48,38 +55,42 @@ func run(t *testing.T, h Harness, scenarios []Scenario) {
 				t.Run(s.Name, func(t *testing.T) { report(t, s, h, &results) })
 			})
 		}
-		all.Wait()
+		inTurn.Wait()
 	}
 	t.Log(results.summary(scenarios))
 }
 
-// How many scenarios run side by side, of all Runs of this process together: those that wait, and
-// those that keep the backend and the machine busy.
+// How many scenarios run side by side, of all Runs of this process together: those that wait, those
+// that keep the backend and the machine busy, and, beside both, those that wait longest.
 var (
 	waitingPlaces = make(chan struct{}, 12/slowdown)
 	busyPlaces    = make(chan struct{}, max(1, 3/slowdown))
+	asidePlaces   = make(chan struct{}, 12)
 )
 
 // batch is scenarios that run side by side as far as there are places.
 type batch struct {
 	places    chan struct{}
 	scenarios []Scenario
+	last      bool // it begins when all others have ended
 }
 
 // batches are the scenarios in the order in which Run takes them.
 func batches(all []Scenario) []batch {
-	waiting, busy, last := batch{places: waitingPlaces}, batch{places: busyPlaces}, batch{places: make(chan struct{}, 1)}
+	aside, waiting, busy, last := batch{places: asidePlaces}, batch{places: waitingPlaces}, batch{places: busyPlaces}, batch{places: make(chan struct{}, 1), last: true}
 	for _, s := range all {
 		b := &waiting
 		switch {
 		case s.disturbs, s.alone:
 			b = &last
+		case s.aside:
+			b = &aside
 		case s.busy:
 			b = &busy
 		}
 		b.scenarios = append(b.scenarios, s)
 	}
-	return []batch{waiting, busy, last}
+	return []batch{aside, waiting, busy, last}
 }
 
 // report is the subtest of a scenario. Only what could not run is skipped.

@@ -23,6 +23,9 @@ func drift(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecon
 // slack is how late after ttl a waiter may get the lock of a holder that has crashed.
 func slack(ttl time.Duration) time.Duration { return max(800*time.Millisecond, ttl/2) }
 
+// halfMinute is a little longer than the time that people think long enough for anything.
+const halfMinute = 32 * time.Second
+
 // someSeconds is how long a random history takes unless a flag says otherwise, and the backend is
 // slow.
 var someSeconds = 3 * time.Second

@@ -28,6 +28,7 @@ type row struct {
 	shows     locker.Guarantee
 	condition string
 	alone     bool                        // it looks at the whole process
+	aside     bool                        // it waits for up to half a minute, and so beside all others
 	queued    bool                        // asked only of a Locker whose Harness promises an order of waiters
 	optional  bool                        // asked only of a Locker whose Harness promises what it shows
 	lasts     func(Harness) time.Duration // how much longer than others it may take; nil: not at all
@@ -36,7 +37,7 @@ type row struct {
 func (r row) scenario() Scenario {
 	s := Scenario{
 		Name: r.name, Promise: r.promise, sources: r.sources, Deterministic: !r.chance,
-		Guarantee: r.shows, Condition: r.condition, check: r.check, alone: r.alone, busy: r.chance,
+		Guarantee: r.shows, Condition: r.condition, check: r.check, alone: r.alone, aside: r.aside, busy: r.chance,
 	}
 	for _, n := range r.needs {
 		if n.why == "" {
@@ -70,6 +71,9 @@ func (r row) check(t TB, h Harness) error {
 	if r.lasts != nil {
 		limit += r.lasts(h)
 	}
+	if r.aside {
+		limit += 2 * halfMinute
+	}
 	n := h.counted
 	if n == nil {
 		n = new(engine.Tally)
@@ -78,7 +82,7 @@ func (r row) check(t TB, h Harness) error {
 	if _, known := h.Deviations[r.name]; known {
 		return n.Confirm(r.chance, trial)
 	}
-	n.Long = r.lasts != nil && *forFlag > 0
+	n.Long = r.aside || r.lasts != nil && *forFlag > 0
 	return n.Run(limit, t.Logf, trial)
 }
 

@@ -20,7 +20,7 @@ var tryRows = []row{{
 	body:    tryDoesNotWait,
 }, {
 	name:    "TryLock takes a free lock",
-	promise: "A hold taken by TryLock is like one taken by Lock.",
+	promise: "TryLock takes a free lock, each time. A hold taken by it is like one taken by Lock.",
 	sources: []string{goLocker},
 	body:    tryTakes,
 }, {
@@ -62,6 +62,7 @@ func tryDoesNotWait(e *env) {
 }
 
 func tryTakes(e *env) {
+	e.triesAlone()
 	a, b := e.rivals(e.long, e.long)
 	if err := a.try(); err != nil {
 		e.doubtf("A's TryLock of a free lock: %v", err)
@@ -79,6 +80,21 @@ func tryTakes(e *env) {
 		}
 	}
 	b.release()
+}
+
+// triesAlone has nobody else want the lock.
+func (e *env) triesAlone() {
+	a := e.party("A", e.name(), e.long)
+	for n, end := 1, time.Now().Add(e.prompt); n <= 50 && time.Now().Before(end); n++ {
+		if err := a.try(); errors.Is(err, locker.ErrHeld) {
+			e.doubtf("A's TryLock number %d: %v; nobody else wants the lock, and each Unlock before said nil", n, err)
+		} else if err != nil {
+			return // only ErrHeld speaks of another
+		}
+		if a.unlock() != nil {
+			return // in doubt it may be held yet
+		}
+	}
 }
 
 func tryEndedContext(e *env) {

@@ -29,28 +29,49 @@ const (
 	longLook = 11 * time.Second
 )
 
+// wraps are TTLs that come out short, or below 0, where milliseconds or microseconds are counted in
+// 32 bits.
+var wraps = []time.Duration{time.Hour, 1<<32*time.Microsecond + time.Second, 30 * 24 * time.Hour, 1<<32*time.Millisecond + time.Second}
+
 func keepsLongTTL(e *env) {
-	name, ttl := e.name(), e.lifetime(max(longTTL, e.long))
-	b := e.party("B", name, e.long)
-	a := e.offered("A", name, ttl)
-	a.excludes(b, longLook)
-	a.drop()
+	looks := func(ttl, look time.Duration) func() {
+		return func() {
+			e, name := e.story(), e.name()
+			b := e.party("B", name, e.long)
+			a, refusal := e.offered("A", name, e.lifetime(ttl))
+			switch {
+			case refusal == "":
+				a.excludes(b, look)
+				a.drop()
+			case ttl < wraps[0]:
+				e.skip(refusal)
+			}
+		}
+	}
+	stories := []func(){looks(max(longTTL, e.long), longLook)}
+	for _, ttl := range wraps {
+		stories = append(stories, looks(ttl, longLook/4))
+	}
+	e.together(stories...)
 }
 
-// offered is a party of a TTL that the harness or the Locker may refuse, which skips the scenario.
-// It holds the lock.
-func (e *env) offered(who, name string, ttl time.Duration) *party {
+// offered is a party of a TTL that the harness or the Locker may refuse, or the refusal. It holds the
+// lock.
+func (e *env) offered(who, name string, ttl time.Duration) (_ *party, refusal string) {
 	a, refusal := e.offer(who, name, ttl)
 	if a == nil {
-		e.skip("the Harness makes no Locker with a TTL of " + ttl.String() + ". The error: " + refusal)
+		return nil, "the Harness makes no Locker with a TTL of " + ttl.String() + ". The error: " + refusal
 	}
-	switch err := a.lockWithin(e.patience); {
+	ctx, cancel := context.WithTimeout(e.Context(), e.patience)
+	defer cancel()
+	err := a.noted(func() error { return a.call("Lock", 2*e.patience, func() error { return a.l.Lock(ctx) }) })
+	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, locker.ErrHeld):
 		e.doubtf("%s's Lock of a free lock, for %v: %v", who, ttl, err)
 	case err != nil:
-		e.skip("the Locker refuses a TTL of " + ttl.String() + ": " + err.Error())
+		return nil, "the Locker refuses a TTL of " + ttl.String() + ": " + err.Error()
 	}
-	return a
+	return a, ""
 }
 
 // keepsUnevenTTL has B ask again and again until the TTL is nearly over: one that waits may look
@@ -59,7 +80,9 @@ func keepsUnevenTTL(e *env) {
 	name, ttl := e.name(), uneven(e.ttl)
 	b := e.party("B", name, e.long)
 	before := time.Now()
-	_ = e.offered("A", name, ttl)
+	if _, refusal := e.offered("A", name, ttl); refusal != "" {
+		e.skip(refusal)
+	}
 	granted, least := time.Now(), ttl-drift(ttl)
 	err := b.lockWithin(settle / 2)
 	for err != nil && time.Since(before) < least {

@@ -40,7 +40,7 @@ var waitingRows = []row{{
 	body:    wakesOnCrash,
 }, {
 	name:    "everyone who waits is served",
-	promise: "Lock waits until the lock is held: nobody who waits is forgotten.",
+	promise: "Lock waits until the lock is held: nobody who waits is forgotten, and however many wait, one at a time gets it.",
 	sources: []string{goLocker},
 	body:    everyoneServed,
 }, {
@@ -149,34 +149,45 @@ func wakesOnCrash(e *env) {
 
 func everyoneServed(e *env) {
 	name := e.name()
-	e.serve(e.party("A", name, e.long), e.processes(name))
+	e.serve(e.party("A", name, e.long), e.multitude(name))
 }
 
-// serve has each of the waiters lock once. In which order is not asked for.
+// serve has each of the waiters lock once while a holds, and checks that each holds alone. In which
+// order is not asked for.
 func (e *env) serve(a *party, waiters []*party) {
 	a.take()
+	first := interval{who: a.who, from: time.Now()}
+	served := e.queue(waiters)
+	time.Sleep(e.settle())
+	first.to = time.Now()
+	a.release()
+	e.disjoint(append(served(), first))
+}
+
+// queue has each of the waiters lock once. served returns their holds, when all have unlocked.
+func (e *env) queue(waiters []*party) (served func() []interval) {
 	ctx, cancel := context.WithTimeout(e.Context(), e.long+e.patience)
-	defer cancel()
-	served := make(chan error, len(waiters))
+	c := &contest{env: e, ctx: ctx, work: func() { time.Sleep(5 * time.Millisecond) }}
+	errs := make(chan error, len(waiters))
 	for _, p := range waiters {
 		e.spawn(func() {
 			err := p.lock(ctx)
 			if err == nil {
-				time.Sleep(time.Millisecond)
-				err = p.unlock()
-			}
-			if err != nil {
+				c.hold(p) // ends the trial if it fails
+			} else {
 				err = fmt.Errorf("%s: %w", p.who, err)
 			}
-			served <- err
+			errs <- err
 		})
 	}
-	time.Sleep(e.settle())
-	a.release()
-	for i := range waiters {
-		if err := <-served; err != nil {
-			e.doubtf("%d of %d waiters were served, then %v", i, len(waiters), err)
+	return func() []interval {
+		defer cancel()
+		for i := range waiters {
+			if err := <-errs; err != nil {
+				e.doubtf("%d of %d waiters were served, then %v", i, len(waiters), err)
+			}
 		}
+		return c.intervals
 	}
 }
 
