@@ -208,7 +208,7 @@ func TestRenewal_ofALeaseThatCountsFromEarlier(t *testing.T) {
 	})
 }
 
-// What docs/safety.md has people size TTLs by: whatever keeps the backend from being reached for
+// What docs/limits.md has people size TTLs by: whatever keeps the backend from being reached for
 // two fifths of a TTL costs no hold, at whatever moment between two renewals it begins. At the
 // worst a sixth of the TTL is left.
 func TestRenewal_outlivesAnOutageOfTwoFifthsOfTheTTLWheneverItBegins(t *testing.T) {

@@ -19,7 +19,7 @@ const SilenceTTL = 10 * time.Second
 
 // OutlivesSilence has m, a Mutex of SilenceTTL that is renewed, hold while its servers are silent for two fifths of
 // that, again and again, each time from some moment between two renewals. That must not cost the hold: it is what
-// docs/safety.md has people size TTLs by.
+// docs/limits.md has people size TTLs by.
 func OutlivesSilence(t *testing.T, m *locker.Mutex, silence, resume func()) {
 	t.Helper()
 	if err := m.Lock(t.Context()); err != nil {
@@ -49,7 +49,7 @@ func OutlivesSilence(t *testing.T, m *locker.Mutex, silence, resume func()) {
 }
 
 // OutlivesSlowness has m, a Mutex of SilenceTTL that is renewed over network, hold though a round
-// trip comes to take an eighth of that, and connections have to be made anew: docs/safety.md has
+// trip comes to take an eighth of that, and connections have to be made anew: docs/limits.md has
 // what a link may take.
 func OutlivesSlowness(t *testing.T, m *locker.Mutex, network *testserver.Proxy) {
 	t.Helper()
