@@ -1,10 +1,8 @@
 // Package redisscript is the lock protocol on one Redis server, whatever the client library: claims
 // to locks, and what an operator asks.
 //
-// Below it are three packages, none of which knows a claim: script (what one script does, its
-// arguments, replies and keys, and one round trip), send (who makes a request, and when) and wait
-// (who is woken). The claim is where they meet: claim.go takes a lock, release.go gives it back,
-// extend.go keeps it, hold.go has what is known of it.
+// Below it are three packages, none of which knows a claim: script (what one script does, and one
+// round trip), send (who makes a request, and when) and wait (who is woken).
 package redisscript
 
 import (

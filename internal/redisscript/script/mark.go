@@ -118,11 +118,7 @@ func crc16(sum uint16, text string) uint16 {
 	for i := range len(text) {
 		sum ^= uint16(text[i]) << 8
 		for range 8 {
-			if sum&0x8000 != 0 {
-				sum = sum<<1 ^ 0x1021
-			} else {
-				sum <<= 1
-			}
+			sum = sum<<1 ^ sum>>15*0x1021
 		}
 	}
 	return sum

@@ -191,12 +191,10 @@ func (r Reply) LostUnlessOne() error {
 	if r.Err != nil {
 		return r.Err
 	}
-	switch n, ok := r.Value.(int64); {
-	case !ok:
+	if n, ok := r.Value.(int64); !ok {
 		return fmt.Errorf("unexpected reply to a script: %v", r.Value)
-	case n != 1:
+	} else if n != 1 {
 		return driver.ErrLost
-	default:
-		return nil
 	}
+	return nil
 }

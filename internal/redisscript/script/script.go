@@ -9,10 +9,7 @@ import (
 	"strings"
 )
 
-// Script is one Lua script, on the keys of one lock.
-//
-// Each is one atomic step on the server. The comment at its head, in lua, says which rows of the
-// protocol it implements; lua/lib/layout.lua says what it finds there.
+// Script is one Lua script, on the keys of one lock: one atomic step on the server.
 type Script struct {
 	Source string
 	SHA    any // a string, in hexadecimal, as an argument of EVALSHA

@@ -267,7 +267,12 @@ func (h *Hub) listOf(keys [3]any) *list {
 	l := h.lists[channel]
 	if l == nil {
 		l = &list{keys: keys, channel: channel}
-		l.timer = time.AfterFunc(time.Hour, func() { h.look(l) })
+		l.timer = time.AfterFunc(time.Hour, func() {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			l.armed = false
+			l.wakeFirst()
+		})
 		l.timer.Stop()
 		h.lists[channel] = l
 		if h.tick == nil {
@@ -275,14 +280,6 @@ func (h *Hub) listOf(keys [3]any) *list {
 		}
 	}
 	return l
-}
-
-// look wakes the first waiter of l, because it is time.
-func (h *Hub) look(l *list) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	l.armed = false
-	l.wakeFirst()
 }
 
 // subscribe gets l a subscriber, if it has none.
