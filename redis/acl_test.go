@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -108,28 +107,4 @@ func wantExpiry(t *testing.T, rdb *goredis.Client, key string) {
 	ms, err := rdb.Do(t.Context(), "PTTL", key).Int64()
 	require.NoError(t, err)
 	assert.NotEqual(t, int64(-1), ms, "%s has no expiry: %v", key, rdb.HGetAll(t.Context(), key).Val())
-}
-
-// A user who may lock some names gets those, and the refusal for others alone, whatever shares the batch.
-func TestACL_someNames(t *testing.T) {
-	t.Parallel()
-	s := testserver.Redis(t, testserver.RedisConfig(
-		"user some on >"+secret+" ~{locker:mine-* +"+strings.Join(rights, " +")))
-	c := openURL(t, "redis://some:"+secret+"@"+s.Addr())
-	var everybody sync.WaitGroup
-	for i := range 20 {
-		everybody.Go(func() {
-			mine, other := c.Mutex(fmt.Sprint("mine-", i)), c.Mutex(fmt.Sprint("other-", i))
-			for range 5 {
-				if err := mine.Lock(t.Context()); !assert.NoError(t, err) {
-					return
-				}
-				assert.NoError(t, mine.Unlock(t.Context()))
-				if i%5 == 0 {
-					assert.ErrorContains(t, other.TryLock(t.Context()), "NOPERM")
-				}
-			}
-		})
-	}
-	everybody.Wait()
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
-	"github.com/go-locker/locker/internal/test/testwait"
 	"github.com/go-locker/locker/redis"
 )
 
@@ -202,43 +201,24 @@ func listeners(t testing.TB, s *testserver.RedisServer, name string) int {
 // A subscription follows the slot, and the queue moves with it: so order is kept.
 func TestCluster_whoWaitsIsWokenInOrderAfterTheSlotHasMoved(t *testing.T) {
 	t.Parallel()
-	for how, change := range map[string]func(c *testserver.RedisCluster, key string){
-		"slot moved": func(c *testserver.RedisCluster, key string) { c.MoveSlot(key, c.OtherPrimary(key)) },
-		"primary dead": func(c *testserver.RedisCluster, key string) {
-			old := c.PrimaryOf(key)
-			c.ReplicaOf(key).WaitSynced(old)
-			old.Kill()
-			now := c.WaitPrimary(key, old)
-			old.Restart() // as a replica, for those who wait for one
-			old.WaitSynced(now)
-		},
-	} {
-		t.Run(how, func(t *testing.T) {
-			if how != "slot moved" {
-				testwait.OnlyNightly(t, "another way by which the primary of a name becomes another")
-			}
-			t.Parallel()
-			c := testserver.Cluster(t)
-			ctx := t.Context()
-			all := clusterClients(t, c, time.Minute)
-			holder := openURL(t, clusterURL(c), locker.WithTTL(time.Minute), locker.WithoutRenewal()).Mutex("x")
-			require.NoError(t, holder.Lock(ctx))
-			kinds := []string{"WAIT", "by URL", "NewClusterClient", "by URL", "WAIT"}
-			admin := connect(t, c.PrimaryOf(keyOf("x")).Addr())
-			var o order
-			done := lineUp(t, all, kinds, "x", func() int64 { return admin.ZCard(ctx, keyOf("x")+":queue").Val() }, &o)
-			eventually(t, "all listen", func() bool { return listeners(t, c.PrimaryOf(keyOf("x")), "x") == len(all) })
-			change(c, keyOf("x"))
-			eventually(t, "all listen where the slot is now", func() bool {
-				return listeners(t, c.PrimaryOf(keyOf("x")), "x") == len(all)
-			})
-			require.NoError(t, holder.Unlock(ctx))
-			for _, d := range done {
-				require.NoError(t, awaitLong(t, d))
-			}
-			assert.Equal(t, kinds, o.got)
-		})
+	c := testserver.Cluster(t)
+	ctx := t.Context()
+	all := clusterClients(t, c, time.Minute)
+	holder := openURL(t, clusterURL(c), locker.WithTTL(time.Minute), locker.WithoutRenewal()).Mutex("x")
+	require.NoError(t, holder.Lock(ctx))
+	kinds := []string{"WAIT", "by URL", "NewClusterClient", "by URL", "WAIT"}
+	admin := connect(t, c.PrimaryOf(keyOf("x")).Addr())
+	var o order
+	done := lineUp(t, all, kinds, "x", func() int64 { return admin.ZCard(ctx, keyOf("x")+":queue").Val() }, &o)
+	listen := func() bool { return listeners(t, c.PrimaryOf(keyOf("x")), "x") == len(all) }
+	eventually(t, "all listen", listen)
+	c.MoveSlot(keyOf("x"), c.OtherPrimary(keyOf("x")))
+	eventually(t, "all listen where the slot is now", listen)
+	require.NoError(t, holder.Unlock(ctx))
+	for _, d := range done {
+		require.NoError(t, awaitLong(t, d))
 	}
+	assert.Equal(t, kinds, o.got)
 }
 
 // order is who was served.

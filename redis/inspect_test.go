@@ -15,58 +15,27 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
-	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 func TestInspect(t *testing.T) {
 	t.Parallel()
-	t.Run("one server", func(t *testing.T) {
-		s := testserver.Redis(t)
-		harness.Inspect(t, inspection("redis://"+s.Addr()+"?renew=false", s))
-	})
-	t.Run("Cluster", func(t *testing.T) {
-		testwait.OnlyNightly(t, "one server shows it, and a Cluster is asked for a lock in one place")
-		c := testserver.Cluster(t)
-		if !c.Servers()[0].HasShardChannels() {
-			t.Skip("before Redis 7 waiters in a Cluster find out that they have to poll, and change what the queue has of them")
-		}
-		harness.Inspect(t, inspection("redis://"+strings.Join(c.Addrs(), ",")+"?cluster=true", c.Servers()...))
-	})
-}
-
-// inspection is of servers that keep the last token for a minute, and of waiters nothing but their IDs.
-func inspection(url string, servers ...*testserver.RedisServer) harness.Inspection {
-	each := func(do func(*testserver.RedisServer)) {
-		for _, s := range servers {
-			do(s)
-		}
-	}
-	return harness.Inspection{
-		URL: url, TTL: time.Second, Left: true, Since: true, LastToken: true, TokenWhenWaited: true, Queue: true, IDs: true,
+	s := testserver.Redis(t)
+	harness.Inspect(t, harness.Inspection{
+		URL: s.URL() + "?renew=false", TTL: time.Second,
+		Left: true, Since: true, LastToken: true, TokenWhenWaited: true, Queue: true, IDs: true,
 		TellsHolder: true, TellsMetadata: true,
-		Contents: func(t testing.TB) (all string) {
-			each(func(s *testserver.RedisServer) { all += contents(t, connect(t, s.Addr())) })
-			return all
-		},
-		Listening: harness.RedisListening(servers...),
-		Stop: func() func() {
-			each((*testserver.RedisServer).Stop)
-			return func() { each((*testserver.RedisServer).Continue) }
-		},
-		Kill: func() { each((*testserver.RedisServer).Kill) },
-	}
+		Contents:  func(t testing.TB) string { return contents(t, connect(t, s.Addr())) },
+		Listening: harness.RedisListening(s),
+		Stop:      func() func() { s.Stop(); return s.Continue },
+		Kill:      s.Kill,
+	})
 }
 
-// contents are the keys of a server, with what is in them and, but for queues, which are looked at, when they expire; of a
-// replica, nothing.
+// contents are the keys of a server, with what is in them and, but for queues, which are looked at,
+// when they expire.
 func contents(t testing.TB, rdb *goredis.Client) string {
 	t.Helper()
 	ctx := context.Background()
-	role, err := rdb.Do(ctx, "ROLE").Slice()
-	require.NoError(t, err)
-	if role[0] != "master" {
-		return ""
-	}
 	keys, err := rdb.Keys(ctx, "*").Result()
 	require.NoError(t, err)
 	slices.Sort(keys)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/test/claims"
+	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 )
 
@@ -95,54 +95,31 @@ func TestLostReply_thenRefused_leavesNothingBehind(t *testing.T) {
 	require.Error(t, err)
 	require.NotErrorIs(t, err, locker.ErrHeld)
 	f.proxy.Restore()
-	testwait.Patience(f.ttl/2).Until(t, "what the attempt took is released, long before the TTL is over", func() bool {
+	testwait.Patience(faultyTTL/2).Until(t, "what the attempt took is released, long before the TTL is over", func() bool {
 		return !isHeldAt(t, f.direct, keyOf("x"))
 	})
 }
 
 // faulty is a Client that reaches a server through a proxy.
 type faulty struct {
-	proxy  proxy
-	addr   string
+	proxy  *testserver.Proxy
 	direct *goredis.Client // to the server itself
-	rdb    *goredis.Client // through the proxy
-	driver claims.Driver   // through the proxy
 	client *locker.Client  // through the proxy, without renewal
-	ttl    time.Duration
 }
 
-type proxy interface {
-	DropReplies(bool)
-	HoldRequests(bool)
-	ReleaseRequests()
-	HoldReplies(bool)
-	ReleaseReplies()
-	Held() (requests, replies int)
-	Sever()
-	Restore()
-	ResetConns()
-}
+const faultyTTL = 10 * time.Second
 
 func newFaulty(t *testing.T, change ...func(*goredis.Options)) *faulty {
 	t.Helper()
-	return newFaultyTTL(t, 10*time.Second, change...)
-}
-
-func newFaultyTTL(t *testing.T, ttl time.Duration, change ...func(*goredis.Options)) *faulty {
-	t.Helper()
-	s, p, _ := behindProxy(t)
-	f := &faulty{proxy: p, addr: s.Addr(), ttl: ttl, rdb: connect(t, p.Addr(), change...)}
-	f.direct = connect(t, s.Addr(), func(o *goredis.Options) { o.DB = f.rdb.Options().DB })
-	loadScripts(t, f.direct)
-	f.driver = driverOf(t, f.rdb)
-	f.client = clientOf(t, f.rdb, locker.WithTTL(ttl), locker.WithoutRenewal())
-	warm(t, f.client)
-	warmDriver(t, f.driver)
-	return f
+	_, p, direct := behindProxy(t)
+	loadScripts(t, direct)
+	c := clientOf(t, connect(t, p.Addr(), change...), locker.WithTTL(faultyTTL), locker.WithoutRenewal())
+	warm(t, c)
+	return &faulty{p, direct, c}
 }
 
 // otherClient is one that does not go through the proxy.
 func (f *faulty) otherClient(t *testing.T) *locker.Client {
 	t.Helper()
-	return clientOf(t, f.direct, locker.WithTTL(f.ttl), locker.WithoutRenewal())
+	return clientOf(t, f.direct, locker.WithTTL(faultyTTL), locker.WithoutRenewal())
 }
