@@ -3,8 +3,6 @@ package redigo_test
 import (
 	"context"
 	"net"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -127,21 +125,6 @@ func isHeld(t testing.TB, s *testserver.RedisServer, name string) bool {
 	ms, err := redis.Int64(ask(t, s, "PTTL", keyOf(name)), nil)
 	require.NoError(t, err)
 	return owner != "" && ms > keep.Milliseconds()
-}
-
-// calls is how often the server has run a command since CONFIG RESETSTAT.
-func calls(t testing.TB, s *testserver.RedisServer, command string) int {
-	t.Helper()
-	info, err := redis.String(ask(t, s, "INFO", "commandstats"), nil)
-	require.NoError(t, err)
-	_, rest, ok := strings.Cut(info, "cmdstat_"+command+":calls=")
-	if !ok {
-		return 0
-	}
-	number, _, _ := strings.Cut(rest, ",")
-	n, err := strconv.Atoi(number)
-	require.NoError(t, err)
-	return n
 }
 
 // countRoundTrips has a pool count what is written to the server in one go.

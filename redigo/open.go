@@ -46,16 +46,12 @@ func open(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 		pool.DialContext, pool.TestOnBorrowContext = s.dial, s.test
 		addr = ""
 	}
-	var opts []DriverOption
-	if t.Replicas.N > 0 {
-		opts = append(opts, WaitReplicas(t.Replicas.N, t.Replicas.Timeout))
-	}
-	made, err := NewDriver(pool, opts...)
+	made, err := NewDriver(pool)
 	if err != nil {
 		return nil, err
 	}
 	d := made.(*backend)
-	d.addr, d.runner.owned = addr, true
+	d.addr, d.runner.owned, d.runner.replicas = addr, true, t.Replicas
 	if s != nil {
 		redisscript.Watch(d.scripts, t.Addrs, func(ctx context.Context, addr string) (map[string]string, error) {
 			return redis.StringMap(s.askOne(ctx, addr, "master"))

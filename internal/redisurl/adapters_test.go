@@ -7,6 +7,9 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -106,6 +109,50 @@ func noErrorShowsAPassword(t *testing.T, scheme string) {
 		require.NotErrorIs(t, err, locker.ErrHeld)
 		require.NotErrorIs(t, err, locker.ErrLost)
 		assert.NotContains(t, err.Error(), word)
+	}
+}
+
+// Each operation is one command, of a script that the server knows, and so one round trip.
+func TestAdapters_eachOperationIsOneCommand(t *testing.T) { both(t, eachOperationIsOneCommand) }
+
+func eachOperationIsOneCommand(t *testing.T, scheme string) {
+	s := testserver.Redis(t)
+	c := open(t, scheme+"://"+s.Addr())
+	m, other := c.Mutex("x"), c.Mutex("x")
+	ctx := t.Context()
+	ofScripts := []string{"time", "hmget", "hget", "hset", "hdel", "pttl", "pexpire", "zcard", "zrange"}
+	ofTheTest := []string{"auth", "info", "config", "config|resetstat"}
+	stat := regexp.MustCompile(`cmdstat_([^:]+):calls=(\d+)`)
+	for _, warm := range []bool{false, true} { // at first it is told the scripts, and asked for its clock
+		for _, step := range []struct {
+			name string
+			do   func() error
+			want error
+			sent int
+		}{
+			{"Lock", func() error { return m.Lock(ctx) }, nil, 1},
+			{"TryLock of a held lock", func() error { return other.TryLock(ctx) }, locker.ErrHeld, 1},
+			{"Extend", func() error { return m.Extend(ctx) }, nil, 1},
+			{"Inspect", func() error { _, err := c.Inspect(ctx, "x"); return err }, nil, 1},
+			{"FencingToken", func() error { _ = m.FencingToken(); return nil }, nil, 0},
+			{"Unlock", func() error { return m.Unlock(ctx) }, nil, 1},
+			{"TryLock of a free lock", func() error { return other.TryLock(ctx) }, nil, 1},
+			{"Unlock by the other", func() error { return other.Unlock(ctx) }, nil, 1},
+		} {
+			s.Do("CONFIG", "RESETSTAT")
+			require.ErrorIs(t, step.do(), step.want, step.name)
+			sent := 0
+			for _, of := range stat.FindAllStringSubmatch(fmt.Sprint(s.Do("INFO", "commandstats")), -1) {
+				switch name := of[1]; {
+				case !warm, slices.Contains(ofScripts, name), slices.Contains(ofTheTest, name):
+				case name == "evalsha":
+					sent, _ = strconv.Atoi(of[2])
+				default:
+					assert.Fail(t, "a command that nobody expects", "%s: %s", step.name, name)
+				}
+			}
+			assert.True(t, !warm || sent == step.sent, "%s: %d scripts", step.name, sent)
+		}
 	}
 }
 
