@@ -62,7 +62,7 @@ func TestHub_whoLeavesLeavesNothing(t *testing.T) {
 // Waiters stand in the order of their places, whichever is known first; one that knows none is last.
 func TestList_order(t *testing.T) {
 	l := &list{}
-	a, b, c := &Waiter{}, &Waiter{}, &Waiter{Place: 2}
+	a, b, c := &Waiter{Owner: "a"}, &Waiter{Owner: "b"}, &Waiter{Owner: "c", Place: 2}
 	l.insert(a, 9)
 	l.insert(b, 0)
 	l.insert(c, 0)
@@ -73,7 +73,7 @@ func TestList_order(t *testing.T) {
 	l.remove(c)
 	assert.Equal(t, []*Waiter{b, a}, l.queue)
 
-	l, a, b = &list{}, &Waiter{}, &Waiter{}
+	l, a, b = &list{}, &Waiter{Owner: "a"}, &Waiter{Owner: "b"}
 	l.insert(a, 0)
 	l.insert(b, 0)
 	l.insert(a, 0)
