@@ -21,7 +21,7 @@ func (e *env) downgradeKeepsToken() {
 	b.shareAfter("A has made its hold a share")
 	b.same(token, "A's share, which was the lock before, has it")
 	b.release()
-	a.excludes(w.party, e.settle())
+	a.excludes(w, e.settle())
 	a.prolong()
 	a.release()
 	w.promptly("A has unlocked")
@@ -102,7 +102,7 @@ func downgradeOfLost(e *env) {
 	name := e.name()
 	a, b, c := e.rwParty("A", name, e.ttl), e.rwParty("B", name, e.long), e.rwParty("C", name, e.long)
 	a.mayDowngrade()
-	a.takeOver(b.party)
+	a.takeOver(b)
 	err := a.downgrade()
 	if errors.Is(err, locker.ErrUnsupported) {
 		e.skip(fmt.Sprintf("the RWLocker does not downgrade: %v", err))
@@ -118,12 +118,11 @@ func downgradeOfLost(e *env) {
 
 // downgradeAgain mends the link while A downgrades.
 func downgradeAgain(e *env) {
-	linked, w := e.linked("A", e.name(), e.long)
-	rw, ok := linked.l.(RWLocker)
-	if !ok {
+	a, w := e.linked("A", e.name(), e.long)
+	if _, ok := a.l.(RWLocker); !ok {
 		e.skip("what Faults.Through returns is no RWLocker")
 	}
-	a, b, c := &rwParty{linked, rw}, e.rwParty("B", linked.name, e.long), e.rwParty("C", linked.name, e.long)
+	b, c := e.rwParty("B", a.name, e.long), e.rwParty("C", a.name, e.long)
 	a.mayDowngrade()
 	a.take()
 	token := a.someToken("A's hold")
@@ -143,7 +142,7 @@ func downgradeAgain(e *env) {
 	a.same(token, "the hold had it before its Downgrade")
 	b.release()
 	a.prolong()
-	a.excludes(c.party, e.settle())
+	a.excludes(c, e.settle())
 	a.release()
 	c.promptly("A has unlocked")
 	c.release()
@@ -164,9 +163,9 @@ func upgradeRefused(e *env) {
 	a.prolong()
 	a.same(token, "a Lock that was refused changes nothing")
 	b.shareAfter("A's Lock was refused")
-	a.excludes(w.party, e.settle())
+	a.excludes(w, e.settle())
 	a.release()
-	b.excludes(w.party, e.settle())
+	b.excludes(w, e.settle())
 	b.release()
 	w.promptly("each share was unlocked")
 	w.release()

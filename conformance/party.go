@@ -26,7 +26,8 @@ type party struct {
 	name string
 	ttl  time.Duration
 	l    locker.Locker
-	id   int // in the record of a trial
+	rw   RWLocker // nil: it takes no shares
+	id   int      // in the record of a trial
 
 	lasts *atomic.Pointer[time.Time] // until when the hold was to last, when it was granted or extended
 }

@@ -154,7 +154,7 @@ func failedTryKeepsNobodyOut(e *env) {
 	a.share()
 	err := w.try()
 	if err == nil {
-		a.overlapOf("TryLock", w.party)
+		a.overlapOf("TryLock", w)
 	}
 	w.want("TryLock of a lock of which A has a share", err, locker.ErrHeld)
 	b.shareAfter("A has a share, and C's TryLock has failed")
@@ -198,7 +198,7 @@ func plainLockExcludesShares(e *env) {
 	name := e.name()
 	plain, a := e.party("the plain lock", name, e.long), e.rwParty("A", name, e.long)
 	plain.take()
-	(&rwParty{party: plain}).excludesShare(a)
+	plain.excludesShare(a)
 	plain.release()
 	a.shareAfter("the plain lock was unlocked")
 	a.excludes(plain, e.settle())

@@ -25,14 +25,11 @@ var readWriteHistoryRows = []row{{
 	body:    readersWriters,
 }}
 
-// rwPlayer is one client of a history of readers and writers. rw is nil if it has a plain lock.
+// rwPlayer is a player of a history of readers and writers. Its rw is nil if it has a plain lock.
 type rwPlayer struct {
-	*rwParty
-	history *history.History
-	id      int
-	rng     *rand.Rand
-	stiff   bool          // it does not downgrade
-	holds   *atomic.Int64 // of all
+	*player
+	stiff bool          // it does not downgrade
+	holds *atomic.Int64 // of all
 }
 
 // rwHolds are as many holds as a history has at most: of more the checker may not be sure in time.
@@ -92,15 +89,13 @@ func (e *env) rwPlayers(h *history.History) []*rwPlayer {
 	for _, n := range []int{5, 2} {
 		name := e.name()
 		for i := range n {
-			p := &rwPlayer{history: h, id: len(all), rng: rand.New(rand.NewPCG(h.Seed, uint64(len(all))))}
-			who := fmt.Sprintf("client %d", p.id+1)
+			who, made := fmt.Sprintf("client %d", len(all)+1), e.rwParty
 			if i == n-1 && n > 2 {
-				p.rwParty = &rwParty{party: e.party(who, name, e.long)}
-			} else {
-				p.rwParty = e.rwParty(who, name, e.long)
+				made = e.party
 			}
+			rng := rand.New(rand.NewPCG(h.Seed, uint64(len(all))))
+			all = append(all, &rwPlayer{player: &player{party: made(who, name, e.long), history: h, id: len(all), rng: rng}})
 			h.Clients = append(h.Clients, history.Client{Who: who, Name: name, TTL: e.long})
-			all = append(all, p)
 		}
 	}
 	return all
@@ -110,55 +105,55 @@ func (e *env) rwPlayers(h *history.History) []*rwPlayer {
 func (p *rwPlayer) play(ctx context.Context) {
 	for ctx.Err() == nil && p.holds.Load() < rwHolds {
 		if p.get(ctx) != nil {
-			sleepUntil(ctx, upTo(p.rng, 3*time.Millisecond))
+			sleepUntil(ctx, p.upTo(3*time.Millisecond))
 			continue
 		}
 		p.holds.Add(1)
 		p.hold()
-		sleepUntil(ctx, upTo(p.rng, 2*time.Millisecond))
+		sleepUntil(ctx, p.upTo(2*time.Millisecond))
 	}
 }
 
 // get is one Lock, RLock or TryRLock.
 func (p *rwPlayer) get(ctx context.Context) error {
 	limit := p.ttl
-	if p.rng.IntN(10) == 0 {
-		limit = upTo(p.rng, 5*time.Millisecond)
+	if p.chance(0.1) {
+		limit = p.upTo(5 * time.Millisecond)
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
 	switch r := p.rng.Float64(); {
 	case p.rw == nil || r < 0.3:
-		return p.record(history.OpLock, func() error { return p.lock(ctx) })
+		return p.record(ctx, limit, history.OpLock, p.l.Lock)
 	case r < 0.5:
-		return p.record(history.OpTryRLock, p.tryRLock)
+		return p.record(p.env.Context(), p.env.patience, history.OpTryRLock, p.rw.TryRLock)
 	default:
-		return p.record(history.OpRLock, func() error { return p.rlock(ctx) })
+		return p.record(ctx, limit, history.OpRLock, p.rw.RLock)
 	}
 }
 
 // hold is one, from the grant to the Unlock.
 func (p *rwPlayer) hold() {
+	ctx := p.env.Context()
 	p.sample()
 	linger()
 	switch p.rng.IntN(4) {
 	case 0:
-		_ = p.record(history.OpExtend, p.extend)
+		_ = p.record(ctx, p.ttl, history.OpExtend, p.l.Extend)
 	case 1:
-		p.weakens()
+		p.weakens(ctx)
 	case 2:
-		time.Sleep(upTo(p.rng, time.Millisecond))
+		time.Sleep(p.upTo(time.Millisecond))
 	}
 	p.sample()
-	_ = p.record(history.OpUnlock, p.unlock)
+	_ = p.record(ctx, p.ttl, history.OpUnlock, p.l.Unlock)
 }
 
 // weakens is a Downgrade, of what is no share or is one. If nobody knows what it did the history shows nothing.
-func (p *rwPlayer) weakens() {
-	if _, ok := p.l.(downgrader); !ok || p.rw == nil || p.stiff {
+func (p *rwPlayer) weakens(ctx context.Context) {
+	l, ok := p.l.(downgrader)
+	if !ok || p.rw == nil || p.stiff {
 		return
 	}
-	err := p.record(history.OpDowngrade, p.downgrade)
+	err := p.record(ctx, p.ttl, history.OpDowngrade, l.Downgrade)
 	switch {
 	case errors.Is(err, locker.ErrUnsupported):
 		p.stiff = true
@@ -166,23 +161,4 @@ func (p *rwPlayer) weakens() {
 		p.env.end(&engine.Doubt{Seen: fmt.Errorf("%s's Downgrade of its hold: %w", p.who, err)})
 	}
 	p.sample()
-}
-
-// record takes down what a call says.
-func (p *rwPlayer) record(op string, f func() error) error {
-	call := p.history.Now()
-	err := f()
-	e := history.Event{Client: p.id, Op: op, Call: call, Return: p.history.Now(), Err: errKindOf(err)}
-	if e.Err == history.OtherErr {
-		e.Text = err.Error()
-	}
-	p.history.Record(e)
-	return err
-}
-
-// sample asks for the token.
-func (p *rwPlayer) sample() {
-	call := p.history.Now()
-	token := p.token()
-	p.history.Record(history.Event{Client: p.id, Op: history.OpToken, Call: call, Return: p.history.Now(), Token: token})
 }

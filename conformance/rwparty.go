@@ -10,20 +10,17 @@ import (
 )
 
 // rwParty is a party that takes shares, too.
-type rwParty struct {
-	*party
-	rw RWLocker
-}
-
-func (e *env) rwParty(who, name string, ttl time.Duration) *rwParty {
+func (e *env) rwParty(who, name string, ttl time.Duration) *party {
 	l := e.rwLocker(name, ttl)
-	return &rwParty{e.using(l, who, name, ttl), l}
+	p := e.using(l, who, name, ttl)
+	p.rw = l
+	return p
 }
 
 // rwParties are so many processes that contend for one name, called A, B and so on.
-func (e *env) rwParties(n int) []*rwParty {
+func (e *env) rwParties(n int) []*party {
 	name := e.name()
-	all := make([]*rwParty, n)
+	all := make([]*party, n)
 	for i := range all {
 		all[i] = e.rwParty(string(rune('A'+i)), name, e.long)
 	}
@@ -34,13 +31,13 @@ func (e *env) rwParties(n int) []*rwParty {
 func (e *env) ordered() bool { return e.h.hasQueue() }
 
 // rwTrio is three of them.
-func (e *env) rwTrio() (a, b, c *rwParty) {
+func (e *env) rwTrio() (a, b, c *party) {
 	all := e.rwParties(3)
 	return all[0], all[1], all[2]
 }
 
 // rlock is RLock, as lock is Lock.
-func (p *rwParty) rlock(ctx context.Context) error {
+func (p *party) rlock(ctx context.Context) error {
 	limit := 2*p.env.patience + p.env.long + p.env.prompt
 	if d, ok := ctx.Deadline(); ok {
 		limit = p.env.patience + time.Until(d)
@@ -50,22 +47,22 @@ func (p *rwParty) rlock(ctx context.Context) error {
 	})
 }
 
-func (p *rwParty) rlockWithin(d time.Duration) error {
+func (p *party) rlockWithin(d time.Duration) error {
 	ctx, cancel := context.WithTimeout(p.env.Context(), d)
 	defer cancel()
 	return p.rlock(ctx)
 }
 
-func (p *rwParty) tryRLock() error {
+func (p *party) tryRLock() error {
 	return p.noted(func() error {
 		return p.call("TryRLock", p.env.patience, func() error { return p.rw.TryRLock(p.env.Context()) })
 	})
 }
 
 // share takes a share that nothing stands in the way of.
-func (p *rwParty) share() { p.shareAfter("nobody holds the lock alone, or waits for that") }
+func (p *party) share() { p.shareAfter("nobody holds the lock alone, or waits for that") }
 
-func (p *rwParty) shareAfter(what string) {
+func (p *party) shareAfter(what string) {
 	start := time.Now()
 	if err := p.rlockWithin(p.env.prompt); err != nil {
 		p.env.doubtf("%s, but %s's RLock failed after %v: %v", what, p.who, time.Since(start), err)
@@ -73,7 +70,7 @@ func (p *rwParty) shareAfter(what string) {
 }
 
 // startShare calls RLock in a goroutine. It returns when that should wait.
-func (p *rwParty) startShare(ctx context.Context) <-chan error {
+func (p *party) startShare(ctx context.Context) <-chan error {
 	done := make(chan error, 1)
 	p.env.spawn(func() { done <- p.rlock(ctx) })
 	time.Sleep(p.env.settle())
@@ -81,18 +78,18 @@ func (p *rwParty) startShare(ctx context.Context) <-chan error {
 }
 
 // startLock is startShare for Lock.
-func (p *rwParty) startLock(ctx context.Context) <-chan error {
+func (p *party) startLock(ctx context.Context) <-chan error {
 	done := p.start(ctx)
 	time.Sleep(p.env.settle())
 	return done
 }
 
 // keepsOut ends the trial if b's call, which waits because p holds, returns.
-func (p *rwParty) keepsOut(b *rwParty, op string, done <-chan error) {
+func (p *party) keepsOut(b *party, op string, done <-chan error) {
 	select {
 	case err := <-done:
 		if err == nil {
-			p.overlapOf(op, b.party)
+			p.overlapOf(op, b)
 		}
 		p.env.doubtf("%s's %s, before its ctx ended: %v; want it to wait", b.who, op, err)
 	case <-time.After(p.env.settle()):
@@ -100,13 +97,13 @@ func (p *rwParty) keepsOut(b *rwParty, op string, done <-chan error) {
 }
 
 // excludesShare ends the trial if b gets a share of what p holds alone.
-func (p *rwParty) excludesShare(b *rwParty) {
+func (p *party) excludesShare(b *party) {
 	if b.rlockWithin(p.env.settle()) == nil {
-		p.overlapOf("RLock", b.party)
+		p.overlapOf("RLock", b)
 	}
 	err := b.tryRLock()
 	if err == nil {
-		p.overlapOf("TryRLock", b.party)
+		p.overlapOf("TryRLock", b)
 	}
 	if errors.Is(err, locker.ErrLost) {
 		p.env.doubtf("%s's TryRLock: %v", b.who, err)
@@ -115,7 +112,7 @@ func (p *rwParty) excludesShare(b *rwParty) {
 }
 
 // queued ends the trial in doubt if a call that waits its turn returns.
-func (p *rwParty) queued(done <-chan error, behind string) {
+func (p *party) queued(done <-chan error, behind string) {
 	select {
 	case err := <-done:
 		p.env.doubtf("%s waits behind %s, but its call returned %s", p.who, behind, says(err))
@@ -124,7 +121,7 @@ func (p *rwParty) queued(done <-chan error, behind string) {
 }
 
 // someToken is that of the hold.
-func (p *rwParty) someToken(of string) uint64 {
+func (p *party) someToken(of string) uint64 {
 	token := p.token()
 	if token == 0 {
 		p.prolong() // is it lost?
@@ -134,7 +131,7 @@ func (p *rwParty) someToken(of string) uint64 {
 }
 
 // same ends the trial unless the token of p's hold is want.
-func (p *rwParty) same(want uint64, why string) {
+func (p *party) same(want uint64, why string) {
 	if token := p.token(); token != want {
 		p.prolong() // is it lost?
 		p.env.failf("%s's token is %d; want %d: %s", p.who, token, want, why)
@@ -142,21 +139,21 @@ func (p *rwParty) same(want uint64, why string) {
 }
 
 // mayDowngrade skips the scenario unless the Locker can.
-func (p *rwParty) mayDowngrade() {
+func (p *party) mayDowngrade() {
 	if _, ok := p.l.(downgrader); !ok {
 		p.env.skip("the RWLocker has no Downgrade")
 	}
 }
 
-func (p *rwParty) downgrade() error {
+func (p *party) downgrade() error {
 	return p.call("Downgrade", p.env.patience+p.ttl, func() error { return p.l.(downgrader).Downgrade(p.env.Context()) })
 }
 
 // weaken downgrades what is held alone.
-func (p *rwParty) weaken() { p.downgraded(p.downgrade()) }
+func (p *party) weaken() { p.downgraded(p.downgrade()) }
 
 // downgraded ends the trial unless a Downgrade of what is held alone has succeeded.
-func (p *rwParty) downgraded(err error) {
+func (p *party) downgraded(err error) {
 	if errors.Is(err, locker.ErrUnsupported) {
 		p.env.skip(fmt.Sprintf("the RWLocker does not downgrade: %v", err))
 	}

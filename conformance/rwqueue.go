@@ -133,7 +133,7 @@ func runIsLetIn(e *env) {
 }
 
 // stream locks and unlocks until ctx ends.
-func (p *rwParty) stream(ctx context.Context, lock func(context.Context) error, hold time.Duration) {
+func (p *party) stream(ctx context.Context, lock func(context.Context) error, hold time.Duration) {
 	for ctx.Err() == nil {
 		if lock(ctx) != nil {
 			sleepUntil(ctx, time.Millisecond)
@@ -182,7 +182,7 @@ func writerGivesUp(e *env) {
 	writer := w.startLock(ctx)
 	reader := b.startShare(e.Context())
 	cancel()
-	e.gone(w.party, writer)
+	e.gone(w, writer)
 	b.granted(reader, e.prompt, "A has a share, and C, who waited for the lock before B, gave up")
 	a.prolong()
 	a.release()
@@ -198,7 +198,7 @@ func writerGivesUpBeforeAnother(e *env) {
 	writer, reader := first.startLock(ctx), b.startShare(e.Context())
 	next, behind := second.startLock(e.Context()), last.startShare(e.Context())
 	cancel()
-	e.gone(first.party, writer)
+	e.gone(first, writer)
 	b.granted(reader, e.prompt, "A has a share, and B, who waited for the lock before C, gave up")
 	last.queued(behind, "D, who waits for the lock")
 	a.release()
@@ -214,7 +214,7 @@ func writerGivesUpBeforeAnother(e *env) {
 func expiryLetsIn(e *env) {
 	name, ttl := e.name(), e.lifetime(time.Second)
 	w := e.rwParty("W", name, ttl)
-	run := make([]*rwParty, 3)
+	run := make([]*party, 3)
 	readers := make([]<-chan error, len(run))
 	w.take()
 	for i := range run {
@@ -263,7 +263,7 @@ func readerGivesUp(e *env) {
 	reader := b.startShare(ctx)
 	behind := neighbours[1].startShare(e.Context())
 	cancel()
-	e.gone(b.party, reader)
+	e.gone(b, reader)
 	a.release()
 	neighbours[0].granted(before, e.prompt, "A has unlocked, and B, who waited for a share, too, gave up")
 	neighbours[1].granted(behind, e.prompt, "A has unlocked, and B, who waited for a share before it, gave up")
