@@ -239,7 +239,7 @@ func (c *claim) taking() question {
 
 // Ask sends a take, which is refused when it arrives so late that it is of no use.
 func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
-	d := c.d
+	d, before := c.d, time.Now()
 	ctx = c.heeding(ctx, map[bool]string{true: "Ask, of a Lock,", false: "Ask, of a TryLock,"}[c.Wake != nil])
 	q := c.taking()
 	switch next = 2 * time.Millisecond; d.flaw {
@@ -277,7 +277,6 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 			return 0, c.failure(err)
 		}
 	}
-	before := time.Now()
 	a, err := d.exchange(ctx, q)
 	switch {
 	case err != nil && d.flaw == "takes an error for a success":

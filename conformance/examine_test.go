@@ -45,6 +45,8 @@ func TestExamine_countsTrials(t *testing.T) {
 		{"says nothing in some, and is never kept", Harness{}, 4, []error{nothing, doubt}, Undecided, 5, 5},
 		{"says nothing once, and is kept", Harness{}, 4, []error{nothing, nil}, Kept, 5, 1},
 		{"broken for certain, at last", Harness{}, 4, []error{doubt, errSeen}, Broken, 2, 1},
+		{"known, and kept", Harness{Deviations: listed}, 4, []error{nil}, Stale, 5, 0},
+		{"known, and sometimes too, and kept", Harness{Deviations: listed, Sometimes: listed}, 4, []error{nil}, Stale, 5, 0},
 		{"known, and seen", Harness{Deviations: listed}, 0, []error{nil, doubt}, Known, 3, 2},
 		{"known to be broken sometimes, and seen", Harness{Sometimes: listed}, 4, []error{doubt, nil}, Known, 5, 1},
 		{"known to be broken sometimes, and not seen", Harness{Sometimes: listed}, 4, []error{nil}, Unseen, 1, 0},

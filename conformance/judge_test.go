@@ -71,33 +71,6 @@ func TestContradictionsAreNamed(t *testing.T) {
 	}
 }
 
-// What a backend breaks now and then may be kept, or broken, where what it always breaks may not be kept.
-func TestExamine_whatIsBrokenSometimes(t *testing.T) {
-	listed := map[string]string{"s": "by design"}
-	for _, c := range []struct {
-		what string
-		h    Harness
-		seen error
-		want Outcome
-	}{
-		{"never, kept", Harness{}, nil, Kept},
-		{"never, broken", Harness{}, errors.New("two at once"), Broken},
-		{"always, kept", Harness{Deviations: listed}, nil, Stale},
-		{"always, broken", Harness{Deviations: listed}, errors.New("two at once"), Known},
-		{"sometimes, kept", Harness{Sometimes: listed}, nil, Unseen},
-		{"sometimes, broken", Harness{Sometimes: listed}, errors.New("two at once"), Known},
-		{"sometimes and always, kept", Harness{Deviations: listed, Sometimes: listed}, nil, Stale},
-	} {
-		t.Run(c.what, func(t *testing.T) {
-			r := Examine(t, Scenario{Name: "s", Deterministic: true, check: func(TB, Harness) error { return c.seen }}, c.h)
-			assert.Equal(t, c.want, r.Outcome)
-			if c.want != Kept && c.want != Broken {
-				assert.Equal(t, "by design", r.Why)
-			}
-		})
-	}
-}
-
 // What proves two holders speaks of exclusion. A lock that is broken so is not said to exclude.
 func TestScenarios_ofLateRequestsShowExclusion(t *testing.T) {
 	of := map[string]locker.Guarantee{}
@@ -125,13 +98,6 @@ func TestScenarios_haveUniqueNamesAndPromises(t *testing.T) {
 		assert.NotContains(t, s.Name, "/", "the name is that of a subtest")
 		seen[s.Name] = true
 	}
-}
-
-func TestIsSkip(t *testing.T) {
-	assert.True(t, isSkip(skipped("no server")))
-	assert.True(t, isSkip(errors.Join(errors.New("first"), skipped("no server"))))
-	assert.False(t, isSkip(errors.New("broken")))
-	assert.False(t, isSkip(nil))
 }
 
 // Who looks at the whole process waits until no other trial is under way, and others wait for that one.

@@ -3,14 +3,12 @@ package conformance_test
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync/atomic"
 
 	"github.com/go-locker/locker"
 )
 
 func contextMutants() []mutant {
-	const lateGrant = "a grant to a waiter whose ctx ends just then is given back"
 	background := func(p *patched, _ *world) {
 		lock := p.lock
 		p.lock = func(ctx context.Context) error {
@@ -67,9 +65,7 @@ func contextMutants() []mutant {
 				return p.Mutex.Lock(ctx)
 			}
 		}),
-		locks("a grant that arrives as ctx ends is kept", lateGrant, keepsLateGrant),
-		locks("a waiter that gives up as it is passed the lock passes it on to nobody", lateGrant, passesOn),
-		locks("a waiter looks at ctx after the grant, and gives nothing back", lateGrant, looksAfterTheGrant),
+		locks("a grant that arrives as ctx ends is kept", "a grant to a waiter whose ctx ends just then is given back", keepsLateGrant),
 		locks("TryLock waits", "TryLock does not wait", func(p *patched, _ *world) { p.tryLock = p.lock }),
 		locks("TryLock returns an error of its own", "TryLock of a held lock says ErrHeld", func(p *patched, _ *world) {
 			instead(&p.tryLock, locker.ErrHeld, errors.New("lock already taken"))
@@ -153,60 +149,5 @@ func keepsLateGrant(p *patched, _ *world) {
 			<-got // nil, unless the grant was first
 			return errors.Join(ctx.Err(), context.Cause(ctx), locker.ErrHeld)
 		}
-	}
-}
-
-// looksAfterTheGrant looks at ctx once more when it has waited for its grant, and then gives nothing back.
-func looksAfterTheGrant(p *patched, _ *world) {
-	p.lock = func(ctx context.Context) error {
-		if err := p.Mutex.TryLock(ctx); !errors.Is(err, locker.ErrHeld) {
-			return err
-		}
-		h, err := p.Mutex.Acquire(ctx)
-		switch {
-		case err != nil:
-			return err
-		case ctx.Err() != nil:
-			return errors.Join(ctx.Err(), context.Cause(ctx))
-		}
-		_ = h.Unlock(context.WithoutCancel(ctx))
-		return p.Mutex.Lock(ctx)
-	}
-}
-
-// passesOn has waiters of this process pass the lock on in a queue. One that gives up as it is
-// passed the lock, and does not find itself waiting any more, passes it on to nobody.
-func passesOn(p *patched, w *world) {
-	lock, unlock, name := p.lock, p.unlock, p.Mutex.Name()
-	pass := func() {
-		w.Lock()
-		defer w.Unlock()
-		if w.queues[name] = w.queues[name][1:]; len(w.queues[name]) > 0 {
-			close(w.queues[name][0])
-		}
-	}
-	p.lock = func(ctx context.Context) error {
-		turn := make(chan struct{})
-		w.Lock()
-		waits := len(w.queues[name]) > 0
-		w.queues[name] = append(w.queues[name], turn)
-		w.Unlock()
-		if waits {
-			select {
-			case <-turn:
-			case <-ctx.Done():
-				w.Lock()
-				defer w.Unlock()
-				if i := slices.Index(w.queues[name], turn); i > 0 {
-					w.queues[name] = slices.Delete(w.queues[name], i, i+1)
-				}
-				return errors.Join(ctx.Err(), context.Cause(ctx), locker.ErrHeld)
-			}
-		}
-		return lock(context.WithoutCancel(ctx))
-	}
-	p.unlock = func(ctx context.Context) error {
-		defer pass()
-		return unlock(ctx)
 	}
 }

@@ -35,14 +35,11 @@ func manyClients(t task) bool {
 func historyMutants() []mutant {
 	return []mutant{
 		locks("no exclusion one time in two hundred, in a history", oneHistory, phantom),
-		locks("a hold of another's token one time in two hundred", oneHistory, impostor),
-		locks("a token that comes again after an expiry", oneHistory, repeated),
 		locks("Extend revives, in a history", oneHistory, revives),
 		locks("Unlock after the loss says nil, in a history", oneHistory, unlockReturnsNil(locker.ErrLost)),
 		locks("Unlock of nothing says nil, in a history", oneHistory, unlockReturnsNil(locker.ErrNotHeld)),
 		locks("a hold that is believed for a tenth longer than it lasts", oneHistory, overdue(1.1)),
 		locks("a hold that is believed for ever", oneHistory, overdue(1000)),
-		locks("a token after an Unlock that failed", oneHistory, keepsOnError),
 	}
 }
 
@@ -87,56 +84,6 @@ func (w *world) last() int {
 	return w.count
 }
 
-// impostor grants a hold that is none one time in two hundred, with a token that looks well.
-func impostor(p *patched, _ *world) {
-	lock, unlock, token := p.lock, p.unlock, p.token
-	var imposture atomic.Bool
-	var last atomic.Uint64
-	p.lock = func(ctx context.Context) error {
-		if rand.N(200) == 0 {
-			imposture.Store(true)
-			return nil
-		}
-		err := lock(ctx)
-		last.Store(token())
-		return err
-	}
-	p.token = func() uint64 {
-		if imposture.Load() {
-			return last.Load() + 1<<20
-		}
-		return token()
-	}
-	p.unlock = func(ctx context.Context) error {
-		if imposture.CompareAndSwap(true, false) {
-			return nil
-		}
-		return unlock(ctx)
-	}
-}
-
-// repeated counts the holds that were unlocked, and not those that expired.
-func repeated(p *patched, w *world) {
-	unlock, token := p.unlock, p.token
-	p.token = p.whileHeld(func() uint64 {
-		w.Lock()
-		defer w.Unlock()
-		return uint64(w.counts[p.name()] + 1)
-	})
-	p.unlock = func(ctx context.Context) error {
-		held := token() != 0
-		if held {
-			w.Lock()
-			defer w.Unlock()
-		}
-		err := unlock(ctx)
-		if held && !errors.Is(err, locker.ErrLost) {
-			w.counts[p.name()]++
-		}
-		return err
-	}
-}
-
 func revives(p *patched, _ *world) {
 	after(&p.extend, func(ctx context.Context, err error) error {
 		if errors.Is(err, locker.ErrLost) {
@@ -174,23 +121,6 @@ func overdue(factor float64) func(p *patched, _ *world) {
 		}
 		before(&p.unlock, func() { until.Store(0) })
 	}
-}
-
-// keepsOnError has an answer to Unlock get lost now and then, and believes in the hold until the next one.
-func keepsOnError(p *patched, _ *world) {
-	unlock, token := p.unlock, p.token
-	var kept atomic.Uint64
-	p.unlock = func(ctx context.Context) error {
-		was := token()
-		err := unlock(ctx)
-		kept.Store(0)
-		if err == nil && rand.N(50) == 0 {
-			kept.Store(was)
-			return errors.New("connection reset")
-		}
-		return err
-	}
-	p.token = func() uint64 { return max(token(), kept.Load()) }
 }
 
 // unlockReturnsNil has Unlock return nil where it should return an error.

@@ -106,7 +106,6 @@ type world struct {
 	sync.Mutex
 	count  int
 	counts map[string]int
-	queues map[string][]chan struct{}
 }
 
 // next counts calls, from 1.
@@ -124,7 +123,7 @@ func altered(change alter) conformance.Harness {
 
 // renamed is altered, with the names of locks changed.
 func renamed(change alter, rename func(string) string) conformance.Harness {
-	h, w, in := memory(), &world{counts: map[string]int{}, queues: map[string][]chan struct{}{}}, space()
+	h, w, in := memory(), &world{counts: map[string]int{}}, space()
 	h.Promises = locker.Guarantees{} // memory's are not those of what is altered
 	h.RW = nil                       // no more are its shares
 	h.New = func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
