@@ -265,19 +265,19 @@ func (c *claim) release(ctx context.Context) (ours, missing bool, err error) {
 	}
 	// A request that was not answered may have it wait once more, after the lock was granted.
 	waits := !c.granted || c.doubtful != nil
-	row, err := d.gives.do(ctx, d.sql.release, c.key, c.owner, truth(waits), number(doubt.era), number(doubt.version), text(c.Name))
+	ask := func(tell bool) ([][]byte, error) {
+		return d.gives.do(ctx, d.sql.release, c.key, c.owner, truth(waits), number(doubt.era), number(doubt.version), text(c.Name), truth(tell))
+	}
+	row, err := ask(true)
+	if isCode(err, "54000") { // the server's queue of notifications is full, so nothing was done
+		row, err = ask(false)
+	}
 	if err != nil {
 		return false, false, err
 	}
 	if row[1] != nil {
 		d.versions.remember(c.key, remembered{asNumber(row[4]), asNumber(row[1]), row[2] != nil})
 	}
-	switch next := row[2]; {
-	case next == nil:
-	case asTruth(row[0]): // the statement has told another Driver
-		d.handOverHere(began, next, asNumber(row[3]), asNumber(row[4]))
-	default: // a hold had expired
-		d.handOver(ctx, began, next, asNumber(row[3]), asNumber(row[4]))
-	}
+	d.handOverHere(began, row[2], asNumber(row[3]), asNumber(row[4]))
 	return asTruth(row[0]), row[0] == nil, nil
 }

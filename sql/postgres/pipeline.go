@@ -173,14 +173,7 @@ func (p *pipeline) lane() {
 }
 
 // roundTrip answers all of the batch.
-func (p *pipeline) roundTrip(ctx context.Context, requests []*request) {
-	batch := make([]*request, 0, 2*len(requests))
-	for _, r := range requests {
-		batch = append(batch, r)
-		if r.then != nil {
-			batch = append(batch, &request{statement: *r.then, args: r.args[:2], done: make(chan struct{})})
-		}
-	}
+func (p *pipeline) roundTrip(ctx context.Context, batch []*request) {
 	answered, began := 0, time.Now()
 	conn, err := p.pool().Acquire(ctx)
 	fail := func(err error) {

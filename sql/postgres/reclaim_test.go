@@ -320,6 +320,28 @@ func TestUnlock_whereNotifyFails(t *testing.T) {
 	}
 }
 
+// Where the server's queue of notifications is full a commit with one fails, and an Unlock goes on
+// without.
+func TestUnlock_whereTheQueueOfNotificationsIsFull(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t)
+	script(t, s.URL(), postgres.Schema("")+`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			IF current_setting('synchronous_commit') = 'off' THEN -- which goes with a notification
+				RAISE EXCEPTION 'too many notifications in the NOTIFY queue' USING ERRCODE = 'program_limit_exceeded';
+			END IF;
+			RETURN NULL;
+		END $$;
+		CREATE CONSTRAINT TRIGGER refuse AFTER UPDATE ON locker_locks DEFERRABLE INITIALLY DEFERRED
+			FOR EACH ROW WHEN (OLD.waited AND NEW.owner <> OLD.owner) EXECUTE FUNCTION refuse();`)
+	c := openURL(t, s.URL())
+	m, next := c.Mutex("x"), openURL(t, s.URL()).Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	locked := waits(t, t.Context(), c, next, 1)
+	require.NoError(t, m.Unlock(withTimeout(t, 20*time.Second)))
+	require.NoError(t, await(t, locked), "it asks by itself")
+	unlock(t, next)
+}
+
 // A Driver listens while somebody waits, and not for ever.
 func TestListener_endsWhenNobodyWaits(t *testing.T) {
 	t.Parallel()

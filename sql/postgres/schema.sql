@@ -67,12 +67,13 @@ CREATE TABLE IF NOT EXISTS public.locker_locks_forced (
 -- The tables grow from empty to thousands of rows within seconds, and no plan that was made for an empty one, which
 -- reads all of it, may outlive that: the functions have seqscan off. Where one has to read all of a table nevertheless,
 -- the planner's penalty for that would have PostgreSQL compile the plan, which takes up to seconds: those have jit off.
+-- Settings cost time at each call, so whole, adopt and settle have those of the functions that call them.
 
 -- whole returns the row with the empty key. It begins an era if that is not there, or the server has been
 -- started since: then rows may be old, or the clock may have been set. For the longest TTL in use, the grace,
 -- nobody is granted a name but those who hold it. That ends sooner if the Clients that use the TTL close.
 CREATE OR REPLACE FUNCTION public.locker_locks_whole_v1(OUT era bigint, OUT version bigint, OUT token bigint, OUT expires_at timestamptz, OUT started bigint)
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $locker$
+LANGUAGE plpgsql AS $locker$
 #variable_conflict use_column
 BEGIN
 	started := (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint;
@@ -94,7 +95,7 @@ END $locker$;
 
 -- adopt brings a row of another era into this one. In the grace it is its owner's, or nobody's.
 CREATE OR REPLACE FUNCTION public.locker_locks_adopt_v1(in_key bytea, in_era bigint) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $locker$
+LANGUAGE plpgsql AS $locker$
 BEGIN
 	UPDATE public.locker_locks AS t SET era = whole.era, version = greatest(t.version, whole.version),
 		owner = CASE WHEN t.owner = '' AND whole.expires_at > clock_timestamp() THEN decode('00', 'hex') ELSE t.owner END,
@@ -147,7 +148,7 @@ END $locker$;
 -- confirm that it is there.
 CREATE OR REPLACE FUNCTION public.locker_locks_settle_v1(in_key bytea, in_client bytea, out_owner bytea,
 	OUT owner bytea, OUT metadata bytea, OUT token bigint, OUT version bigint, OUT expires_at timestamptz)
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $locker$
+LANGUAGE plpgsql AS $locker$
 #variable_conflict use_column
 DECLARE
 	l public.locker_locks%ROWTYPE;
@@ -220,11 +221,15 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off 
 #variable_conflict use_column
 DECLARE
 	l public.locker_locks%ROWTYPE;
+	running bigint := (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint;
 	whole record;
 	was bytea;
 BEGIN
 	FOR round IN 1..1000 LOOP
-		SELECT w.* INTO whole FROM public.locker_locks_whole_v1() AS w;
+		SELECT t.era, t.version, t.token, t.expires_at INTO whole FROM public.locker_locks AS t WHERE t.key = '' AND t.served = running;
+		IF NOT FOUND THEN
+			SELECT w.* INTO whole FROM public.locker_locks_whole_v1() AS w;
+		END IF;
 		SELECT * INTO l FROM public.locker_locks AS t WHERE t.key = in_key;
 		IF NOT FOUND THEN
 			version := whole.version;
@@ -343,15 +348,17 @@ BEGIN
 END $locker$;
 
 -- release ends the hold of in_owner, or its wait, and hands the lock over to the first of those who wait: then
--- next is that one. It returns whether in_owner held the lock, or has released it last; NULL if the name has
+-- next is that one, and is notified if it is another Client's and in_tell is true. If the queue of notifications is
+-- full, the commit fails. It returns whether in_owner held the lock, or has released it last; NULL if the name has
 -- no row. If a take was not answered, in_version is that with which it was sent, else -1: a request that
 -- arrives later finds that the version has moved on. A take may be sent with a higher version than the row has.
-CREATE OR REPLACE FUNCTION public.locker_locks_release_v1(in_key bytea, in_owner bytea, in_waits boolean, in_era bigint, in_version bigint, in_name bytea,
+CREATE OR REPLACE FUNCTION public.locker_locks_release_v1(in_key bytea, in_owner bytea, in_waits boolean, in_era bigint, in_version bigint, in_name bytea, in_tell boolean,
 	OUT ours boolean, OUT version bigint, OUT next bytea, OUT token bigint, OUT era bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET lock_timeout = '500ms' AS $locker$
 #variable_conflict use_column
 DECLARE
 	l public.locker_locks%ROWTYPE;
+	running bigint := (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint;
 	whole record;
 	was bytea;
 BEGIN
@@ -360,7 +367,10 @@ BEGIN
 			RAISE EXCEPTION 'the row of the lock changes all the time, or what was written cannot be read: is there row level security?'
 				USING ERRCODE = 'object_not_in_prerequisite_state';
 		END IF;
-		SELECT w.* INTO whole FROM public.locker_locks_whole_v1() AS w;
+		SELECT t.era INTO whole FROM public.locker_locks AS t WHERE t.key = '' AND t.served = running;
+		IF NOT FOUND THEN
+			SELECT w.* INTO whole FROM public.locker_locks_whole_v1() AS w;
+		END IF;
 		SELECT * INTO l FROM public.locker_locks AS t WHERE t.key = in_key FOR UPDATE;
 		IF FOUND THEN
 			EXIT WHEN l.era = whole.era;
@@ -402,17 +412,14 @@ BEGIN
 	IF l.owner <> was AND l.owner <> '' THEN
 		next := l.owner;
 		token := l.token;
+		IF in_tell AND length(next) > 8 AND substr(next, 1, 8) <> substr(in_owner, 1, 8) THEN
+			BEGIN
+				PERFORM set_config('synchronous_commit', 'off', true), -- a notification need not be on disk
+					pg_notify('locker_' || encode(substr(next, 1, 8), 'hex'), encode(next, 'hex'));
+			EXCEPTION WHEN OTHERS THEN -- the waiter asks for itself
+			END;
+		END IF;
 	END IF;
-END $locker$;
-
--- tell notifies the one to whom a release has handed the lock over, if that is of another Client. It is no part of
--- the release, which would fail where the queue of notifications is full. It need not be on disk.
-CREATE OR REPLACE FUNCTION public.locker_locks_tell_v1(in_key bytea, in_owner bytea) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $locker$
-BEGIN
-	PERFORM set_config('synchronous_commit', 'off', true), pg_notify('locker_' || encode(substr(t.owner, 1, 8), 'hex'), encode(t.owner, 'hex'))
-		FROM public.locker_locks AS t
-		WHERE t.key = in_key AND t.former = in_owner AND length(t.owner) > 8 AND substr(t.owner, 1, 8) <> substr(in_owner, 1, 8);
 END $locker$;
 
 -- force ends the hold with this token, unless that is 0, and of this owner, unless that is empty. It is on disk

@@ -22,7 +22,6 @@ func Schema(table string) string { return fill(schema, cmp.Or(table, defaultTabl
 // statement is what is sent. It has a name, by which a connection prepares it once.
 type statement struct {
 	name, text string
-	then       *statement // is run after it, in the same round trip, with its first two arguments
 }
 
 // statements are those of one table. The pipelines prepare theirs, which only call functions of
@@ -39,9 +38,6 @@ var notify = named(`SELECT set_config('synchronous_commit', 'off', true), pg_not
 
 func statementsFor(table string) statements {
 	of := func(text string) statement { return named(fill(text, table)) }
-	tell := of(`SELECT public.locker_locks_tell_v1($1::bytea, $2::bytea)`)
-	release := of(`SELECT * FROM public.locker_locks_release_v1($1::bytea, $2::bytea, $3::boolean, $4::bigint, $5::bigint, $6::bytea)`)
-	release.then = &tell
 	return statements{
 		schema: fill(schema, table),
 		enter:  of(`SELECT * FROM public.locker_locks_enter_v1($1::bytea, $2::bigint, $3::bigint, $4::boolean)`),
@@ -53,7 +49,7 @@ func statementsFor(table string) statements {
 			$7::bigint, $8::bigint, $9::bigint)`),
 		take:    of(`SELECT public.locker_locks_take_v1($1::bytea, $2::bytea, $3::bytea, $4::bigint, $5::bigint, $6::bigint, $7::bigint)`),
 		free:    of(`SELECT public.locker_locks_free_v1($1::bytea, $2::bytea)`),
-		release: release,
+		release: of(`SELECT * FROM public.locker_locks_release_v1($1::bytea, $2::bytea, $3::boolean, $4::bigint, $5::bigint, $6::bytea, $7::boolean)`),
 		force:   of(`SELECT * FROM public.locker_locks_force_v1($1::bytea, $2::bytea, $3::bigint, $4::bytea)`),
 		beat:    of(`SELECT * FROM public.locker_locks_beat_v1($1::bytea, $2::bytea[], $3::bigint)`),
 		sweep:   of(`SELECT * FROM public.locker_locks_sweep_v1($1::bytea, $2::bigint, $3::bigint)`),
