@@ -1,11 +1,9 @@
 package postgres_test
 
 import (
-	"context"
+	"fmt"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/go-locker/locker/conformance"
 	"github.com/go-locker/locker/internal/knownbreaks"
@@ -48,18 +46,8 @@ func standalone(t *testing.T) conformance.Harness {
 	if !testwait.Thorough() { // each crash is a grace of up to 40 s to wait for; TestHolds_surviveTheLossOfTheTable has one
 		h.Faults.KillServer = nil
 	}
-	h.Faults.Revoke = func(t conformance.TB, name string) { revoke(t, s.URL(), name) }
+	h.Faults.Revoke = func(t conformance.TB, name string) { // as an operator may
+		ask(t, s, fmt.Sprintf(`SELECT locker_locks_force_v1(sha256('\x%x'), '', 0, '')`, "locker:"+name))
+	}
 	return h
-}
-
-// revoke is what an operator may do.
-func revoke(t conformance.TB, url, name string) {
-	conn, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatalf("connect: %v", err)
-	}
-	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
-	if _, err := conn.Exec(t.Context(), "SELECT locker_locks_force_v1(sha256($1), '', 0, '')", []byte("locker:"+name)); err != nil {
-		t.Fatalf("force: %v", err)
-	}
 }

@@ -57,9 +57,7 @@ func TestFailover_behindOneAddress(t *testing.T) {
 	const ttl = 6 * time.Second
 	c := openURL(t, s.URL(), locker.WithTTL(ttl))
 	ms := held(t, c, 4)
-	before, err := pgx.Connect(t.Context(), s.URL())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = before.Close(context.Background()) })
+	before := session(t, s.URL())
 
 	execute(t, s.URL(), "ALTER ROLE postgres SET default_transaction_read_only = off")
 	execute(t, s.URL(), "ALTER SYSTEM SET default_transaction_read_only = on")

@@ -5,11 +5,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -23,9 +21,7 @@ import (
 
 func newPool(t *testing.T) *pgxpool.Pool {
 	t.Helper()
-	pool, err := pgxpool.New(t.Context(), testserver.Postgres(t).URL())
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
+	pool, _ := poolOf(t, testserver.Postgres(t).URL())
 	return pool
 }
 
@@ -45,23 +41,6 @@ func acquire(t *testing.T, d driver.Driver, name string) driver.Lease {
 	l, err := claims.Take(t.Context(), d, request(name))
 	require.NoError(t, err)
 	return l
-}
-
-func TestAcquire_ofManyAtOnceMakesTheTableOnce(t *testing.T) {
-	pool := newPool(t)
-	var taken sync.WaitGroup
-	for range 8 {
-		d := newDriver(t, pool, "")
-		taken.Go(func() {
-			l, err := claims.Take(t.Context(), d, request("name"))
-			if err != nil {
-				assert.ErrorIs(t, err, locker.ErrHeld)
-				return
-			}
-			assert.NoError(t, l.Release(t.Context()))
-		})
-	}
-	taken.Wait()
 }
 
 func TestRelease_thatIsSentAgainSucceedsUntilAnotherReleases(t *testing.T) {
@@ -167,15 +146,11 @@ func TestURLsPage_hasEveryParameter(t *testing.T) {
 // A server that was restarted, or a proxy, has ended connections that the pool takes for good ones.
 func TestLock_onAConnectionThatTheServerHasEnded(t *testing.T) {
 	server := testserver.Postgres(t)
-	pool, err := pgxpool.New(t.Context(), server.URL())
-	require.NoError(t, err)
-	defer pool.Close()
+	pool, _ := poolOf(t, server.URL())
 	c, err := postgres.New(pool, locker.WithTTL(time.Minute))
 	require.NoError(t, err)
 	defer func() { _ = c.Close() }()
-	admin, err := pgx.Connect(t.Context(), server.URL())
-	require.NoError(t, err)
-	defer func() { _ = admin.Close(t.Context()) }()
+	admin := session(t, server.URL())
 	m := c.Mutex("x")
 	for _, before := range []bool{false, true} { // the Client has had the lock
 		conns := pool.AcquireAllIdle(t.Context())

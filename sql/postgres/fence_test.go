@@ -2,8 +2,6 @@ package postgres_test
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 	"testing"
 	"time"
 
@@ -21,68 +19,40 @@ import (
 )
 
 // orders makes a table with one order, in the database of the locks.
-func orders(t *testing.T, url string) *sql.DB {
+func orders(t *testing.T, url string) *pgxpool.Pool {
 	t.Helper()
-	db, err := sql.Open("pgx", url)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = db.Close() })
-	_, err = db.ExecContext(t.Context(), "CREATE TABLE orders (id int PRIMARY KEY, state text NOT NULL, token bigint NOT NULL DEFAULT 0)")
-	require.NoError(t, err)
-	_, err = db.ExecContext(t.Context(), "INSERT INTO orders VALUES (42, 'new')")
-	require.NoError(t, err)
-	return db
+	script(t, url, `CREATE TABLE orders (id int PRIMARY KEY, state text NOT NULL, token bigint NOT NULL DEFAULT 0);
+		INSERT INTO orders VALUES (42, 'new')`)
+	pool, _ := poolOf(t, url)
+	return pool
 }
 
-// pay writes an order under a token, in a transaction that may do more.
-func pay(ctx context.Context, db *sql.DB, token uint64, state string) error {
-	tx, err := db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	err = sqlfence.Exec(ctx, tx, "orders/42", token, `UPDATE orders SET state = $1, token = $2 WHERE id = $3 AND token <= $2`, state, int64(token), 42)
-	if err != nil {
-		return errors.Join(err, tx.Rollback())
-	}
-	return tx.Commit()
-}
-
-// payByPgx is pay in a transaction of pgx.
-func payByPgx(ctx context.Context, pool *pgxpool.Pool, token uint64, state string) error {
-	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		return sqlfence.Exec(ctx, postgres.Execer(tx), "orders/42", token,
-			`UPDATE orders SET state = $1, token = $2 WHERE id = $3 AND token <= $2`, state, int64(token), 42)
-	})
-}
-
-func stateOf(t *testing.T, db *sql.DB) (state string) {
-	t.Helper()
-	require.NoError(t, db.QueryRowContext(t.Context(), "SELECT state FROM orders WHERE id = 42").Scan(&state))
-	return state
+// pay writes an order under a token.
+func pay(ctx context.Context, on sqlfence.Execer, token uint64, state string) error {
+	return sqlfence.Exec(ctx, on, "orders/42", token, `UPDATE orders SET state = $1, token = $2 WHERE id = $3 AND token <= $2`, state, int64(token), 42)
 }
 
 // A holder that does not notice that its lock has expired writes nothing once the next one has
-// written.
+// written. A *sql.DB may have the pool of the locks.
 func TestFence_aLateWriteIsRefused(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t)
-	db := orders(t, s.URL())
+	pool := orders(t, s.URL())
+	db := stdlib.OpenDBFromPool(pool)
+	t.Cleanup(func() { _ = db.Close() })
 	first := newClient(t, s.URL(), locker.WithTTL(2*time.Second), locker.WithoutRenewal()).Mutex("orders/42")
 	second := newClient(t, s.URL()).Mutex("orders/42")
 	eventually(t, "there are tables", func() bool { return first.Lock(t.Context()) == nil })
 	late := first.FencingToken() // and then it pauses
 	require.NoError(t, second.Lock(t.Context()))
-	require.NoError(t, pay(t.Context(), db, second.FencingToken(), "paid by the second"))
-	err := pay(t.Context(), db, late, "paid by the first")
-	require.ErrorIs(t, err, fence.ErrStale)
-	assert.Equal(t, "paid by the second", stateOf(t, db))
-
-	// So it is with pgx, and a *sql.DB may have the pool of the locks.
-	pool, _ := poolOf(t, s.URL())
-	db = stdlib.OpenDBFromPool(pool)
-	t.Cleanup(func() { _ = db.Close() })
-	require.ErrorIs(t, payByPgx(t.Context(), pool, late, "paid by the first"), fence.ErrStale)
-	require.NoError(t, payByPgx(t.Context(), pool, second.FencingToken(), "paid by the second, again"))
-	assert.Equal(t, "paid by the second, again", stateOf(t, db))
+	for by, on := range map[string]sqlfence.Execer{"database/sql": db, "pgx": postgres.Execer(pool)} {
+		require.NoError(t, pay(t.Context(), on, second.FencingToken(), "paid by the second, by "+by))
+		require.ErrorIs(t, pay(t.Context(), on, late, "paid by the first"), fence.ErrStale)
+		assert.Equal(t, "paid by the second, by "+by, value[string](t, s.URL(), "SELECT state FROM orders"))
+	}
+	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		return pay(t.Context(), postgres.Execer(tx), second.FencingToken(), "paid in a transaction")
+	}))
 	require.NoError(t, second.Unlock(t.Context()))
 }
 
@@ -91,27 +61,22 @@ func TestFence_aLateWriteIsRefused(t *testing.T) {
 func TestFence_anAdvisoryLockIsLostWithItsConnection(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t)
-	db := orders(t, s.URL())
+	pool := orders(t, s.URL())
 	const take = "SELECT pg_try_advisory_lock(42)"
-	session, err := pgx.Connect(t.Context(), s.URL())
-	require.NoError(t, err)
-	defer func() { _ = session.Close(context.WithoutCancel(t.Context())) }()
 	var got bool
-	require.NoError(t, session.QueryRow(t.Context(), take).Scan(&got))
+	require.NoError(t, session(t, s.URL()).QueryRow(t.Context(), take).Scan(&got))
 	require.True(t, got)
 	m := newClient(t, s.URL()).Mutex("orders/42")
 	require.NoError(t, m.Lock(t.Context()))
 
-	cut, err := pgx.Connect(t.Context(), s.URL())
-	require.NoError(t, err)
-	defer func() { _ = cut.Close(context.WithoutCancel(t.Context())) }()
-	_, err = cut.Exec(t.Context(), "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'")
+	cut := session(t, s.URL())
+	_, err := cut.Exec(t.Context(), "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'")
 	require.NoError(t, err)
 
 	require.NoError(t, cut.QueryRow(t.Context(), take).Scan(&got))
 	assert.True(t, got, "another has the advisory lock, and the first has not been told")
 	require.ErrorIs(t, newClient(t, s.URL()).Mutex("orders/42").TryLock(t.Context()), locker.ErrHeld)
 	eventually(t, "our hold goes on", func() bool { return m.Extend(t.Context()) == nil })
-	eventually(t, "and writes", func() bool { return pay(t.Context(), db, m.FencingToken(), "paid") == nil })
+	eventually(t, "and writes", func() bool { return pay(t.Context(), postgres.Execer(pool), m.FencingToken(), "paid") == nil })
 	require.NoError(t, m.Unlock(t.Context()))
 }

@@ -18,19 +18,14 @@ import (
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
 	"github.com/go-locker/locker/internal/test/claims"
-	"github.com/go-locker/locker/internal/test/testserver"
 )
 
 // The reply to a take was lost. Asked again, the server has granted the lock to the same owner.
 func TestAsk_afterATakeWhoseReplyWasLost(t *testing.T) {
-	pool, err := pgxpool.New(t.Context(), testserver.Postgres(t).URL())
-	require.NoError(t, err)
-	defer pool.Close()
-	d := newDriver(pool, "")
-	defer func() { _ = d.Close() }()
+	d := newTestDriver(t)
 	for _, wake := range []func(){nil, func() {}} {
 		c := d.Claim(driver.Request{Name: "name", TTL: time.Minute, Wake: wake}).(*claim)
-		_, err = c.Ask(t.Context())
+		_, err := c.Ask(t.Context())
 		require.NoError(t, err)
 		g := c.hold.Swap(nil)
 		c.granted, c.doubtful = false, &sent{g.era, 0}
@@ -43,11 +38,7 @@ func TestAsk_afterATakeWhoseReplyWasLost(t *testing.T) {
 
 // A take that arrives after its clean-up takes nothing, whether its name has a row or not.
 func TestRelease_beforeItsTakeArrives(t *testing.T) {
-	pool, err := pgxpool.New(t.Context(), testserver.Postgres(t).URL())
-	require.NoError(t, err)
-	defer pool.Close()
-	d := newDriver(pool, "")
-	defer func() { _ = d.Close() }()
+	d := newTestDriver(t)
 	for _, name := range []string{"has a row", "has none"} {
 		req := driver.Request{Name: name, TTL: time.Minute, Wake: func() {}}
 		if name == "has a row" {
@@ -131,14 +122,10 @@ func TestExtendInTurn_ofAHoldThatHasExpired(t *testing.T) {
 // A request arrives after its claim was granted the lock by another, and lost it. It leaves no
 // place in the queue.
 func TestRelease_afterARequestThatArrivesLate(t *testing.T) {
-	pool, err := pgxpool.New(t.Context(), testserver.Postgres(t).URL())
-	require.NoError(t, err)
-	defer pool.Close()
-	d := newDriver(pool, "")
-	defer func() { _ = d.Close() }()
+	d := newTestDriver(t)
 	req := driver.Request{Name: "name", TTL: time.Minute, Wake: func() {}}
 	c := d.Claim(req).(*claim)
-	_, err = c.Ask(t.Context())
+	_, err := c.Ask(t.Context())
 	require.NoError(t, err)
 	g := c.hold.Load()
 	c.doubtful = &sent{g.era, 0}
@@ -158,11 +145,7 @@ func TestRelease_afterARequestThatArrivesLate(t *testing.T) {
 // A lock is handed over to a claim whose process was stopped for so long that nobody knows its TTL
 // any more. The claim registers it before it holds.
 func TestAsk_whenAHandOverComesLate(t *testing.T) {
-	pool, err := pgxpool.New(t.Context(), testserver.Postgres(t).URL())
-	require.NoError(t, err)
-	defer pool.Close()
-	d := newDriver(pool, "")
-	defer func() { _ = d.Close() }()
+	d := newTestDriver(t)
 	first, err := claims.Take(t.Context(), d, driver.Request{Name: "name", TTL: time.Minute})
 	require.NoError(t, err)
 	c := d.Claim(driver.Request{Name: "name", TTL: time.Hour, Wake: func() {}}).(*claim)
@@ -182,11 +165,7 @@ func TestAsk_whenAHandOverComesLate(t *testing.T) {
 
 // The listener asks whether it hears. A hand-over that arrives instead of the answer is not lost.
 func TestListener_aHandOverWhileItAsksWhetherItHears(t *testing.T) {
-	pool, err := pgxpool.New(t.Context(), testserver.Postgres(t).URL())
-	require.NoError(t, err)
-	defer pool.Close()
-	d := newDriver(pool, "")
-	defer func() { _ = d.Close() }()
+	d := newTestDriver(t)
 	woken := 0
 	c := d.Claim(driver.Request{Name: "name", TTL: time.Minute, Wake: func() { woken++ }}).(*claim)
 	d.waiting.enter(c)
@@ -202,30 +181,21 @@ func TestListener_aHandOverWhileItAsksWhetherItHears(t *testing.T) {
 // A request that ends with its context says so, also if the server answers that it was cancelled: a
 // wait that is interrupted then has what was answered before, and not that.
 func TestPipeline_aRequestThatTheServerCancels(t *testing.T) {
-	config, err := pgxpool.ParseConfig(testserver.Postgres(t).URL())
-	require.NoError(t, err)
-	config.ConnConfig.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
-		return &pgconn.CancelRequestContextWatcherHandler{Conn: c, DeadlineDelay: time.Minute}
-	}
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	require.NoError(t, err)
-	defer pool.Close()
-	d := newDriver(pool, "")
-	defer func() { _ = d.Close() }()
+	d := newTestDriver(t, func(config *pgxpool.Config) {
+		config.ConnConfig.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
+			return &pgconn.CancelRequestContextWatcherHandler{Conn: c, DeadlineDelay: time.Minute}
+		}
+	})
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	_, err = d.asks.do(ctx, named("SELECT pg_sleep(60)"))
+	_, err := d.asks.do(ctx, named("SELECT pg_sleep(60)"))
 	require.ErrorContains(t, err, "57014")
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
 // A program that computes its TTLs uses each of them once. Its Driver keeps none for ever.
 func TestEras_forgetTTLs(t *testing.T) {
-	pool, err := pgxpool.New(t.Context(), testserver.Postgres(t).URL())
-	require.NoError(t, err)
-	defer pool.Close()
-	d := newDriver(pool, "")
-	defer func() { _ = d.Close() }()
+	d := newTestDriver(t)
 	for i := range 3 {
 		c, err := claims.Take(t.Context(), d, driver.Request{Name: "name", TTL: time.Second + time.Duration(i)*time.Millisecond})
 		require.NoError(t, err)
@@ -242,20 +212,15 @@ func TestEras_forgetTTLs(t *testing.T) {
 // one through does not keep them waiting.
 func TestEras_whenNoNewConnectionCanBeMade(t *testing.T) {
 	t.Parallel()
-	config, err := pgxpool.ParseConfig(testserver.Postgres(t).URL())
-	require.NoError(t, err)
 	var hangs atomic.Bool
-	config.BeforeConnect = func(ctx context.Context, _ *pgx.ConnConfig) error {
-		if hangs.Load() {
-			<-ctx.Done()
+	d := newTestDriver(t, func(config *pgxpool.Config) {
+		config.BeforeConnect = func(ctx context.Context, _ *pgx.ConnConfig) error {
+			if hangs.Load() {
+				<-ctx.Done()
+			}
+			return ctx.Err()
 		}
-		return ctx.Err()
-	}
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	require.NoError(t, err)
-	defer pool.Close()
-	d := newDriver(pool, "")
-	defer func() { _ = d.Close() }()
+	})
 	l, err := claims.Take(t.Context(), d, driver.Request{Name: "x", TTL: time.Minute})
 	require.NoError(t, err)
 	d.reserve.pool.Load().Reset()

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -13,6 +12,16 @@ import (
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/sql/postgres"
 )
+
+// lockRows has a transaction lock rows of the table until it is rolled back.
+func lockRows(t *testing.T, s *testserver.PostgresServer, which string) (rollback func()) {
+	t.Helper()
+	tx, err := session(t, s.URL()).Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "SELECT FROM locker_locks "+which)
+	require.NoError(t, err)
+	return func() { require.NoError(t, tx.Rollback(t.Context())) }
+}
 
 // A row that another transaction has locked keeps nobody else's hold from being renewed, and its
 // own only until that ends.
@@ -22,27 +31,18 @@ func TestRenewal_besideALockedRow(t *testing.T) {
 	const ttl = 5 * time.Second
 	c := openURL(t, s.URL(), locker.WithTTL(ttl))
 	ms := held(t, c, 3)
-	conn, err := pgx.Connect(t.Context(), s.URL())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	tx, err := conn.Begin(t.Context())
-	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), "SELECT FROM locker_locks WHERE name = 'locker:hold1' FOR SHARE")
-	require.NoError(t, err)
+	rollback := lockRows(t, s, "WHERE name = 'locker:hold1' FOR SHARE")
 	stillHeld(t, ttl, ms[0], ms[2])
 	require.Zero(t, ms[1].FencingToken(), "its row cannot be written")
-	require.NoError(t, tx.Rollback(t.Context()))
+	rollback()
 	unlock(t, ms[0], ms[2])
 
 	// For less than the rest of its TTL it costs the hold nothing.
 	m := c.Mutex("hold1")
 	require.NoError(t, m.Lock(t.Context()))
-	tx, err = conn.Begin(t.Context())
-	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), "SELECT FROM locker_locks WHERE name = 'locker:hold1' FOR SHARE")
-	require.NoError(t, err)
+	rollback = lockRows(t, s, "WHERE name = 'locker:hold1' FOR SHARE")
 	time.Sleep(ttl / 2)
-	require.NoError(t, tx.Rollback(t.Context()))
+	rollback()
 	stillHeld(t, ttl, m)
 	unlock(t, m)
 }
@@ -59,9 +59,7 @@ func TestRenewal_ofARowThatOthersLockAllTheTime(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var lockers []<-chan error
 	for range 3 {
-		conn, err := pgx.Connect(t.Context(), s.URL())
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = conn.Close(context.Background()) })
+		conn := session(t, s.URL())
 		lockers = append(lockers, async(func() error {
 			for ctx.Err() == nil {
 				if _, err := conn.PgConn().Exec(t.Context(), "BEGIN; SELECT FROM locker_locks WHERE key <> '' FOR UPDATE; SELECT pg_sleep(0.1); COMMIT").ReadAll(); err != nil {
@@ -94,13 +92,7 @@ func TestRelease_besideLockedRows(t *testing.T) {
 	const ttl = 10 * time.Second
 	c := openURL(t, s.URL()+"&pool_max_conns=2", locker.WithTTL(ttl))
 	ms := held(t, c, 6)
-	conn, err := pgx.Connect(t.Context(), s.URL())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	tx, err := conn.Begin(t.Context())
-	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), "SELECT FROM locker_locks WHERE name IN ('locker:hold0', 'locker:hold1', 'locker:hold2') FOR UPDATE")
-	require.NoError(t, err)
+	rollback := lockRows(t, s, "WHERE name IN ('locker:hold0', 'locker:hold1', 'locker:hold2') FOR UPDATE")
 	var released []<-chan error
 	for _, m := range ms[:3] {
 		released = append(released, async(func() error { return m.Unlock(t.Context()) }))
@@ -109,7 +101,7 @@ func TestRelease_besideLockedRows(t *testing.T) {
 	require.NoError(t, ms[3].Extend(withTimeout(t, ttl/2)))
 	require.NoError(t, ms[4].Unlock(withTimeout(t, ttl/2)))
 	stillHeld(t, ttl, ms[3], ms[5])
-	require.NoError(t, tx.Rollback(t.Context()))
+	rollback()
 	for _, done := range released {
 		_ = await(t, done) // it has expired meanwhile
 	}
@@ -124,20 +116,14 @@ func TestLock_besideALockedRow(t *testing.T) {
 	c := openURL(t, s.URL(), locker.WithTTL(time.Minute))
 	m := held(t, c, 1)[0]
 	unlock(t, m)
-	conn, err := pgx.Connect(t.Context(), s.URL())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	tx, err := conn.Begin(t.Context())
-	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), "SELECT FROM locker_locks FOR UPDATE")
-	require.NoError(t, err)
+	rollback := lockRows(t, s, "FOR UPDATE")
 	locked := async(func() error { return m.Lock(t.Context()) })
 	eventually(t, "it waits", func() bool {
 		query := value[string](t, s.URL(), "SELECT coalesce(max(query), '') FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
 		require.NotContains(t, query, "UPDATE", "nothing ends that")
 		return query != ""
 	})
-	require.NoError(t, tx.Rollback(t.Context()))
+	rollback()
 	require.NoError(t, await(t, locked))
 	unlock(t, m)
 }

@@ -83,22 +83,27 @@ func (c *counter) of(f func()) int64 {
 	return c.n.Load() - before
 }
 
-// execute runs a statement of the tests' own.
-func execute(t testing.TB, url, statement string, args ...any) {
+// session makes a connection of the tests' own.
+func session(t testing.TB, url string) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
 	require.NoError(t, err)
-	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
-	_, err = conn.Exec(t.Context(), statement, args...)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+// execute runs a statement of the tests' own.
+func execute(t testing.TB, url, statement string, args ...any) {
+	t.Helper()
+	_, err := session(t, url).Exec(t.Context(), statement, args...)
 	require.NoError(t, err)
 }
 
 // value returns what a query of the tests' own has found.
 func value[T any](t testing.TB, url, query string, args ...any) (v T) {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), url)
-	require.NoError(t, err)
-	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	conn := session(t, url)
+	defer func() { require.NoError(t, conn.Close(t.Context())) }() // it is asked often
 	require.NoError(t, conn.QueryRow(t.Context(), query, args...).Scan(&v))
 	return v
 }
@@ -108,10 +113,7 @@ func prefixOf(t testing.TB) string { t.Helper(); return harness.Space(t) }
 // script runs several statements.
 func script(t testing.TB, url, statements string) {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), url)
-	require.NoError(t, err)
-	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
-	_, err = conn.PgConn().Exec(t.Context(), statements).ReadAll()
+	_, err := session(t, url).PgConn().Exec(t.Context(), statements).ReadAll()
 	require.NoError(t, err)
 }
 

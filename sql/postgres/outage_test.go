@@ -30,9 +30,9 @@ func TestOutage_isAServerThatTakesNoConnections(t *testing.T) {
 		s := testserver.Postgres(t, testserver.PostgresSettings("max_connections=5", "superuser_reserved_connections=0"))
 		var others []*pgx.Conn
 		for len(others) < 5 {
-			others = append(others, session(t, s))
+			others = append(others, session(t, s.URL()))
 		}
-		c := clientOf(t, s)
+		c := openURL(t, s.URL())
 		require.ErrorContains(t, c.Mutex("x").TryLock(t.Context()), "53300")
 		locked := make(chan error, 1)
 		go func() { locked <- c.Mutex("x").Lock(t.Context()) }()
@@ -45,9 +45,9 @@ func TestOutage_isAServerThatTakesNoConnections(t *testing.T) {
 	t.Run("it shuts down", func(t *testing.T) {
 		t.Parallel()
 		s := testserver.Postgres(t)
-		session(t, s) // which it waits for
+		session(t, s.URL()) // which it waits for
 		require.NoError(t, syscall.Kill(s.PID(), syscall.SIGTERM))
-		c := clientOf(t, s)
+		c := openURL(t, s.URL())
 		require.Eventually(t, func() bool {
 			_, err := pgx.Connect(t.Context(), s.URL())
 			return err != nil
@@ -90,20 +90,4 @@ func TestOutage_ofTheConnectionsThatAreOpen(t *testing.T) {
 	require.NoError(t, await(t, locked))
 	require.Equal(t, token, m.FencingToken())
 	unlock(t, m, behind)
-}
-
-func session(t *testing.T, s *testserver.PostgresServer) *pgx.Conn {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), s.URL())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
-	return conn
-}
-
-func clientOf(t *testing.T, s *testserver.PostgresServer) *locker.Client {
-	t.Helper()
-	c, err := locker.Open(t.Context(), s.URL(), locker.WithTTL(time.Minute))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	return c
 }

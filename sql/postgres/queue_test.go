@@ -2,11 +2,9 @@ package postgres_test
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -89,37 +87,6 @@ func TestQueue_theConnectionThatListensIsLost(t *testing.T) {
 	}
 }
 
-// Neither holds nor waiters have a connection of the pool: one is enough for a hundred.
-func TestQueue_manyWaitOnOneConnection(t *testing.T) {
-	t.Parallel()
-	url := testserver.SharedPostgres(t).URL()
-	c := openURL(t, url+"&pool_max_conns=1", locker.WithPrefix(prefixOf(t)))
-	holder := c.Mutex("x")
-	require.NoError(t, holder.Lock(t.Context()))
-	var all []<-chan error
-	inside := make(chan struct{}, 1)
-	for range 100 {
-		m := c.Mutex("x")
-		all = append(all, async(func() error {
-			if err := m.Lock(t.Context()); err != nil {
-				return err
-			}
-			select {
-			case inside <- struct{}{}:
-			default:
-				return fmt.Errorf("two hold at once")
-			}
-			<-inside
-			return m.Unlock(t.Context())
-		}))
-	}
-	eventually(t, "all wait", func() bool { return waiters(t, c, "x") == len(all) })
-	require.NoError(t, holder.Unlock(t.Context()))
-	for _, done := range all {
-		require.NoError(t, await(t, done))
-	}
-}
-
 // Statements of others may make ours fail under the stricter isolation levels, and are run again
 // then.
 func TestQueue_isolationLevels(t *testing.T) {
@@ -165,8 +132,7 @@ func TestQueue_theHolderClosesAfterItsUnlock(t *testing.T) {
 		state, err := c.Inspect(t.Context(), "x")
 		require.NoError(t, err)
 		waiter := state.Waiters[0].ID
-		conn, err := pgx.Connect(t.Context(), url)
-		require.NoError(t, err)
+		conn := session(t, url)
 		_, err = conn.Exec(t.Context(), "LISTEN locker_"+waiter[:16])
 		require.NoError(t, err)
 		require.NoError(t, m.Unlock(t.Context()))

@@ -275,10 +275,10 @@ func TestForceRelease_beforeTheLoss(t *testing.T) {
 }
 
 // Many who wait for one name do not keep each other, or a hold of another name, from what is
-// theirs.
+// theirs. Neither holds nor waiters have a connection of the pool, so one is enough.
 func TestQueue_ofAThousand(t *testing.T) {
 	t.Parallel()
-	c := newClient(t, testserver.SharedPostgres(t).URL(), locker.WithTTL(20*time.Second))
+	c := openURL(t, testserver.SharedPostgres(t).URL()+"&pool_max_conns=1", locker.WithPrefix(prefixOf(t)))
 	idle := c.Mutex("idle")
 	require.NoError(t, idle.Lock(t.Context()))
 	token := idle.FencingToken()

@@ -1,13 +1,11 @@
 package postgres_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -95,11 +93,7 @@ func TestRights_rowLevelSecurity(t *testing.T) {
 func TestLock_besideAdvisoryLocks(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t)
-	conn, err := pgx.Connect(t.Context(), s.URL())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	_, err = conn.Exec(t.Context(), "SELECT pg_advisory_lock(hashtext('locker'))")
-	require.NoError(t, err)
+	execute(t, s.URL(), "SELECT pg_advisory_lock(hashtext('locker'))")
 	var all []<-chan error
 	for i := range 8 { // all make the tables
 		m := openURL(t, s.URL()).Mutex(fmt.Sprint("x", i))

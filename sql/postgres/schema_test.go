@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -58,9 +57,7 @@ func TestLock_besideAnEarlierRelease(t *testing.T) {
 
 	execute(t, s.URL(), "DROP TABLE locker_locks")
 	m := held(t, openURL(t, s.URL()), 1)
-	conn, err := pgx.Connect(t.Context(), s.URL())
-	require.NoError(t, err)
-	defer func() { _ = conn.Close(t.Context()) }()
+	conn := session(t, s.URL())
 	for _, statement := range []string{
 		`INSERT INTO locker_locks (key, name, token, version, owner, metadata, expires_at, released)
 			VALUES ('k', 'n', 1, 1, '', '', clock_timestamp(), true)`,

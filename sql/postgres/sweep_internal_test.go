@@ -15,9 +15,14 @@ import (
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
-func newTestDriver(t *testing.T) *backend {
+func newTestDriver(t *testing.T, changes ...func(*pgxpool.Config)) *backend {
 	t.Helper()
-	pool, err := pgxpool.New(t.Context(), testserver.Postgres(t).URL())
+	config, err := pgxpool.ParseConfig(testserver.Postgres(t).URL())
+	require.NoError(t, err)
+	for _, change := range changes {
+		change(config)
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	d := newDriver(pool, "")
