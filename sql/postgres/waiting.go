@@ -185,6 +185,9 @@ func markFor(ttl time.Duration) time.Duration {
 // handOver tells an owner that a request which was sent at began has handed the lock over to it:
 // here, or by a notification that another Driver hears. If nobody hears it, the lock is free again
 // after some seconds.
+//
+// A notification carries no grant: another Driver cannot tell when it was sent, so no deadline can
+// count from that. The waiter asks, and its deadline counts from its own request.
 func (d *backend) handOver(ctx context.Context, began time.Time, owner []byte, token, era int64) {
 	if d.handOverHere(began, owner, token, era) || len(owner) != clientID+16 {
 		return
