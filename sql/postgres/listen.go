@@ -24,8 +24,8 @@ var errPooler = errors.New("a pooler stands between, through which no notificati
 // errUnused ends a connection on which nobody waits for anything.
 var errUnused = errors.New("nobody waits")
 
-// listener hears of locks that other Drivers hand over. It has one connection of its own while
-// somebody waits.
+// listener receives the notifications by which other Drivers hand locks over. While there are
+// waiters, it has one connection of its own.
 type listener struct {
 	driver  *backend
 	channel string
@@ -36,7 +36,7 @@ type listener struct {
 
 	mu      sync.Mutex
 	started bool
-	heard   bool // what is sent now arrives
+	heard   bool // notifications sent now will arrive
 }
 
 func newListener(d *backend) *listener {
@@ -53,7 +53,7 @@ func (l *listener) hears() bool {
 	return l.heard
 }
 
-// need has the listener listen, while somebody waits.
+// need starts the listener, unless it runs.
 func (l *listener) need() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -71,7 +71,7 @@ func (l *listener) close() {
 	l.done.Wait()
 }
 
-// run listens until nobody waits, or the Driver is closed.
+// run reconnects with a backoff until there are no waiters, or the Driver is closed.
 func (l *listener) run() {
 	const shortest = 50 * time.Millisecond
 	for pause := shortest; ; {
@@ -106,8 +106,8 @@ func (l *listener) stops() bool {
 	return !l.started
 }
 
-// set notes whether the listener hears, has all ask who wait, since what was sent before may be
-// lost, and reports whether it did hear.
+// set records whether notifications arrive, and returns the earlier state. If either is true all
+// waiters ask, because earlier notifications may be lost.
 func (l *listener) set(heard bool) (before bool) {
 	l.mu.Lock()
 	before = l.heard
@@ -119,7 +119,7 @@ func (l *listener) set(heard bool) (before bool) {
 	return before
 }
 
-// listen makes a connection, and listens on it until it ends.
+// listen connects, and receives notifications until the connection ends.
 func (l *listener) listen() error {
 	conn, err := l.connect(l.ctx)
 	if err != nil {
@@ -141,7 +141,7 @@ func (l *listener) listen() error {
 	}
 }
 
-// connect returns a connection that listens, and has heard something that another has sent.
+// connect returns a connection that listens, and has received a notification from another.
 func (l *listener) connect(ctx context.Context) (*pgx.Conn, error) {
 	config := l.driver.pool.Config()
 	own := config.ConnConfig.Copy()
@@ -207,7 +207,7 @@ func (l *listener) check(ctx context.Context, conn *pgx.Conn) error {
 	}
 }
 
-// hear wakes the waiter that the next notification names, if any.
+// hear waits for a notification, and wakes the waiter that it names, if any.
 func (l *listener) hear(ctx context.Context, conn *pgx.Conn, limit time.Duration) (payload string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -14,20 +14,20 @@ import (
 )
 
 const (
-	mostLanes    = 2  // round trips under way at once
-	mostRequests = 64 // in one
+	mostLanes    = 2  // round trips in flight at once
+	mostRequests = 64 // in one round trip
 	patience     = 10 * time.Second
 )
 
-// pipeline sends the requests of many goroutines in few round trips: what comes while all lanes are
-// on their way goes with the next. Each request is a transaction of its own.
+// pipeline sends the requests of many goroutines in few round trips: requests that arrive while all
+// lanes are in flight share the next round trip. Each request is a transaction of its own.
 type pipeline struct {
 	driver *backend
 	pool   func() *pgxpool.Pool
 
 	mu      sync.Mutex
 	queue   []*request
-	lanes   int // that run
+	lanes   int // round trips in flight
 	running sync.WaitGroup
 	closed  context.Context
 	close   context.CancelFunc
@@ -44,7 +44,7 @@ type request struct {
 	done  chan struct{}
 }
 
-// errNotSent is matched by the error of a request that has not been sent.
+// errNotSent is matched by the errors of requests that were not sent.
 var errNotSent = errors.New("not sent")
 
 func newPipeline(d *backend, pool func() *pgxpool.Pool) *pipeline {
@@ -53,8 +53,8 @@ func newPipeline(d *backend, pool func() *pgxpool.Pool) *pipeline {
 	return p
 }
 
-// do makes a request, and makes it again if it is certain to have done nothing, and may do better:
-// see Driver.again.
+// do sends a request, and retries it if it certainly changed nothing and a retry may succeed: see
+// again.
 func (p *pipeline) do(ctx context.Context, s statement, args ...[]byte) ([][]byte, error) {
 	for tries := 1; ; tries++ {
 		r, alone := p.add(ctx, s, args)
@@ -82,7 +82,7 @@ func (p *pipeline) do(ctx context.Context, s statement, args ...[]byte) ([][]byt
 		switch {
 		case r.err == nil:
 			return r.row, nil
-		case ctx.Err() != nil: // which is why it has failed, whatever the error says
+		case ctx.Err() != nil: // the cause of the failure, whatever the error says
 			return nil, errors.Join(ctx.Err(), r.err)
 		case !p.driver.again(ctx, r.err, tries):
 			return nil, r.err
@@ -90,7 +90,8 @@ func (p *pipeline) do(ctx context.Context, s statement, args ...[]byte) ([][]byt
 	}
 }
 
-// leave has a goroutine go on with what is in the queue. The caller holds p.mu, and has a lane.
+// leave gives up the caller's lane, or passes it to a goroutine that sends the queued requests. The
+// caller holds p.mu.
 func (p *pipeline) leave() {
 	switch {
 	case p.closed.Err() != nil:
@@ -107,8 +108,8 @@ func (p *pipeline) leave() {
 	}
 }
 
-// add adds a request to the queue, unless the pipeline is closed. If a lane is free the caller has
-// it instead, for this request alone, which saves the time that another goroutine would take.
+// add queues a request, unless the pipeline is closed. If a lane is free the caller gets it instead,
+// for this request alone, which saves a switch to another goroutine.
 func (p *pipeline) add(ctx context.Context, s statement, args [][]byte) (r *request, alone bool) {
 	r = &request{statement: s, args: args, done: make(chan struct{})}
 	var ok bool
@@ -128,7 +129,8 @@ func (p *pipeline) add(ctx context.Context, s statement, args [][]byte) (r *requ
 	return r, false
 }
 
-// withdraw reports whether the request has not been sent, and will not be.
+// withdraw removes a request from the queue, and reports whether it was still there: then it is
+// never sent.
 func (p *pipeline) withdraw(r *request) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,7 +141,7 @@ func (p *pipeline) withdraw(r *request) bool {
 	return i >= 0
 }
 
-// end waits until no lane runs.
+// end closes the pipeline, and waits for its lanes.
 func (p *pipeline) end() {
 	p.mu.Lock()
 	p.close()
@@ -147,7 +149,7 @@ func (p *pipeline) end() {
 	p.running.Wait()
 }
 
-// lane makes round trips while there are requests.
+// lane sends batches of requests until the queue is empty.
 func (p *pipeline) lane() {
 	for {
 		p.mu.Lock()
@@ -172,7 +174,7 @@ func (p *pipeline) lane() {
 	}
 }
 
-// roundTrip answers all of the batch.
+// roundTrip sends a batch, and sets the result of each of its requests.
 func (p *pipeline) roundTrip(ctx context.Context, batch []*request) {
 	answered, began := 0, time.Now()
 	conn, err := p.pool().Acquire(ctx)
@@ -217,7 +219,7 @@ func (p *pipeline) roundTrip(ctx context.Context, batch []*request) {
 		extra("COMMIT")
 		out.SendPipelineSync()
 		if strict {
-			extra("ROLLBACK") // of one that has failed
+			extra("ROLLBACK") // if the request has failed
 			out.SendPipelineSync()
 		}
 	}

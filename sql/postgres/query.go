@@ -21,9 +21,9 @@ import (
 //
 // The statement is not prepared: it is planned for the tables as they are now.
 //
-// What failed because of another's transaction has not run either. Neither has what was refused
-// because the server takes no writes: it was the primary once, and the other connections of the
-// pool may be just as old.
+// A statement that failed because of another transaction changed nothing, and is retried. So is one
+// that was refused because the server takes no writes: the server was the primary once, and other
+// connections of the pool may be just as old.
 func (d *backend) query(ctx context.Context, pool *pgxpool.Pool, collect func(pgx.Rows) error, sql string, args []any) error {
 	for tries := 1; ; tries++ {
 		err := d.queryOnce(ctx, pool, collect, sql, args)
@@ -42,7 +42,7 @@ func queryFor[T any](ctx context.Context, d *backend, pool *pgxpool.Pool, collec
 	return last, err
 }
 
-// again reports whether a request has done nothing, and may do better at once.
+// again reports whether a failed request changed nothing, and an immediate retry may succeed.
 func (d *backend) again(ctx context.Context, err error, tries int) bool {
 	if err == nil || ctx.Err() != nil {
 		return false
@@ -66,8 +66,8 @@ func (d *backend) again(ctx context.Context, err error, tries int) bool {
 	return isCode(err, readOnly) && tries <= int(d.pool.Stat().MaxConns())
 }
 
-// pause waits for some milliseconds, the more the more tries there were, and reports whether there
-// is time for another.
+// pause backs off for some milliseconds, longer with each try, and reports whether the context still
+// allows another.
 func pause(ctx context.Context, tries int) bool {
 	d := time.Duration(min(tries, 50)) * time.Millisecond
 	select {
@@ -80,14 +80,14 @@ func pause(ctx context.Context, tries int) bool {
 
 const (
 	rowLocked   = "55P03" // by another transaction, for longer than a function waits
-	mostRetries = 100     // of what another transaction stood in the way of
+	mostRetries = 100     // of a request that conflicts with other transactions
 )
 
 // readOnly is the code of a server that takes no writes: a standby, or what was the primary before
 // a failover.
 const readOnly = "25006"
 
-// queryOnce closes a connection that turns out to lead to a server which takes no writes.
+// queryOnce runs a statement once. It closes a connection that leads to a server without writes.
 func (d *backend) queryOnce(ctx context.Context, pool *pgxpool.Pool, collect func(pgx.Rows) error, sql string, args []any) (err error) {
 	began := time.Now()
 	conn, err := pool.Acquire(ctx)
@@ -192,15 +192,15 @@ func (d *backend) read(ctx context.Context, f func() error) error {
 	}
 }
 
-// broken reports whether all that is wrong with a request is its connection: another may be better.
+// broken reports whether a request failed only because of its connection: another may work.
 func broken(err error) bool {
 	_, answered := errors.AsType[*pgconn.PgError](err)
 	_, refused := errors.AsType[*pgconn.ConnectError](err)
 	return !refused && !errors.Is(err, pgx.ErrNoRows) && (!answered || isCode(err, "57P01"))
 }
 
-// later returns err as an outage if the server serves nobody for a while: it starts, it shuts down,
-// or all connections are in use.
+// later marks err as an outage if the server serves nobody for a while: it is starting or shutting
+// down, or all connections are in use.
 func later(err error) error {
 	if isCode(err, "57P01", "57P02", "57P03", "53300") {
 		return &noanswer.Later{Err: err}
