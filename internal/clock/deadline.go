@@ -10,13 +10,14 @@ import (
 // concurrently.
 type Deadline struct{ until atomic.Int64 } // nanoseconds since epoch; 0: never extended
 
-// epoch is long before any reading of Now, so that no deadline is the zero one.
+// epoch is no deadline of any hold: it is long before the process started. What a synctest bubble
+// reads is earlier still.
 var epoch = Now().Add(-24 * time.Hour)
 
 // Extend moves d to until, unless it is later already.
 func (d *Deadline) Extend(until time.Time) {
 	next := int64(until.Sub(epoch))
-	for old := d.until.Load(); next > old && !d.until.CompareAndSwap(old, next); {
+	for old := d.until.Load(); (old == 0 || next > old) && !d.until.CompareAndSwap(old, next); {
 		old = d.until.Load()
 	}
 }
