@@ -3,7 +3,6 @@ package testserver
 import (
 	"errors"
 	"fmt"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,9 +19,9 @@ const (
 // RedisCluster is a Redis Cluster of three primaries with their replicas, one of which takes over
 // from a primary that does not answer the others for a second.
 type RedisCluster struct {
-	t     testing.TB
-	nodes []*RedisServer // the first three were the primaries at the start
-	ids   []string       // of nodes
+	group[*RedisServer] // the first three were the primaries at the start
+
+	ids []string
 }
 
 // Cluster starts three primaries, each with a replica unless RedisReplicas says otherwise, and
@@ -31,25 +30,25 @@ type RedisCluster struct {
 func Cluster(t testing.TB, opts ...RedisOption) *RedisCluster {
 	t.Helper()
 	o := newRedisOptions(opts)
-	c := &RedisCluster{t: t}
+	c := &RedisCluster{group: group[*RedisServer]{t: t}}
 	withPorts(t, "cluster", shards*(1+o.replicas), func(ports []int) error {
-		killAll(c.nodes) // of an attempt that found a port taken
+		killAll(c.servers) // of an attempt that found a port taken
 		c.prepare(ports, o)
 		return c.start()
 	})
 	await(t, "all nodes of the cluster are connected", c.connected)
-	for shard, want := range c.nodes[:shards] {
+	for shard, want := range c.servers[:shards] {
 		c.awaitOwner(shard*slots/shards, want)
 	}
-	for i, s := range c.nodes[shards:] {
-		s.WaitSynced(c.nodes[i%shards])
+	for i, s := range c.servers[shards:] {
+		s.WaitSynced(c.servers[i%shards])
 	}
 	return c
 }
 
 func (c *RedisCluster) prepare(ports []int, o redisOptions) {
 	c.t.Helper()
-	c.nodes, c.ids = nil, nil
+	c.servers, c.ids = nil, nil
 	for _, port := range ports {
 		s := newRedis(c.t)
 		s.port = port
@@ -64,7 +63,7 @@ func (c *RedisCluster) prepare(ports []int, o redisOptions) {
 		if o.tls {
 			s.args = append(s.args, "--tls-cluster", "yes")
 		}
-		c.nodes, c.ids = append(c.nodes, s), append(c.ids, newNodeID())
+		c.servers, c.ids = append(c.servers, s), append(c.ids, newNodeID())
 	}
 }
 
@@ -75,24 +74,24 @@ func (c *RedisCluster) start() error {
 	c.t.Helper()
 	lost := []string{newNodeID(), newNodeID(), newNodeID()}
 	var shardIDs []string
-	if c.nodes[0].knowsShardIDs() {
+	if c.servers[0].knowsShardIDs() {
 		shardIDs = []string{newNodeID(), newNodeID(), newNodeID()}
 	}
-	for i, s := range c.nodes {
+	for i, s := range c.servers {
 		s.writeFile("nodes.conf", c.nodesConf(i, lost, shardIDs))
 	}
-	if err := startAll(c.nodes[:shards]); err != nil {
+	if err := startAll(c.servers[:shards]); err != nil {
 		return err
 	}
 	c.takeOver(lost)
-	return startAll(c.nodes[shards:])
+	return startAll(c.servers[shards:])
 }
 
 // nodesConf returns what the i-th node is to believe when it starts.
 func (c *RedisCluster) nodesConf(i int, lost, shardIDs []string) []string {
 	var conf []string
 	beforeTakeOver := i < shards
-	for j, node := range c.nodes {
+	for j, node := range c.servers {
 		shard := j % shards
 		flags, primary, epoch, owned := "slave", c.ids[shard], shards+shard+1, ""
 		slotRange := fmt.Sprintf(" %d-%d", shard*slots/shards, (shard+1)*slots/shards-1)
@@ -125,14 +124,10 @@ func (c *RedisCluster) nodesConf(i int, lost, shardIDs []string) []string {
 // them if they were not told, and not start again if they had not yet agreed on them.
 func (s *RedisServer) knowsShardIDs() bool {
 	s.t.Helper()
-	out, err := exec.Command(s.path, "--version").Output()
-	_, version, _ := strings.Cut(string(out), " v=")
+	_, version, _ := strings.Cut(s.version(), " v=")
 	var major, minor int
-	if err == nil {
-		_, err = fmt.Sscanf(version, "%d.%d", &major, &minor)
-	}
-	if err != nil {
-		s.t.Fatalf("testserver: version of %s, %q: %v", s.path, out, err)
+	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err != nil {
+		s.t.Fatalf("testserver: version of %s, %q: %v", s.path, version, err)
 	}
 	return major > 7 || major == 7 && minor >= 2
 }
@@ -140,23 +135,17 @@ func (s *RedisServer) knowsShardIDs() bool {
 // takeOver makes primaries of the first nodes and removes those that never were.
 func (c *RedisCluster) takeOver(lost []string) {
 	c.t.Helper()
-	for shard, s := range c.nodes[:shards] {
+	for shard, s := range c.servers[:shards] {
 		s.must("CLUSTER", "FAILOVER", "TAKEOVER")
 		// The next one must know, so that it begins an epoch of its own. Until the last has, Valkey reports the cluster as failed.
 		await(c.t, "the first nodes know who has taken over", func() error { return c.tookOver(shard) })
 	}
-	for _, s := range c.nodes[:shards] {
+	for _, s := range c.servers[:shards] {
 		for _, id := range lost {
 			s.must("CLUSTER", "FORGET", id)
 		}
 	}
 }
-
-// Addrs returns the addresses of all nodes.
-func (c *RedisCluster) Addrs() []string { return addrs(c.nodes) }
-
-// Servers returns all nodes: those that were primaries at the start, then those that were replicas.
-func (c *RedisCluster) Servers() []*RedisServer { return slices.Clone(c.nodes) }
 
 // PrimaryOf returns the node that serves key, and waits until all nodes agree on it and it accepts
 // writes. Nodes that were killed or stopped do not count, here and below.
@@ -201,7 +190,7 @@ func (c *RedisCluster) ReplicaOf(key string) *RedisServer {
 		if err != nil {
 			return err
 		}
-		for i, s := range c.nodes {
+		for i, s := range c.servers {
 			unknown := func(v clusterView) bool { return v[c.ids[i]].primary != c.id(primary) }
 			if s.responsive() && !slices.ContainsFunc(views, unknown) {
 				replica = s
@@ -221,7 +210,7 @@ func (c *RedisCluster) OtherPrimary(key string) *RedisServer {
 	if err != nil {
 		c.t.Fatalf("testserver: cluster: %v", err)
 	}
-	for i, s := range c.nodes {
+	for i, s := range c.servers {
 		if s != primary && s.responsive() && len(view[c.ids[i]].slots) > 0 {
 			return s
 		}
@@ -257,14 +246,14 @@ func (c *RedisCluster) Failover(key string) *RedisServer {
 
 func (c *RedisCluster) node(id string) *RedisServer {
 	if i := slices.Index(c.ids, id); i >= 0 {
-		return c.nodes[i]
+		return c.servers[i]
 	}
 	return nil
 }
 
 func (c *RedisCluster) id(s *RedisServer) string {
 	c.t.Helper()
-	i := slices.Index(c.nodes, s)
+	i := slices.Index(c.servers, s)
 	if i < 0 {
 		c.t.Fatalf("testserver: %s is no node of this cluster", s.Addr())
 	}
@@ -374,7 +363,7 @@ func (s *RedisServer) clusterOK() error {
 // views returns what each node that runs says of all, if it is content with that.
 func (c *RedisCluster) views() ([]clusterView, error) {
 	var views []clusterView
-	for _, s := range c.nodes {
+	for _, s := range c.servers {
 		if !s.responsive() {
 			continue
 		}
@@ -393,7 +382,7 @@ func (c *RedisCluster) views() ([]clusterView, error) {
 
 // tookOver returns nil when the first nodes know that one of them serves a shard.
 func (c *RedisCluster) tookOver(shard int) error {
-	for _, s := range c.nodes[:shards] {
+	for _, s := range c.servers[:shards] {
 		view, err := s.clusterView()
 		if err != nil {
 			return err
@@ -407,7 +396,7 @@ func (c *RedisCluster) tookOver(shard int) error {
 
 // connected returns nil when each node has a connection to each other.
 func (c *RedisCluster) connected() error {
-	for _, s := range c.nodes {
+	for _, s := range c.servers {
 		view, err := s.clusterView()
 		if err != nil {
 			return err

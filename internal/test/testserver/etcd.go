@@ -26,10 +26,10 @@ type EtcdServer struct {
 	// client certificate that the server accepts. Else empty.
 	CAFile, CertFile, KeyFile string
 
-	port, peerPort int
-	data           string
-	certs          *certificates
-	client         *http.Client
+	peerPort int
+	data     string
+	certs    *certificates
+	client   *http.Client
 
 	pid      atomic.Int64 // for the network between the members
 	isolated bool
@@ -76,6 +76,10 @@ func newEtcd(t testing.TB, name string, certs *certificates) *EtcdServer {
 		// No connection is kept that a test which looks for leaks would find.
 		Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Second,
 	}}
+	s.isReady = func() error {
+		s.pid.Store(int64(s.cmd.Process.Pid))
+		return s.healthy()
+	}
 	if certs != nil {
 		s.certs, s.CAFile, s.CertFile, s.KeyFile = certs, certs.ca, certs.clientCert, certs.clientKey
 		s.client.Transport.(*http.Transport).TLSClientConfig = certs.clientConfig
@@ -101,14 +105,6 @@ func (s *EtcdServer) configure(advertised int, members string, o etcdOptions) {
 }
 
 func (s *EtcdServer) dataDir() string { return filepath.Join(s.data, "data") }
-
-// serve starts the server and returns when it answers.
-func (s *EtcdServer) serve() error {
-	return s.start(func() error {
-		s.pid.Store(int64(s.cmd.Process.Pid))
-		return s.healthy()
-	})
-}
 
 // call posts a request to the server's JSON gateway and reads the answer into reply, if that is not nil.
 func (s *EtcdServer) call(path string, body, reply any) error {
@@ -151,9 +147,6 @@ func (s *EtcdServer) healthy() error {
 	return nil
 }
 
-// Addr returns the "127.0.0.1:port" for clients. It stays the same for all of the server's life.
-func (s *EtcdServer) Addr() string { return loopback(s.port) }
-
 // URL returns "etcd://127.0.0.1:port", or "etcds://…" with EtcdTLS.
 func (s *EtcdServer) URL() string { return scheme(s.certs) + s.Addr() }
 
@@ -169,17 +162,6 @@ func (s *EtcdServer) endpoint() string {
 		return "https://" + s.Addr()
 	}
 	return "http://" + s.Addr()
-}
-
-// Restart kills the server if it runs and starts it again, on the same ports and with the data that it
-// has. It returns when the server answers, which takes a majority of its cluster: one that was lost as
-// a whole restarts by [EtcdGroup.Restart].
-func (s *EtcdServer) Restart() {
-	s.t.Helper()
-	s.kill()
-	if err := s.serve(); err != nil {
-		s.t.Fatalf("testserver: %s did not start again on port %d: %v", s.name, s.port, err)
-	}
 }
 
 // Wipe removes the data of a server that was killed. With all others of its cluster it starts anew.
@@ -271,8 +253,8 @@ func (s *EtcdServer) Backup() (restore func()) {
 
 // EtcdGroup is a cluster of etcd servers.
 type EtcdGroup struct {
-	t       testing.TB
-	servers []*EtcdServer
+	group[*EtcdServer]
+
 	options etcdOptions
 	added   int
 	network *etcdNetwork // between the members, with EtcdPartitionable
@@ -285,7 +267,7 @@ func EtcdCluster(t testing.TB, n int, opts ...EtcdOption) *EtcdGroup {
 	for _, opt := range opts {
 		opt(&o)
 	}
-	g := &EtcdGroup{t: t, options: o}
+	g := &EtcdGroup{group: group[*EtcdServer]{t: t}, options: o}
 	var certs *certificates
 	if o.tls {
 		var err error
@@ -381,12 +363,6 @@ func (g *EtcdGroup) enableAuth(o etcdOptions) {
 	})
 }
 
-// Servers returns the members in the order of their start.
-func (g *EtcdGroup) Servers() []*EtcdServer { return slices.Clone(g.servers) }
-
-// Addrs returns the addresses of the members for clients.
-func (g *EtcdGroup) Addrs() []string { return addrs(g.servers) }
-
 // URL returns "etcd://" with all members, or "etcds://…" with EtcdTLS.
 func (g *EtcdGroup) URL() string {
 	return scheme(g.servers[0].certs) + strings.Join(g.Addrs(), ",")
@@ -425,15 +401,4 @@ func (g *EtcdGroup) agreed() (leader *EtcdServer, err error) {
 		return nil, errors.New("the leader is none of those that answer")
 	}
 	return leader, nil
-}
-
-// Restart kills all members and starts them again, with the data that they have.
-func (g *EtcdGroup) Restart() {
-	g.t.Helper()
-	for _, s := range g.servers {
-		s.kill()
-	}
-	if err := startAll(g.servers); err != nil {
-		g.t.Fatalf("testserver: etcd did not start again: %v", err)
-	}
 }

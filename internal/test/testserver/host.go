@@ -16,10 +16,7 @@ import (
 )
 
 // Host stands in for a test in a program that needs servers. Its zero value is ready for use.
-type Host struct {
-	mu       sync.Mutex
-	cleanUps []func()
-}
+type Host struct{ tb lasting }
 
 // Do runs f with the test that Host stands in for. It returns what ended that test, if anything did: an error of
 // Fatalf, or of Skipf where a server's program is missing. Servers that f starts run until Close.
@@ -33,55 +30,75 @@ func (h *Host) Do(f func(t testing.TB)) (err error) {
 			err = ended
 		}
 	}()
-	f(&hosted{host: h})
+	f(&h.tb)
 	return nil
 }
 
 // Close stops the servers and removes their directories.
-func (h *Host) Close() {
-	h.mu.Lock()
-	all := h.cleanUps
-	h.cleanUps = nil
-	h.mu.Unlock()
-	for _, f := range slices.Backward(all) {
-		f()
-	}
-}
+func (h *Host) Close() { h.tb.end() }
 
-// hosted is the test. The interface that it embeds is nil: it has the methods that this package calls.
-type hosted struct {
-	testing.TB
-	host *Host
-}
-
-// hostEnded is what ended the test.
+// hostEnded is what ended a test that there is none of.
 type hostEnded string
 
 func (e hostEnded) Error() string { return string(e) }
 
-func (*hosted) Helper() {}
+// lasting is a TB whose life ends with end. It has the methods that this package calls.
+type lasting struct {
+	testing.TB // of the test that starts a server, or nil
 
-func (t *hosted) Cleanup(f func()) {
-	t.host.mu.Lock()
-	defer t.host.mu.Unlock()
-	t.host.cleanUps = append(t.host.cleanUps, f)
+	mu       sync.Mutex
+	cleanUps []func()
 }
 
-func (t *hosted) TempDir() string {
-	dir, err := os.MkdirTemp("", "locker-")
-	if err != nil {
-		t.Fatalf("%v", err)
+// Helper does nothing where no test starts a server.
+func (*lasting) Helper() {}
+
+// Fatalf is the test's that starts a server. A server that others use too is not to be stopped or restarted.
+func (l *lasting) Fatalf(format string, args ...any) {
+	if l.TB == nil {
+		panic(hostEnded(fmt.Sprintf(format, args...)))
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
+	l.TB.Fatalf(format, args...)
+}
+
+// Skipf is the test's, too.
+func (l *lasting) Skipf(format string, args ...any) {
+	if l.TB == nil {
+		l.Fatalf(format, args...)
+	}
+	l.TB.Skipf(format, args...)
 }
 
 // Errorf prints: what cannot be cleaned up ends no program.
-func (*hosted) Errorf(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+func (*lasting) Errorf(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
-func (*hosted) Fatalf(format string, args ...any) { panic(hostEnded(fmt.Sprintf(format, args...))) }
+// Cleanup has f called by end.
+func (l *lasting) Cleanup(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cleanUps = append(l.cleanUps, f)
+}
 
-func (t *hosted) Skipf(format string, args ...any) { t.Fatalf(format, args...) }
+// TempDir returns a directory that end removes.
+func (l *lasting) TempDir() string {
+	dir, err := os.MkdirTemp("", "testserver-")
+	if err != nil {
+		l.Fatalf("testserver: %v", err)
+	}
+	l.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// end runs the clean-ups, last in, first out.
+func (l *lasting) end() {
+	l.mu.Lock()
+	all := l.cleanUps
+	l.cleanUps = nil
+	l.mu.Unlock()
+	for _, f := range slices.Backward(all) {
+		f()
+	}
+}
 
 // Tests returns m, for TestMain of a package whose tests wait for servers most of the time. Run has eight of them run
 // side by side, unless -parallel says otherwise, and ends the servers that they shared.
@@ -107,106 +124,52 @@ func (m *Main) Run() int {
 // lasts until the last test has ended. Who stops, wipes or configures a server starts another by [Redis].
 func SharedRedis(t testing.TB) *RedisServer {
 	t.Helper()
-	return shared(t, &sharedRedis, func(t testing.TB) *RedisServer { return Redis(t) })
+	return shared(t, Redis)
 }
 
 // SharedEtcd returns an etcd server that several tests share, as SharedRedis does.
 func SharedEtcd(t testing.TB) *EtcdServer {
 	t.Helper()
-	return shared(t, &sharedEtcd, func(t testing.TB) *EtcdServer { return Etcd(t) })
+	return shared(t, Etcd)
 }
 
 // SharedZooKeeper returns a ZooKeeper server that several tests share, as SharedRedis does.
 func SharedZooKeeper(t testing.TB) *ZooKeeperServer {
 	t.Helper()
-	return shared(t, &sharedZooKeeper, func(t testing.TB) *ZooKeeperServer { return ZooKeeper(t) })
-}
-
-var (
-	sharing         lasting
-	sharedRedis     *RedisServer
-	sharedEtcd      *EtcdServer
-	sharedZooKeeper *ZooKeeperServer
-)
-
-// shared returns *server, which the first test that asks starts.
-func shared[S any](t testing.TB, server **S, start func(testing.TB) *S) *S {
-	t.Helper()
-	sharing.starting.Lock()
-	defer sharing.starting.Unlock()
-	if *server == nil {
-		sharing.TB = t // which fails, or is skipped, if the server cannot be started
-		*server = start(&sharing)
-		sharing.TB = nil
-	}
-	return *server
-}
-
-// lasting is a TB whose life ends with the test binary.
-type lasting struct {
-	testing.TB // of the test that starts a server, or nil
-	starting   sync.Mutex
-
-	mu       sync.Mutex
-	cleanups []func()
-}
-
-// Helper does nothing where no test starts a server.
-func (l *lasting) Helper() {}
-
-// Fatalf is the test's that starts a server. A server that others use too is not to be stopped or restarted.
-func (l *lasting) Fatalf(format string, args ...any) {
-	if l.TB == nil {
-		panic("a shared server: " + fmt.Sprintf(format, args...))
-	}
-	l.TB.Fatalf(format, args...)
-}
-
-// Errorf is Fatalf: after the last test there is nobody to tell but by a panic.
-func (l *lasting) Errorf(format string, args ...any) { l.Fatalf(format, args...) }
-
-// Cleanup has f called after the last test.
-func (l *lasting) Cleanup(f func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.cleanups = append(l.cleanups, f)
-}
-
-// TempDir returns a directory that is removed after the last test.
-func (l *lasting) TempDir() string {
-	dir, err := os.MkdirTemp("", "testserver-")
-	if err != nil {
-		l.Fatalf("testserver: %v", err)
-	}
-	l.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
-}
-
-// end runs the clean-ups, last in, first out.
-func (l *lasting) end() {
-	for len(l.cleanups) > 0 {
-		last := l.cleanups[len(l.cleanups)-1]
-		l.cleanups = l.cleanups[:len(l.cleanups)-1]
-		last()
-	}
+	return shared(t, ZooKeeper)
 }
 
 // SharedPostgres is SharedRedis for PostgreSQL. Tests side by side need databases of their own.
 func SharedPostgres(t testing.TB) *PostgresServer {
 	t.Helper()
-	return shared(t, &sharedPostgres, func(t testing.TB) *PostgresServer { return Postgres(t) })
+	return shared(t, Postgres)
 }
 
 // SharedMariaDB returns a MariaDB server that several tests share, as SharedPostgres does.
 func SharedMariaDB(t testing.TB) *MariaDBServer {
 	t.Helper()
-	return shared(t, &sharedMariaDB, func(t testing.TB) *MariaDBServer { return MariaDB(t) })
+	return shared(t, MariaDB)
 }
 
 var (
-	sharedPostgres *PostgresServer
-	sharedMariaDB  *MariaDBServer
+	starting      sync.Mutex // guards sharedServers, and sharing.TB
+	sharing       lasting
+	sharedServers = map[any]any{} // by type
 )
+
+// shared returns the one server of a kind, which the first test that asks starts.
+func shared[S, O any](t testing.TB, start func(testing.TB, ...O) *S) *S {
+	t.Helper()
+	starting.Lock()
+	defer starting.Unlock()
+	kind := (*S)(nil)
+	if sharedServers[kind] == nil {
+		sharing.TB = t // which fails, or is skipped, if the server cannot be started
+		defer func() { sharing.TB = nil }()
+		sharedServers[kind] = start(&sharing)
+	}
+	return sharedServers[kind].(*S)
+}
 
 // server is a program that tests start, and how to get it.
 type server struct{ program, install string }

@@ -21,7 +21,6 @@ type KubeServer struct {
 
 	Etcd *EtcdServer
 
-	port   int
 	certs  *certificates
 	client *http.Client
 }
@@ -51,7 +50,7 @@ func (s *KubeServer) Beside(t testing.TB) *KubeServer {
 func (etcd *EtcdServer) newKube(t testing.TB, path string) *KubeServer {
 	t.Helper()
 	s := &KubeServer{process: newProcess(t, "kube-apiserver", path), Etcd: etcd}
-	s.patience = 3 * time.Minute
+	s.patience, s.isReady = 3*time.Minute, s.ready
 	var err error
 	if s.certs, err = writeCertificates(s.dir); err != nil {
 		t.Fatalf("testserver: %v", err)
@@ -64,16 +63,14 @@ func (etcd *EtcdServer) newKube(t testing.TB, path string) *KubeServer {
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: s.certs.clientConfig.RootCAs}, DisableKeepAlives: true},
 		Timeout:   5 * time.Second,
 	}
-	withPort(t, s.name, func(port int) error {
-		s.port = port
-		s.args = []string{
+	s.begin(func(port int) []string {
+		return []string{
 			"--etcd-servers=" + etcd.endpoint(), "--bind-address=127.0.0.1", "--advertise-address=192.0.2.1", "--endpoint-reconciler-type=none", fmt.Sprintf("--secure-port=%d", port),
 			"--cert-dir=" + s.dir, "--tls-cert-file=" + s.certs.serverCert, "--tls-private-key-file=" + s.certs.serverKey,
 			"--service-cluster-ip-range=10.0.0.0/24", "--token-auth-file=" + filepath.Join(s.dir, "users.csv"), "--authorization-mode=RBAC",
 			"--service-account-issuer=https://127.0.0.1", "--service-account-key-file=" + s.certs.serverCert, "--service-account-signing-key-file=" + s.certs.serverKey,
 			"--disable-admission-plugins=ServiceAccount",
 		}
-		return s.start(s.ready)
 	})
 	return s
 }
@@ -109,9 +106,6 @@ func (s *KubeServer) Call(method, path, content string, body io.Reader) (string,
 	}
 	return string(answer), err
 }
-
-// Addr returns the "127.0.0.1:port" for clients.
-func (s *KubeServer) Addr() string { return loopback(s.port) }
 
 // Kubeconfig writes a file for a user's token, and returns its name.
 func (s *KubeServer) Kubeconfig(token string) string {
@@ -168,16 +162,11 @@ func (s *KubeServer) Restart() {
 // RestartAlone kills the API server, and starts it again.
 func (s *KubeServer) RestartAlone() {
 	s.t.Helper()
-	s.kill()
-	if err := s.start(s.ready); err != nil {
-		s.t.Fatalf("testserver: %s did not start again: %v", s.name, err)
-	}
+	s.process.Restart()
 }
 
 // SharedKube returns an API server that several tests share, as SharedRedis does.
 func SharedKube(t testing.TB) *KubeServer {
 	t.Helper()
-	return shared(t, &sharedKube, func(t testing.TB) *KubeServer { return Kube(t) })
+	return shared(t, func(t testing.TB, _ ...struct{}) *KubeServer { return Kube(t) })
 }
-
-var sharedKube *KubeServer

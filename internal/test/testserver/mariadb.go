@@ -15,7 +15,6 @@ import (
 type MariaDBServer struct {
 	*process
 
-	port     int
 	settings []string
 }
 
@@ -41,16 +40,15 @@ func MariaDB(t testing.TB, opts ...func(*MariaDBServer)) *MariaDBServer {
 	path := lookup(t, server{"mariadbd", "run make setup-check, which fetches it"})
 	dir := MemoryDir(t) // before the process, which writes into it
 	s := &MariaDBServer{process: newProcess(t, "mariadb", path)}
-	s.dir = dir
+	s.dir, s.isReady = dir, s.greets
 	for _, o := range opts {
 		o(s)
 	}
 	data := s.data()
 	s.empty()
-	withPort(t, s.name, func(port int) error {
-		s.port = port
+	s.begin(func(port int) []string {
 		// Without grant tables it needs no database of its own. The kernel's asynchronous I/O is not for everyone.
-		s.args = []string{
+		args := []string{
 			"--no-defaults", "--datadir=" + data, "--tmpdir=" + dir, "--skip-grant-tables", "--skip-name-resolve",
 			"--bind-address=127.0.0.1", "--port=" + strconv.Itoa(port),
 			"--socket=" + filepath.Join(dir, "socket"), "--pid-file=" + filepath.Join(dir, "pid"),
@@ -58,10 +56,9 @@ func MariaDB(t testing.TB, opts ...func(*MariaDBServer)) *MariaDBServer {
 			"--innodb-use-native-aio=0", "--innodb-lock-wait-timeout=30", "--max-connections=2000",
 		}
 		if os.Geteuid() == 0 {
-			s.args = append(s.args, "--user=root") // it refuses that unless told
+			args = append(args, "--user=root") // it refuses that unless told
 		}
-		s.args = append(s.args, s.settings...)
-		return s.start(s.greets)
+		return append(args, s.settings...)
 	})
 	return s
 }
@@ -73,14 +70,6 @@ func (s *MariaDBServer) empty() {
 	s.t.Helper()
 	if err := os.MkdirAll(filepath.Join(s.data(), "locker"), 0o700); err != nil {
 		s.t.Fatalf("testserver: %v", err)
-	}
-}
-
-// Restart starts the server again on its port, after Kill, and returns when it answers.
-func (s *MariaDBServer) Restart() {
-	s.t.Helper()
-	if err := s.start(s.greets); err != nil {
-		s.t.Fatalf("testserver: %s: %v", s.name, err)
 	}
 }
 
@@ -114,6 +103,3 @@ func (s *MariaDBServer) greets() error {
 	}
 	return nil
 }
-
-// Addr returns the "127.0.0.1:port" for clients.
-func (s *MariaDBServer) Addr() string { return loopback(s.port) }

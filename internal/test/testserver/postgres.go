@@ -21,7 +21,6 @@ type PostgresServer struct {
 	*process
 
 	initdb   string
-	port     int
 	settings []string
 }
 
@@ -50,7 +49,7 @@ func Postgres(t testing.TB, opts ...PostgresOption) *PostgresServer {
 	t.Helper()
 	s := newPostgres(t, opts)
 	s.initialise()
-	s.begin()
+	s.launch()
 	return s
 }
 
@@ -61,7 +60,7 @@ func newPostgres(t testing.TB, opts []PostgresOption) *PostgresServer {
 	initdb, path := lookup(t, server{"initdb", install}), lookup(t, server{"postgres", install})
 	dir := MemoryDir(t) // before the process, which writes into it
 	s := &PostgresServer{process: newProcess(t, "postgres", path)}
-	s.dir = dir
+	s.dir, s.isReady = dir, s.ready
 	t.Cleanup(s.shutDown) // before the process is killed, whose children might then still write
 
 	if os.Geteuid() == 0 {
@@ -76,20 +75,19 @@ func newPostgres(t testing.TB, opts []PostgresOption) *PostgresServer {
 	return s
 }
 
-// begin starts the server on a free port.
-func (s *PostgresServer) begin() {
+// launch starts the server on a free port.
+func (s *PostgresServer) launch() {
 	s.t.Helper()
-	withPort(s.t, s.name, func(port int) error {
-		s.port = port
-		s.args = []string{
+	s.begin(func(port int) []string {
+		args := []string{
 			"-D", s.data(), "-c", "listen_addresses=127.0.0.1", "-c", "port=" + strconv.Itoa(port), "-c", "unix_socket_directories=",
 			"-c", "fsync=off", "-c", "shared_buffers=16MB", "-c", "max_connections=1000",
 			"-c", "dynamic_shared_memory_type=mmap", // if it is killed, it leaves nothing outside of its data
 		}
 		for _, setting := range s.settings {
-			s.args = append(s.args, "-c", setting)
+			args = append(args, "-c", setting)
 		}
-		return s.start(s.ready)
+		return args
 	})
 }
 
@@ -126,9 +124,6 @@ func (s *PostgresServer) ready() error {
 	}
 	return err
 }
-
-// Addr returns the "127.0.0.1:port" for clients.
-func (s *PostgresServer) Addr() string { return loopback(s.port) }
 
 // URL returns "postgres://postgres@127.0.0.1:port/postgres?sslmode=disable".
 func (s *PostgresServer) URL() string {
@@ -169,14 +164,6 @@ func (s *PostgresServer) Kill() {
 	}
 	for _, child := range children {
 		s.awaitChild(child, "ended", func(int) bool { return false })
-	}
-}
-
-// Restart starts the server again, on the same port and with its data, and returns when it answers.
-func (s *PostgresServer) Restart() {
-	s.t.Helper()
-	if err := s.start(s.ready); err != nil {
-		s.t.Fatalf("testserver: %s: restart: %v", s.name, err)
 	}
 }
 
@@ -244,7 +231,7 @@ func (s *PostgresServer) Standby(opts ...PostgresOption) *PostgresServer {
 	s.t.Helper()
 	standby := newPostgres(s.t, opts)
 	standby.copyOf(s)
-	standby.begin()
+	standby.launch()
 	return standby
 }
 
@@ -310,11 +297,7 @@ func (s *PostgresServer) copyData(to string) {
 }
 
 // PgBouncerServer is a pooler in transaction mode in front of a Postgres server.
-type PgBouncerServer struct {
-	*process
-
-	port int
-}
+type PgBouncerServer struct{ *process }
 
 // PgBouncer starts one, with that many connections to the server, and returns when it answers.
 func PgBouncer(t testing.TB, s *PostgresServer, connections int) *PgBouncerServer {
@@ -326,16 +309,15 @@ func PgBouncer(t testing.TB, s *PostgresServer, connections int) *PgBouncerServe
 			unavailable(t, err, "run the tests as another user")
 		}
 	}
+	b.isReady = b.answers
 	config := filepath.Join(b.dir, "pgbouncer.ini")
-	withPort(t, b.name, func(port int) error {
-		b.port = port
+	b.begin(func(port int) []string {
 		text := fmt.Sprintf("[databases]\n* = host=127.0.0.1 port=%d user=postgres\n[pgbouncer]\nlisten_addr=127.0.0.1\nlisten_port=%d\nunix_socket_dir=\n"+
 			"auth_type=any\npool_mode=transaction\ndefault_pool_size=%d\nmax_client_conn=500\n", s.port, port, connections) // anybody is the one user of the server
 		if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
-			return err
+			t.Fatalf("testserver: %v", err)
 		}
-		b.args = []string{config}
-		return b.start(b.answers)
+		return []string{config}
 	})
 	return b
 }
@@ -347,9 +329,6 @@ func (b *PgBouncerServer) answers() error {
 	}
 	return conn.Close()
 }
-
-// Addr returns the "127.0.0.1:port" for clients.
-func (b *PgBouncerServer) Addr() string { return loopback(b.port) }
 
 // URL returns a URL as that of the server.
 func (b *PgBouncerServer) URL() string {

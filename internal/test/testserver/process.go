@@ -17,6 +17,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -49,6 +50,8 @@ type process struct {
 	dir  string
 	sys  *syscall.SysProcAttr
 
+	port     int           // for clients, on 127.0.0.1
+	isReady  func() error  // nil when the server answers
 	patience time.Duration // until it is ready; 0: readyTimeout
 
 	clockFile string // where the server reads by how much its wall clock is shifted, if it has one of its own
@@ -105,6 +108,32 @@ func (p *process) start(ready func() error) error {
 	}
 	return nil
 }
+
+// serve starts the server and returns when it answers.
+func (p *process) serve() error { return p.start(p.isReady) }
+
+// begin starts the server on a free port, with the arguments for it.
+func (p *process) begin(args func(port int) []string) {
+	p.t.Helper()
+	withPort(p.t, p.name, func(port int) error {
+		p.port, p.args = port, args(port)
+		return p.serve()
+	})
+}
+
+// Restart kills the server if it runs and starts it again, on the same port and with the data that it
+// has kept. It returns when the server answers, which takes a majority where there are several: those
+// that were lost as a whole have a Restart of their own.
+func (p *process) Restart() {
+	p.t.Helper()
+	p.kill()
+	if err := p.serve(); err != nil {
+		p.t.Fatalf("testserver: %s did not start again on port %d: %v", p.name, p.port, err)
+	}
+}
+
+// Addr returns the "127.0.0.1:port" for clients. It stays the same for all of the server's life.
+func (p *process) Addr() string { return loopback(p.port) }
 
 func (p *process) awaitReady(ready func() error) error {
 	patience := cmp.Or(p.patience, readyTimeout)
@@ -376,6 +405,36 @@ func withPorts(t testing.TB, what string, n int, start func(ports []int) error) 
 	}
 	if err != nil {
 		t.Fatalf("testserver: %s: %v", what, fmt.Errorf("could not start: %w", err))
+	}
+}
+
+// member is one of several servers.
+type member interface {
+	serve() error
+	kill()
+	Addr() string
+}
+
+// group is servers that belong together.
+type group[S member] struct {
+	t       testing.TB
+	servers []S
+}
+
+// Servers returns them in the order of their start.
+func (g *group[S]) Servers() []S { return slices.Clone(g.servers) }
+
+// Addrs returns their addresses for clients.
+func (g *group[S]) Addrs() []string { return addrs(g.servers) }
+
+// Restart kills all and starts them again, with the data that they have kept.
+func (g *group[S]) Restart() {
+	g.t.Helper()
+	for _, s := range g.servers {
+		s.kill()
+	}
+	if err := startAll(g.servers); err != nil {
+		g.t.Fatalf("testserver: the servers did not start again: %v", err)
 	}
 }
 

@@ -22,7 +22,6 @@ type RedisServer struct {
 	// client certificate that the server accepts. Else empty.
 	CAFile, CertFile, KeyFile string
 
-	port      int
 	certs     *certificates
 	tlsConfig *tls.Config
 }
@@ -88,7 +87,7 @@ func Valkey(t testing.TB, opts ...RedisOption) *RedisServer {
 	if err != nil {
 		t.Skipf("testserver: valkey-server is not here: %v; make setup fetches it on Debian", err)
 	}
-	s := &RedisServer{process: newProcess(t, "valkey-server", path)}
+	s := redisAt(t, "valkey-server", path)
 	s.launch(newRedisOptions(opts))
 	return s
 }
@@ -103,7 +102,14 @@ func startRedis(t testing.TB, o redisOptions) *RedisServer {
 // newRedis prepares a process of redis-server.
 func newRedis(t testing.TB) *RedisServer {
 	t.Helper()
-	return &RedisServer{process: newProcess(t, redisServer.program, lookup(t, redisServer))}
+	return redisAt(t, redisServer.program, lookup(t, redisServer))
+}
+
+func redisAt(t testing.TB, name, path string) *RedisServer {
+	t.Helper()
+	s := &RedisServer{process: newProcess(t, name, path)}
+	s.isReady = s.answers
+	return s
 }
 
 // launch starts the server on a port that it finds itself.
@@ -111,10 +117,8 @@ func (s *RedisServer) launch(o redisOptions) {
 	s.t.Helper()
 	s.prepare(o)
 	fixed := s.args
-	withPort(s.t, s.name, func(port int) error {
-		s.port = port
-		s.args = slices.Concat(fixed, []string{s.portFlag(), strconv.Itoa(port)}, o.args)
-		return s.serve()
+	s.begin(func(port int) []string {
+		return slices.Concat(fixed, []string{s.portFlag(), strconv.Itoa(port)}, o.args)
 	})
 	if o.primary != nil {
 		s.WaitSynced(o.primary)
@@ -185,9 +189,6 @@ func (s *RedisServer) portFlag() string {
 	return "--port"
 }
 
-// serve starts the server and returns when it answers.
-func (s *RedisServer) serve() error { return s.start(s.answers) }
-
 func killAll(servers []*RedisServer) {
 	for _, s := range servers {
 		s.kill()
@@ -196,9 +197,6 @@ func killAll(servers []*RedisServer) {
 
 // Port returns the server's port on 127.0.0.1. It stays the same for all of the server's life.
 func (s *RedisServer) Port() int { return s.port }
-
-// Addr returns "127.0.0.1:port".
-func (s *RedisServer) Addr() string { return loopback(s.port) }
 
 // URL returns "redis://127.0.0.1:port", or "rediss://…" with RedisTLS.
 func (s *RedisServer) URL() string {
@@ -210,17 +208,6 @@ func (s *RedisServer) URL() string {
 
 // TLSConfig returns what a client needs to be accepted by a server with RedisTLS, else nil.
 func (s *RedisServer) TLSConfig() *tls.Config { return s.tlsConfig.Clone() }
-
-// Restart kills the server if it runs and starts it again, on the same port, with the same
-// arguments and directory. Data that it was not told to persist is gone. It returns when the server
-// answers; a replica may not have synchronised by then.
-func (s *RedisServer) Restart() {
-	s.t.Helper()
-	s.kill()
-	if err := s.serve(); err != nil {
-		s.t.Fatalf("testserver: %s did not start again on port %d: %v", s.name, s.port, err)
-	}
-}
 
 // answers returns nil when the server handles commands, be it by refusing them without a password.
 func (s *RedisServer) answers() error {
@@ -278,10 +265,7 @@ func (s *RedisServer) Follow(primary *RedisServer) {
 func (g *SentinelGroup) Restart() {
 	g.t.Helper()
 	primary := g.Primary()
-	killAll(g.servers)
-	if err := startAll(g.servers); err != nil {
-		g.t.Fatalf("testserver: Redis did not start again: %v", err)
-	}
+	g.group.Restart()
 	for _, s := range g.servers {
 		if s != primary {
 			s.WaitSynced(primary)
@@ -292,10 +276,7 @@ func (g *SentinelGroup) Restart() {
 // Restart kills all nodes and starts them again, with the data that they have kept. It returns when they accept writes.
 func (c *RedisCluster) Restart() {
 	c.t.Helper()
-	killAll(c.nodes)
-	if err := startAll(c.nodes); err != nil {
-		c.t.Fatalf("testserver: the cluster did not start again: %v", err)
-	}
+	c.group.Restart()
 	await(c.t, "all nodes of the cluster are connected", c.connected)
 	c.PrimaryOf("any") // which waits until all are content
 }

@@ -8,45 +8,34 @@ import (
 	"net"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 )
 
 // RedisRouter is a proxy in front of several Redis servers, as twemproxy and Envoy are: the first key of a script says which of
 // them runs it. It knows EVAL, EVALSHA and PING, and refuses all other commands, subscriptions too.
 type RedisRouter struct {
-	addr    string
+	gate    *gate
 	strict  bool
 	servers []*RedisServer
-	conns   sync.WaitGroup
-
-	mu     sync.Mutex
-	closed bool
-	open   map[net.Conn]bool
 }
 
 // NewRedisRouter starts a router to servers, which ends with the test. One that is strict looks at the other keys too, and
 // refuses a script if they are another server's.
 func NewRedisRouter(t testing.TB, strict bool, servers ...*RedisServer) *RedisRouter {
 	t.Helper()
-	r := &RedisRouter{strict: strict, servers: servers, open: map[net.Conn]bool{}}
-	var listener net.Listener
-	withPort(t, "router", func(port int) (err error) {
-		r.addr = loopback(port)
-		listener, err = net.Listen("tcp4", r.addr)
-		return err
-	})
-	r.conns.Go(func() { r.accept(listener) })
-	t.Cleanup(func() {
-		_ = listener.Close()
-		r.closeAll()
-		r.conns.Wait()
+	r := &RedisRouter{strict: strict, servers: servers}
+	r.gate = openGate(t, "router", net.Listen, func(g *gate, client net.Conn) {
+		s := routerSession{router: r, gate: g, in: bufio.NewReader(client), out: bufio.NewWriter(client)}
+		s.serve()
+		for _, conn := range s.dialled {
+			g.drop(conn)
+		}
 	})
 	return r
 }
 
 // Addr is the host:port for clients.
-func (r *RedisRouter) Addr() string { return r.addr }
+func (r *RedisRouter) Addr() string { return r.gate.addr }
 
 // serverOf returns the server of a key, by its hash tag.
 func (r *RedisRouter) serverOf(key string) *RedisServer {
@@ -70,58 +59,14 @@ func (r *RedisRouter) route(keys []any) *RedisServer {
 	return server
 }
 
-func (r *RedisRouter) accept(listener net.Listener) {
-	for {
-		conn, err := listener.Accept()
-		if err != nil {
-			return
-		}
-		r.conns.Go(func() {
-			s := routerSession{router: r, client: conn, in: bufio.NewReader(conn), out: bufio.NewWriter(conn)}
-			defer s.close()
-			if r.admit(conn) {
-				s.serve()
-			}
-		})
-	}
-}
-
-// admit has closeAll close conn, or returns false because it has been called.
-func (r *RedisRouter) admit(conn net.Conn) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.closed {
-		r.open[conn] = true
-	}
-	return !r.closed
-}
-
-func (r *RedisRouter) closeAll() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.closed = true
-	for conn := range r.open {
-		_ = conn.Close()
-	}
-}
-
 // routerSession is one client's connection, and those to servers for it.
 type routerSession struct {
 	router  *RedisRouter
-	client  net.Conn
+	gate    *gate
 	in      *bufio.Reader
 	out     *bufio.Writer
 	servers map[*RedisServer]*bufio.ReadWriter
 	dialled []net.Conn
-}
-
-func (s *routerSession) close() {
-	for _, conn := range append(s.dialled, s.client) {
-		_ = conn.Close()
-		s.router.mu.Lock()
-		delete(s.router.open, conn)
-		s.router.mu.Unlock()
-	}
 }
 
 // serve makes commands one by one, until a connection breaks.
@@ -184,14 +129,11 @@ func (s *routerSession) server(to *RedisServer) (*bufio.ReadWriter, error) {
 	if server := s.servers[to]; server != nil {
 		return server, nil
 	}
-	conn, err := net.Dial("tcp4", to.Addr())
+	conn, err := s.gate.dial(to.Addr())
 	if err != nil {
 		return nil, err
 	}
 	s.dialled = append(s.dialled, conn)
-	if !s.router.admit(conn) {
-		return nil, net.ErrClosed
-	}
 	if s.servers == nil {
 		s.servers = map[*RedisServer]*bufio.ReadWriter{}
 	}

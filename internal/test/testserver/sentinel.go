@@ -20,8 +20,9 @@ const (
 // SentinelGroup is a primary with its replicas, and three sentinels that have another take over when
 // it does not answer for 500 ms.
 type SentinelGroup struct {
-	t                  testing.TB
-	servers, sentinels []*RedisServer
+	group[*RedisServer] // the first was the primary at the start
+
+	sentinels []*RedisServer
 }
 
 // RedisReplicas sets how many replicas there are of the primary of Sentinel, or of each primary of
@@ -41,7 +42,7 @@ func SentinelConfig(lines ...string) RedisOption {
 // succeed. With RedisTLS all of them speak TLS only, with certificates of one authority.
 func Sentinel(t testing.TB, opts ...RedisOption) *SentinelGroup {
 	t.Helper()
-	g := &SentinelGroup{t: t}
+	g := &SentinelGroup{group: group[*RedisServer]{t: t}}
 	o := newRedisOptions(opts)
 	primary := startRedis(t, o)
 	g.servers = []*RedisServer{primary}
@@ -122,10 +123,6 @@ func (g *SentinelGroup) Addrs() []string { return addrs(g.sentinels) }
 
 // MasterName returns the name under which the sentinels know the primary.
 func (g *SentinelGroup) MasterName() string { return masterName }
-
-// Servers returns the primary and its replicas, in the order in which they were started: the first
-// one was the primary then.
-func (g *SentinelGroup) Servers() []*RedisServer { return slices.Clone(g.servers) }
 
 // Sentinels returns the three of them. They are servers like others, to be stopped and killed.
 func (g *SentinelGroup) Sentinels() []*RedisServer { return slices.Clone(g.sentinels) }

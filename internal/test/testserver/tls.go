@@ -8,13 +8,11 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"io"
 	"math/big"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
@@ -143,13 +141,7 @@ func CopyFiles(t testing.TB, dir string, files ...string) (copies []string) {
 type TLSProxy struct {
 	CAFile, CertFile, KeyFile string // of the authority of all, and of a client
 
-	listener net.Listener
-	target   string
-	running  sync.WaitGroup
-
-	mu     sync.Mutex
-	closed bool
-	conns  []net.Conn
+	gate *gate
 }
 
 // NewTLSProxy starts to forward connections to target, "host:port". It stops when the test ends.
@@ -166,63 +158,20 @@ func NewTLSProxy(t testing.TB, target string) *TLSProxy {
 		t.Fatalf("testserver: certificates: %v", err)
 	}
 	config.Certificates = []tls.Certificate{pair}
-	p := &TLSProxy{CAFile: files.ca, CertFile: files.clientCert, KeyFile: files.clientKey, target: target}
-	withPort(t, "TLS proxy to "+target, func(port int) (err error) {
-		p.listener, err = tls.Listen("tcp", loopback(port), config)
-		return err
-	})
-	p.running.Go(p.serve)
-	t.Cleanup(p.close)
-	return p
+	listen := func(network, addr string) (net.Listener, error) { return tls.Listen(network, addr, config) }
+	return &TLSProxy{
+		CAFile: files.ca, CertFile: files.clientCert, KeyFile: files.clientKey,
+		gate: openGate(t, "TLS proxy to "+target, listen, func(g *gate, client net.Conn) {
+			if server, err := g.dial(target); err == nil {
+				defer g.drop(server)
+				g.join(client, server)
+			}
+		}),
+	}
 }
 
 // Addr returns the "127.0.0.1:port" for clients.
-func (p *TLSProxy) Addr() string { return p.listener.Addr().String() }
-
-func (p *TLSProxy) serve() {
-	for {
-		client, err := p.listener.Accept()
-		if err != nil {
-			return
-		}
-		server, err := net.Dial("tcp", p.target)
-		if err != nil {
-			_ = client.Close()
-			continue
-		}
-		p.forward(client, server)
-	}
-}
-
-func (p *TLSProxy) forward(client, server net.Conn) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		_, _ = client.Close(), server.Close()
-		return
-	}
-	p.conns = append(p.conns, client, server)
-	p.running.Go(func() { forward(server, client) })
-	p.running.Go(func() { forward(client, server) })
-}
-
-// forward ends both when the one that it reads from has ended.
-func forward(to, from net.Conn) {
-	_, _ = io.Copy(to, from)
-	_ = to.Close()
-	_ = from.Close()
-}
-
-func (p *TLSProxy) close() {
-	_ = p.listener.Close()
-	p.mu.Lock()
-	p.closed = true
-	for _, c := range p.conns {
-		_ = c.Close()
-	}
-	p.mu.Unlock()
-	p.running.Wait()
-}
+func (p *TLSProxy) Addr() string { return p.gate.addr }
 
 // Proxy stands between clients and a server and makes the network between them fail. Its faults may
 // be switched on and off while connections are open, and, but for Restore, from any goroutine.

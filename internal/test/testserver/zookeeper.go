@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 )
@@ -23,9 +22,9 @@ import (
 type ZooKeeperServer struct {
 	*process
 
-	id                             int // counts from 1
-	port, quorumPort, electionPort int
-	data                           string
+	id                       int // counts from 1
+	quorumPort, electionPort int
+	data                     string
 }
 
 // ZooKeeperOption changes how ZooKeeper and ZooKeeperEnsemble start their servers.
@@ -91,6 +90,7 @@ func newZooKeeper(t testing.TB, id int, o zooKeeperOptions) *ZooKeeperServer {
 	path := lookup(t, zooKeeperServer)
 	data := MemoryDir(t) // before the process, which writes into it
 	s := &ZooKeeperServer{process: newProcess(t, "zookeeper"+strconv.Itoa(id), path), id: id, data: data}
+	s.isReady = s.serving
 	s.args = []string{filepath.Join(s.dir, "zoo.cfg")}
 	s.env = []string{"SERVER_JVMFLAGS=" + strings.Join(slices.Concat(zooKeeperJVM, o.jvm), " ")}
 	if o.clock {
@@ -129,36 +129,11 @@ func (s *ZooKeeperServer) Wipe() {
 
 func (s *ZooKeeperServer) dataDir() string { return filepath.Join(s.data, "data") }
 
-// Addr returns the "127.0.0.1:port" for clients. It stays the same for all of the server's life.
-func (s *ZooKeeperServer) Addr() string { return loopback(s.port) }
-
 // URL returns "zookeeper://127.0.0.1:port".
 func (s *ZooKeeperServer) URL() string { return "zookeeper://" + s.Addr() }
 
-// Restart kills the server if it runs and starts it again, on the same ports and with the data that it
-// has. It returns when the server answers, which takes a majority of its ensemble: one that was lost as
-// a whole restarts by [ZooKeeperGroup.Restart].
-func (s *ZooKeeperServer) Restart() {
-	s.t.Helper()
-	s.kill()
-	if err := s.serve(); err != nil {
-		s.t.Fatalf("testserver: %s did not start again on port %d: %v", s.name, s.port, err)
-	}
-}
-
-// serve starts the server and returns when it serves clients.
-func (s *ZooKeeperServer) serve() error { return s.start(s.serving) }
-
-// Role returns the role that the server reports: "standalone", "leader" or "follower", and "" while it
-// serves no clients: it is down or stopped, or sees no majority.
-func (s *ZooKeeperServer) Role() string {
-	role, err := s.role()
-	if err != nil {
-		return ""
-	}
-	return role
-}
-
+// role returns "standalone", "leader" or "follower", or an error while the server serves no clients:
+// it is down or stopped, or sees no majority.
 func (s *ZooKeeperServer) role() (string, error) {
 	answer, err := s.Ask("srvr")
 	if err != nil {
@@ -199,103 +174,32 @@ func (s *ZooKeeperServer) Ask(word string) (string, error) {
 	return string(answer), err
 }
 
-// announcements stands before the election port of one member and changes in what the others send the one
-// thing that leads around the proxies: who dials says first where it listens itself, and a member with a
-// higher id hangs up and calls back there (QuorumCnxManager.handleConnection), whatever its own
+// newAnnouncements stands before the election port of one member and changes in what the others send the
+// one thing that leads around the proxies: who dials says first where it listens itself, and a member with
+// a higher id hangs up and calls back there (QuorumCnxManager.handleConnection), whatever its own
 // configuration says. Here that becomes the address that this configuration has.
-type announcements struct {
-	to      *ZooKeeperServer
-	network *zooKeeperNetwork
-	addr    string
-
-	wg    sync.WaitGroup
-	mu    sync.Mutex
-	ended bool
-	conns map[net.Conn]struct{}
-}
-
-func newAnnouncements(t testing.TB, to *ZooKeeperServer, network *zooKeeperNetwork) *announcements {
+func newAnnouncements(t testing.TB, to *ZooKeeperServer, network *zooKeeperNetwork) *gate {
 	t.Helper()
-	a := &announcements{to: to, network: network, conns: make(map[net.Conn]struct{})}
-	var listener net.Listener
-	withPort(t, "election of "+to.name, func(port int) (err error) {
-		a.addr = loopback(port)
-		listener, err = net.Listen("tcp4", a.addr)
-		return err
-	})
-	a.wg.Go(func() { a.accept(listener) })
-	t.Cleanup(func() {
-		_ = listener.Close()
-		a.mu.Lock()
-		a.ended = true
-		for conn := range a.conns {
-			_ = conn.Close()
-		}
-		a.mu.Unlock()
-		a.wg.Wait()
-	})
-	return a
-}
-
-func (a *announcements) accept(listener net.Listener) {
-	for {
-		conn, err := listener.Accept()
+	return openGate(t, "election of "+to.name, net.Listen, func(g *gate, peer net.Conn) {
+		announcement, err := readAnnouncement(peer, to, network)
 		if err != nil {
 			return
 		}
-		a.wg.Go(func() { a.serve(conn) })
-	}
+		member, err := g.dial(loopback(to.electionPort))
+		if err != nil {
+			return
+		}
+		defer g.drop(member)
+		if _, err := member.Write(announcement); err == nil {
+			g.join(peer, member)
+		}
+	})
 }
 
-// serve forwards a connection until either end closes it.
-func (a *announcements) serve(peer net.Conn) {
-	a.keep(peer)
-	defer a.drop(peer)
-	announcement, err := a.read(peer)
-	if err != nil {
-		return
-	}
-	member, err := net.Dial("tcp", loopback(a.to.electionPort))
-	if err != nil {
-		return
-	}
-	a.keep(member)
-	defer a.drop(member)
-	if _, err := member.Write(announcement); err != nil {
-		return
-	}
-	var wg sync.WaitGroup
-	forward := func(dst, src net.Conn) {
-		_, _ = io.Copy(dst, src)
-		_ = dst.Close()
-		_ = src.Close()
-	}
-	wg.Go(func() { forward(member, peer) })
-	wg.Go(func() { forward(peer, member) })
-	wg.Wait()
-}
-
-// keep has conn closed at the end of the test, unless it is dropped before.
-func (a *announcements) keep(conn net.Conn) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.conns[conn] = struct{}{}
-	if a.ended {
-		_ = conn.Close()
-	}
-}
-
-func (a *announcements) drop(conn net.Conn) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.conns, conn)
-	_ = conn.Close()
-}
-
-// read reads QuorumCnxManager's initial message: a version of the protocol and the sender's id, of
+// readAnnouncement reads QuorumCnxManager's initial message: a version of the protocol and the sender's id, of
 // eight bytes each, and the sender's addresses with their length in four. It returns the message with
 // other addresses.
-func (a *announcements) read(peer net.Conn) ([]byte, error) {
+func readAnnouncement(peer net.Conn, to *ZooKeeperServer, network *zooKeeperNetwork) ([]byte, error) {
 	const fixed, longest = 20, 2048
 	message := make([]byte, fixed)
 	if _, err := io.ReadFull(peer, message); err != nil {
@@ -310,7 +214,7 @@ func (a *announcements) read(peer net.Conn) ([]byte, error) {
 	}
 	id := int(binary.BigEndian.Uint64(message[8:]))
 	// The way back, which there is once all members have been started.
-	path := a.network.paths[[2]int{a.to.id, id}]
+	path := network.paths[[2]int{to.id, id}]
 	if path == nil {
 		return nil, fmt.Errorf("no member %d", id)
 	}

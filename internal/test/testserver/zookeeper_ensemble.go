@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,8 +15,8 @@ import (
 
 // ZooKeeperGroup is an ensemble of ZooKeeper servers.
 type ZooKeeperGroup struct {
-	t       testing.TB
-	servers []*ZooKeeperServer
+	group[*ZooKeeperServer]
+
 	network *zooKeeperNetwork // with ZooKeeperPartitionable
 }
 
@@ -28,7 +27,7 @@ func ZooKeeperEnsemble(t testing.TB, n int, opts ...ZooKeeperOption) *ZooKeeperG
 	for _, opt := range opts {
 		opt(&o)
 	}
-	g := &ZooKeeperGroup{t: t}
+	g := &ZooKeeperGroup{group: group[*ZooKeeperServer]{t: t}}
 	for i := range n {
 		g.servers = append(g.servers, newZooKeeper(t, i+1, o))
 	}
@@ -79,12 +78,6 @@ func (g *ZooKeeperGroup) members(viewer *ZooKeeperServer) []string {
 	return lines
 }
 
-// Servers returns the members in the order of their start.
-func (g *ZooKeeperGroup) Servers() []*ZooKeeperServer { return slices.Clone(g.servers) }
-
-// Addrs returns the addresses of the members for clients.
-func (g *ZooKeeperGroup) Addrs() []string { return addrs(g.servers) }
-
 // URL returns "zookeeper://" with all members.
 func (g *ZooKeeperGroup) URL() string { return "zookeeper://" + strings.Join(g.Addrs(), ",") }
 
@@ -133,17 +126,6 @@ func (g *ZooKeeperGroup) roles() (leader *ZooKeeperServer, followers []*ZooKeepe
 		return nil, nil, errors.New("nobody leads")
 	}
 	return leader, followers, nil
-}
-
-// Restart kills all members and starts them again, with the data that they have.
-func (g *ZooKeeperGroup) Restart() {
-	g.t.Helper()
-	for _, s := range g.servers {
-		s.kill()
-	}
-	if err := startAll(g.servers); err != nil {
-		g.t.Fatalf("testserver: ZooKeeper did not start again: %v", err)
-	}
 }
 
 // zooKeeperNetwork is what lies between the members of an ensemble. Each member is told that the others
