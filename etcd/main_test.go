@@ -154,8 +154,9 @@ func sessions(t testing.TB) harness.Sessions {
 	addr, prefix := testserver.SharedEtcd(t).Addr(), space(t)
 	direct := connect(t, addr)
 	return harness.Sessions{
-		Addr: addr,
-		Open: func(t testing.TB, addr string, ttl time.Duration, opts ...locker.Option) *locker.Client {
+		Addr: addr, Prefix: prefix,
+		Driver: func(t testing.TB, addr string) claims.Driver { return driverOf(t, connect(t, addr)) },
+		Open: func(t testing.TB, ttl time.Duration, opts ...locker.Option) *locker.Client {
 			return newClient(t, addr, append(opts, locker.WithPrefix(prefix), locker.WithTTL(ttl))...)
 		},
 		Queue:     func(t testing.TB, name string) []string { return keys(t, direct, prefix+":"+name+"/") },
@@ -185,16 +186,6 @@ func three(t testing.TB, opts ...testserver.EtcdOption) *testserver.EtcdGroup {
 	clusters <- struct{}{}
 	t.Cleanup(func() { <-clusters })
 	return testserver.EtcdCluster(t, 3, opts...)
-}
-
-// majority is three servers, for the same.
-func majority(t testing.TB, g *testserver.EtcdGroup) harness.Majority[*testserver.EtcdServer] {
-	t.Helper()
-	direct, prefix := connect(t, g.Addrs()...), space(t)
-	return harness.Majority[*testserver.EtcdServer]{
-		URL: g.URL() + "?prefix=" + prefix + "&", Leader: g.Leader,
-		Queue: func(t testing.TB, name string) []string { return keys(t, direct, prefix+":"+name+"/") },
-	}
 }
 
 // faulty is a server, a proxy in front of it, and Clients on both sides of that.

@@ -25,7 +25,6 @@ import (
 	"github.com/go-locker/locker/internal/knownbreaks"
 	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/harness"
-	"github.com/go-locker/locker/internal/test/shares"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 	"github.com/go-locker/locker/s3"
@@ -168,7 +167,7 @@ func createBucket(t conformance.TB, s *testserver.S3Server) {
 
 // revoke is what an operator may do, by locker release --force.
 func revoke(t conformance.TB, s *testserver.S3Server, name string) {
-	d := s3.NewDriver(clientOf(t, s), "bucket", "").(shares.Driver)
+	d := s3.NewDriver(clientOf(t, s), "bucket", "").(*s3.Driver)
 	defer func() { _ = d.Close() }()
 	state, err := d.Inspect(t.Context(), "locker:"+name)
 	if err == nil && state.Held {

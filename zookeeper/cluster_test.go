@@ -18,7 +18,30 @@ func TestCluster_theLeaderIsKilled(t *testing.T) {
 	t.Parallel()
 	g := three(t)
 	t.Run("its session moves", func(t *testing.T) { sessionMoves(t, g) })
-	majority(t, g).LosesItsLeader(t)
+	losesItsLeader(t, g)
+}
+
+// losesItsLeader costs nobody a lock.
+func losesItsLeader(t *testing.T, g *testserver.ZooKeeperGroup) {
+	t.Helper()
+	look, ttl := direct(t, g.Addrs()...), "ttl=15s" // of which a waiter rides out a half
+	m, next := openURL(t, g.URL(), ttl).Mutex("lead"), openURL(t, g.URL(), ttl).Mutex("lead")
+	require.NoError(t, m.Lock(t.Context()))
+	token := m.FencingToken()
+	waiting := async(func() error { return next.Lock(t.Context()) })
+	eventually(t, "it waits", func() bool { return len(queue(t, look, "lead")) == 2 })
+
+	old := g.Leader()
+	old.Kill()
+	require.NotSame(t, old, g.Leader())
+	deadline := m.Hold().Deadline()
+	eventually(t, "the hold is renewed, by the new leader", func() bool { return m.Hold().Deadline().After(deadline) })
+	assert.Equal(t, token, m.FencingToken())
+	assert.Empty(t, waiting, "the lock is held")
+	require.NoError(t, m.Unlock(t.Context()))
+	require.NoError(t, await(t, waiting))
+	assert.Greater(t, next.FencingToken(), token)
+	require.NoError(t, next.Unlock(t.Context()))
 }
 
 // The holder is connected to a follower that the others have lost, and which goes on to answer it

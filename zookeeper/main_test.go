@@ -14,9 +14,11 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
+	"github.com/go-locker/locker/zookeeper"
 )
 
 func TestMain(m *testing.M) {
@@ -115,9 +117,15 @@ func sessions(t testing.TB) harness.Sessions {
 	s, prefix := testserver.SharedZooKeeper(t), space(t)
 	look := direct(t, s.Addr())
 	return harness.Sessions{
-		Addr: s.Addr(),
-		Open: func(t testing.TB, addr string, ttl time.Duration, opts ...locker.Option) *locker.Client {
-			return openURL(t, "zookeeper://"+addr, "", append(opts, locker.WithPrefix(prefix), locker.WithTTL(ttl))...)
+		Addr: s.Addr(), Prefix: prefix,
+		Driver: func(t testing.TB, addr string) claims.Driver {
+			d, err := zookeeper.NewDriver([]string{addr}, zookeeper.Tick(serverTick))
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = d.Close() })
+			return d.(claims.Driver)
+		},
+		Open: func(t testing.TB, ttl time.Duration, opts ...locker.Option) *locker.Client {
+			return openURL(t, s.URL(), "", append(opts, locker.WithPrefix(prefix), locker.WithTTL(ttl))...)
 		},
 		Queue:     func(t testing.TB, name string) []string { return queueAt(t, look, "/"+prefix+"/"+name) },
 		SessionOf: func(t testing.TB, node string) int64 { return sessionOf(t, look, node) },
@@ -140,16 +148,6 @@ func three(t testing.TB, opts ...testserver.ZooKeeperOption) *testserver.ZooKeep
 	ensembles <- struct{}{}
 	t.Cleanup(func() { <-ensembles })
 	return testserver.ZooKeeperEnsemble(t, 3, opts...)
-}
-
-// majority is three servers, for the tests that are those of another backend too.
-func majority(t testing.TB, g *testserver.ZooKeeperGroup) harness.Majority[*testserver.ZooKeeperServer] {
-	t.Helper()
-	look, prefix := direct(t, g.Addrs()...), space(t)
-	return harness.Majority[*testserver.ZooKeeperServer]{
-		URL: g.URL() + "?tick=100ms&prefix=" + prefix + "&", Leader: g.Leader,
-		Queue: func(t testing.TB, name string) []string { return queueAt(t, look, "/"+prefix+"/"+name) },
-	}
 }
 
 // silence has nobody hear of the server, or the other way round, until the end of it is called.

@@ -2,8 +2,6 @@ package zookeeper_test
 
 import (
 	"math"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -44,51 +42,9 @@ func numbered(t testing.TB, n int32) (*testserver.ZooKeeperServer, *zk.Conn) {
 	return s, direct(t, s.Addr())
 }
 
-// The servers count children up to 2147483647, and then give each that number, and no longer say
-// that there is another. A contender with a number near that neither holds nor waits. Nobody keeps
-// the container from being removed, and then it goes on.
-func TestNumbers_nearTheEnd(t *testing.T) {
-	t.Parallel()
-	s, look := numbered(t, math.MaxInt32-2)
-	c, other := openURL(t, s.URL(), "ttl=30s"), openURL(t, s.URL(), "ttl=30s")
-	var (
-		holders, grants, refusals atomic.Int64
-
-		mu     sync.Mutex
-		tokens = map[uint64]bool{}
-		wg     sync.WaitGroup
-	)
-	for i := range 8 {
-		m := []*locker.Client{c, other}[i%2].Mutex("x")
-		wg.Go(func() {
-			for deadline := time.Now().Add(patient); grants.Load() < 40 && time.Now().Before(deadline); {
-				if err := m.Lock(t.Context()); err != nil {
-					assert.ErrorContains(t, err, "number children up to 2147483647")
-					assert.NotErrorIs(t, err, locker.ErrHeld)
-					refusals.Add(1)
-					continue
-				}
-				assert.EqualValues(t, 1, holders.Add(1), "two hold at once")
-				mu.Lock()
-				assert.False(t, tokens[m.FencingToken()], "token %d twice", m.FencingToken())
-				tokens[m.FencingToken()] = true
-				mu.Unlock()
-				time.Sleep(tick)
-				holders.Add(-1)
-				grants.Add(1)
-				assert.NoError(t, m.Unlock(t.Context()))
-			}
-		})
-	}
-	eventually(t, "all are refused, or hold", func() bool { return refusals.Load() > 100 || grants.Load() > 0 })
-	assert.Zero(t, grants.Load())
-	assert.Equal(t, []string{note(t)}, queue(t, look, "x"), "they have left nothing behind")
-	require.NoError(t, look.Delete(note(t), -1))
-	wg.Wait()
-	assert.GreaterOrEqual(t, grants.Load(), int64(40), "numbers have begun anew")
-}
-
-// Who got a number below the end keeps its place, and the lock in its turn.
+// The servers count children up to 2147483647, and then give each that number. A contender with a number
+// near that neither holds nor waits, and who got one below keeps its place, and the lock in its turn.
+// Then nobody keeps the container from being removed, and numbers begin anew.
 func TestNumbers_thoseWhoStandInTheQueueHoldInTurn(t *testing.T) {
 	t.Parallel()
 	s, look := numbered(t, math.MaxInt32-1<<20-1)

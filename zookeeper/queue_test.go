@@ -2,30 +2,16 @@ package zookeeper_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-locker/locker/internal/test/claims"
-	"github.com/go-locker/locker/internal/test/shares"
 	"github.com/go-locker/locker/internal/test/testserver"
-	"github.com/go-locker/locker/zookeeper"
 )
 
 func TestSessions(t *testing.T) {
 	t.Parallel()
 	sessions(t).Run(t)
-}
-
-func TestExtendAll(t *testing.T) {
-	t.Parallel()
-	b := sessions(t)
-	const ttl = 20 * time.Second
-	d, err := zookeeper.NewDriver([]string{b.Addr}, zookeeper.Tick(serverTick))
-	require.NoError(t, err)
-	defer func() { _ = d.Close() }()
-	b.ExtendsAll(t, d.(claims.Driver), ttl, space(t))
 }
 
 // The servers remove empty containers, and the next number begins anew. Tokens do not.
@@ -47,23 +33,4 @@ func TestContainers_areReapedAndTokensRise(t *testing.T) {
 			return !found
 		})
 	}
-}
-
-func TestShares(t *testing.T) {
-	t.Parallel()
-	addr := testserver.SharedZooKeeper(t).Addr()
-	shares.Run(t, func(t testing.TB) shares.Backend {
-		t.Helper()
-		look := direct(t, addr)
-		return shares.Backend{
-			Addr: addr, Name: space(t) + ":x", TTL: 20 * time.Second,
-			Open: func(t testing.TB, addr string) shares.Driver {
-				d, err := zookeeper.NewDriver([]string{addr}, zookeeper.Tick(serverTick))
-				require.NoError(t, err)
-				t.Cleanup(func() { _ = d.Close() })
-				return d.(shares.Driver)
-			},
-			Queue: func(t testing.TB) []string { return queue(t, look, "x") },
-		}
-	})
 }

@@ -18,12 +18,13 @@ import (
 )
 
 // Sessions is a backend on which a lock is a queue of entries, each on a session that all holds of a
-// Client share. Its exported methods are tests.
+// Client share.
 type Sessions struct {
-	Addr string // of a server
+	Addr   string // of a server
+	Prefix string // of its locks
 
-	// Open makes a Client with connections of its own, to addr.
-	Open func(t testing.TB, addr string, ttl time.Duration, opts ...locker.Option) *locker.Client
+	Open   func(t testing.TB, ttl time.Duration, opts ...locker.Option) *locker.Client // with connections of its own
+	Driver func(t testing.TB, addr string) claims.Driver                               // with a session of its own, there or by a proxy
 
 	Queue     func(t testing.TB, name string) []string // the entries of a lock, in order
 	SessionOf func(t testing.TB, entry string) int64   // which an entry is on
@@ -32,49 +33,28 @@ type Sessions struct {
 	Put       func(t testing.TB, name, entry string)   // what is no contender's, into a queue
 }
 
-// Run tests what becomes of holders and waiters whose sessions end, or whose entries are removed.
+// Run tests what becomes of holders and waiters whose sessions end, or whose entries are removed, and
+// what shares add: the conformance suite has what is promised of each backend.
 func (b Sessions) Run(t *testing.T) {
 	for name, test := range map[string]func(*testing.T){
-		"a session ends under its holders":           b.endsUnderTheHolder,
 		"an entry is removed under its holder":       b.removedUnderTheHolder,
 		"a session ends under a waiter":              b.endsUnderAWaiter,
 		"a session ends under a waiter in its turn":  b.endsUnderAWaiterWhoseTurnItIs,
 		"a session ends that nobody uses":            b.endsUnused,
-		"the reply to an Unlock is lost":             b.unlockUnanswered,
 		"entries that are no contender's do no harm": b.ignoresForeignEntries,
+		"many are extended together":                 b.extendsAll,
+		"the reply to a release is lost":             b.releaseUnanswered,
+		"a Downgrade beside other calls":             b.downgradesMeanwhile,
+		"a share that is ended by force":             b.endsShareByForce,
 	} {
 		t.Run(name, test)
 	}
-}
-
-func (b Sessions) open(t testing.TB, ttl time.Duration, opts ...locker.Option) *locker.Client {
-	t.Helper()
-	return b.Open(t, b.Addr, ttl, opts...)
 }
 
 // queued waits until n stand in the queue of x.
 func (b Sessions) queued(t testing.TB, n int) {
 	t.Helper()
 	patience.Until(t, fmt.Sprint("in the queue there are ", n), func() bool { return len(b.Queue(t, "x")) == n })
-}
-
-// endsUnderTheHolder has all holds of a session lost at once.
-func (b Sessions) endsUnderTheHolder(t *testing.T) {
-	c := b.open(t, 10*time.Second, locker.WithoutRenewal())
-	x, y := c.Mutex("x"), c.Mutex("y")
-	require.NoError(t, x.Lock(t.Context()))
-	require.NoError(t, y.Lock(t.Context()))
-	deadline := x.Hold().Deadline()
-	b.End(t, b.SessionOf(t, b.Queue(t, "x")[0]))
-	for _, m := range []*locker.Mutex{x, y} {
-		wantLost(t, m)
-	}
-	assert.True(t, time.Now().Before(deadline), "the news comes before the deadline")
-	require.ErrorIs(t, x.Extend(t.Context()), locker.ErrLost)
-	require.ErrorIs(t, x.Unlock(t.Context()), locker.ErrLost)
-	require.ErrorIs(t, y.Unlock(t.Context()), locker.ErrLost)
-	require.NoError(t, x.Lock(t.Context()), "on a new session")
-	assert.NoError(t, x.Unlock(t.Context()))
 }
 
 func wantLost(t testing.TB, m *locker.Mutex) {
@@ -89,7 +69,7 @@ func wantLost(t testing.TB, m *locker.Mutex) {
 // removedUnderTheHolder is what a watch tells, and the next Extend or Unlock finds out, though the
 // session is in the best of health.
 func (b Sessions) removedUnderTheHolder(t *testing.T) {
-	c := b.open(t, longTTL, locker.WithoutRenewal())
+	c := b.Open(t, longTTL, locker.WithoutRenewal())
 	watched := c.Mutex("watched")
 	require.NoError(t, watched.Lock(t.Context()))
 	deadline := watched.Hold().Deadline()
@@ -113,7 +93,7 @@ func (b Sessions) removedUnderTheHolder(t *testing.T) {
 // endsUnderAWaiter takes it to the end of the queue. So does an operator who removes its entry, and
 // nothing else.
 func (b Sessions) endsUnderAWaiter(t *testing.T) {
-	holder, waiter := b.open(t, longTTL).Mutex("x"), b.open(t, longTTL).Mutex("x")
+	holder, waiter := b.Open(t, longTTL).Mutex("x"), b.Open(t, longTTL).Mutex("x")
 	for _, end := range []func(entry string){
 		func(entry string) { b.End(t, b.SessionOf(t, entry)) }, func(entry string) { b.Remove(t, entry) },
 	} {
@@ -136,7 +116,7 @@ func (b Sessions) endsUnderAWaiter(t *testing.T) {
 // endsUnderAWaiterWhoseTurnItIs has a session end and its waiter's turn come at once: Lock does not
 // succeed on the dead session.
 func (b Sessions) endsUnderAWaiterWhoseTurnItIs(t *testing.T) {
-	holder, waiter := b.open(t, longTTL).Mutex("x"), b.open(t, longTTL).Mutex("x")
+	holder, waiter := b.Open(t, longTTL).Mutex("x"), b.Open(t, longTTL).Mutex("x")
 	for range 5 {
 		require.NoError(t, holder.Lock(t.Context()))
 		waiting := async(func() error { return waiter.Lock(t.Context()) })
@@ -161,7 +141,7 @@ func (b Sessions) endsUnused(t *testing.T) {
 	const ttl = time.Minute
 	for name, take := range takes {
 		name = "unused " + name
-		m := b.open(t, ttl).Mutex(name)
+		m := b.Open(t, ttl).Mutex(name)
 		require.NoError(t, m.Lock(t.Context()))
 		session := b.SessionOf(t, b.Queue(t, name)[0])
 		require.NoError(t, m.Unlock(t.Context()))
@@ -178,7 +158,7 @@ var takes = map[string]func(*locker.Mutex, context.Context) error{
 
 // ignoresForeignEntries takes, waits, shows and shares a lock among entries of others.
 func (b Sessions) ignoresForeignEntries(t *testing.T) {
-	c := b.open(t, longTTL)
+	c := b.Open(t, longTTL)
 	for name, take := range takes {
 		m, next := c.Mutex(name), c.Mutex(name)
 		require.NoError(t, m.Lock(t.Context()), "what the queue stands in is there")
@@ -246,19 +226,20 @@ func Wanted(t *testing.T, m, waiter *locker.Mutex, reads func() int) {
 	require.NoError(t, waiter.Unlock(t.Context()))
 }
 
-// ExtendsAll that d is given together, also more than one request takes, and says of each what has
-// become of it. prefix is that of b's locks.
-func (b Sessions) ExtendsAll(t *testing.T, d interface {
-	driver.Driver
-	driver.BatchExtender
-}, ttl time.Duration, prefix string,
-) {
+// request is of a name of b's, in full.
+func (b Sessions) request(name string) driver.Request {
+	return driver.Request{Name: b.Prefix + ":" + name, TTL: longTTL}
+}
+
+// extendsAll, also more than one request takes, and says of each what has become of it.
+func (b Sessions) extendsAll(t *testing.T) {
 	const n = 230
+	d := b.Driver(t, b.Addr)
 	all := make([]driver.Lease, n)
 	var acquiring sync.WaitGroup
 	for i := range all {
 		acquiring.Go(func() {
-			l, err := claims.Take(t.Context(), d, driver.Request{Name: fmt.Sprint(prefix, ":x", i), TTL: ttl})
+			l, err := claims.Take(t.Context(), d, b.request(fmt.Sprint("x", i)))
 			assert.NoError(t, err)
 			all[i] = l
 		})
@@ -269,7 +250,7 @@ func (b Sessions) ExtendsAll(t *testing.T, d interface {
 		b.Remove(t, b.Queue(t, fmt.Sprint("x", i))[0])
 	}
 	require.NoError(t, all[7].Release(t.Context()))
-	for i, err := range d.ExtendAll(t.Context(), all, ttl) {
+	for i, err := range d.ExtendAll(t.Context(), all, longTTL) {
 		switch i {
 		case 7, 150, 151, 199:
 			require.ErrorIs(t, err, locker.ErrLost, i)
@@ -280,38 +261,87 @@ func (b Sessions) ExtendsAll(t *testing.T, d interface {
 	require.ErrorIs(t, all[150].Release(t.Context()), locker.ErrLost)
 }
 
-// faulty is a Client behind a proxy, and one at the server itself.
-func (b Sessions) faulty(t *testing.T) (proxy *testserver.Proxy, client, other *locker.Client) {
-	t.Helper()
-	const ttl = longTTL
-	proxy = testserver.NewProxy(t, b.Addr)
-	client, other = b.Open(t, proxy.Addr(), ttl, locker.WithoutRenewal()), b.open(t, ttl, locker.WithoutRenewal())
-	warm := client.Mutex("x") // there are a connection, a session, and what the queue stands in
-	require.NoError(t, warm.Lock(t.Context()))
-	require.NoError(t, warm.Unlock(t.Context()))
-	return proxy, client, other
+// releaseUnanswered is sent again: that nothing is there was its own doing, and it ends no other's hold.
+func (b Sessions) releaseUnanswered(t *testing.T) {
+	proxy := testserver.NewProxy(t, b.Addr)
+	through, other, req := b.Driver(t, proxy.Addr()), b.Driver(t, b.Addr), b.request("unanswered")
+	for _, shared := range []bool{false, true} {
+		take := claims.Take
+		if shared {
+			take = claims.Share
+		}
+		l, err := take(t.Context(), through, req)
+		require.NoError(t, err)
+		proxy.DropReplies(true)
+		require.Error(t, l.Release(testwait.Context(t, 300*time.Millisecond)), "no reply comes")
+		patience.Until(t, "the server has released", func() bool { return len(b.Queue(t, "unanswered")) == 0 })
+		next, err := take(t.Context(), other, req)
+		require.NoError(t, err)
+		proxy.DropReplies(false)
+		proxy.ResetConns()
+		patience.Until(t, "the release is answered", func() bool {
+			err := l.Release(t.Context())
+			require.NotErrorIs(t, err, driver.ErrLost)
+			return err == nil
+		})
+		require.NoError(t, next.Extend(t.Context(), longTTL))
+		require.NoError(t, next.Release(t.Context()))
+	}
 }
 
-// unlockUnanswered is a success.
-func (b Sessions) unlockUnanswered(t *testing.T) {
-	for name, between := range map[string]func(t *testing.T, other *locker.Mutex){
-		"nobody came":   func(*testing.T, *locker.Mutex) {},
-		"another holds": func(t *testing.T, other *locker.Mutex) { require.NoError(t, other.TryLock(t.Context())) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			proxy, client, others := b.faulty(t)
-			m, other := client.Mutex("x"), others.Mutex("x")
-			require.NoError(t, m.Lock(t.Context()))
-			proxy.DropReplies(true)
-			done := async(func() error { return m.Unlock(t.Context()) })
-			b.queued(t, 0) // the server has released
-			proxy.DropReplies(false)
-			between(t, other)
-			proxy.ResetConns()
-			require.NoError(t, patience.Result(t, done))
-			if other.FencingToken() > 0 {
-				assert.NoError(t, other.Unlock(t.Context()), "the other's hold is untouched")
-			}
-		})
+// downgradesMeanwhile has holders downgrade while they are extended, and while they are released: a
+// Downgrade changes what they are known by.
+func (b Sessions) downgradesMeanwhile(t *testing.T) {
+	d, req := b.Driver(t, b.Addr), b.request("downgraded")
+	downgrade := func() (l driver.Lease, done <-chan error) {
+		l, err := claims.Take(t.Context(), d, req)
+		require.NoError(t, err)
+		return l, async(func() error { return l.(driver.Downgrader).Downgrade(t.Context()) })
 	}
+	for range 20 {
+		l, done := downgrade()
+		for range 3 {
+			require.NoError(t, l.Extend(t.Context(), longTTL), "nobody has ended it")
+		}
+		require.NoError(t, <-done)
+		require.NoError(t, l.Extend(t.Context(), longTTL))
+		require.NoError(t, l.Release(t.Context()))
+
+		l, done = downgrade()
+		require.NoError(t, l.Release(t.Context()))
+		if err := <-done; err != nil {
+			require.ErrorIs(t, err, driver.ErrLost)
+		}
+		require.Empty(t, b.Queue(t, "downgraded"), "it was released")
+	}
+}
+
+// endsShareByForce, and neither another nor a waiter. [Inspect] has those that were shown end together.
+func (b Sessions) endsShareByForce(t *testing.T) {
+	d, other, c := b.Driver(t, b.Addr), b.Driver(t, b.Addr), b.Open(t, longTTL)
+	share := func(d driver.Driver) driver.Lease {
+		l, err := claims.Share(t.Context(), d, b.request("forced"))
+		require.NoError(t, err)
+		return l
+	}
+	stays, ends := share(d), share(other)
+	writer := c.Mutex("forced")
+	waiting := async(func() error { return writer.Lock(t.Context()) })
+	patience.Until(t, "it waits", func() bool { return len(b.Queue(t, "forced")) == 3 })
+	state, err := other.Inspect(t.Context(), b.request("forced").Name)
+	require.NoError(t, err)
+	require.Len(t, state.Shares, 2)
+	require.Len(t, state.Waiters, 1)
+	force := func(p driver.Participant, token uint64) error {
+		return d.ForceRelease(t.Context(), b.request("forced").Name, driver.State{Held: true, Holder: p, Token: token})
+	}
+	require.ErrorIs(t, force(state.Waiters[0], 0), driver.ErrHeld, "a waiter")
+	require.NoError(t, force(state.Shares[1], state.Token))
+	require.ErrorIs(t, ends.Extend(t.Context(), longTTL), driver.ErrLost)
+	require.ErrorIs(t, ends.Release(t.Context()), driver.ErrLost)
+	require.NoError(t, stays.Extend(t.Context(), longTTL))
+	assert.Empty(t, waiting, "there is a share")
+	require.NoError(t, stays.Release(t.Context()))
+	require.NoError(t, patience.Result(t, waiting))
+	require.NoError(t, writer.Unlock(t.Context()))
 }
