@@ -60,10 +60,8 @@ func Inspect(t *testing.T, b Inspection) {
 		{"waited for", waitedFor},
 		{"expired", expired},
 		{"names and metadata of any characters", ofAnyCharacters},
-		{"prefix and token base", prefixAndBase},
 		{"readers", readers},
 		{"a Downgrade", downgraded},
-		{"a Client that is closed", closed},
 		{"servers that do not answer", silence},
 		{"servers that are gone", gone},
 	} {
@@ -271,34 +269,6 @@ func ofAnyCharacters(t *testing.T, b Inspection) {
 		require.NoError(t, m.Lock(t.Context()), "%q", name)
 		b.wantHeld(t, look(t, c, name), m, name+"\xff", false)
 		assert.False(t, look(t, c, fmt.Sprint(name, i)).Held, "%q", name)
-	}
-}
-
-func prefixAndBase(t *testing.T, b Inspection) {
-	const base = 1 << 60
-	c := b.open(t, locker.WithTokenBase(base))
-	m := c.Mutex("prefixed")
-	require.NoError(t, m.Lock(t.Context()))
-	assert.Greater(t, m.FencingToken(), uint64(base))
-	assert.Equal(t, m.FencingToken(), look(t, c, "prefixed").Token)
-	assert.Equal(t, m.FencingToken()-base, look(t, b.open(t), "prefixed").Token)
-	assert.Zero(t, look(t, c, "never held").Token, "to no token nothing is added")
-	other := b.open(t, locker.WithPrefix("other"))
-	assert.Equal(t, locker.State{}, look(t, other, "prefixed"))
-	assert.Contains(t, held(t, c), "prefixed")
-	assert.Empty(t, held(t, other))
-	require.NoError(t, c.ForceRelease(t.Context(), "prefixed", look(t, c, "prefixed")))
-	require.ErrorIs(t, m.Extend(t.Context()), locker.ErrLost)
-}
-
-func closed(t *testing.T, b Inspection) {
-	c := b.open(t)
-	require.NoError(t, c.Close())
-	_, err := c.Inspect(t.Context(), "x")
-	require.ErrorIs(t, err, locker.ErrClosed)
-	require.ErrorIs(t, c.ForceRelease(t.Context(), "x", locker.State{Held: true, Token: 7}), locker.ErrClosed)
-	for _, err := range c.List(t.Context(), "") {
-		require.ErrorIs(t, err, locker.ErrClosed)
 	}
 }
 
