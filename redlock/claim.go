@@ -37,7 +37,8 @@ import (
 // simulation_test.go.
 
 // claim is one attempt to take the lock, and the hold that it may become. Requests to nodes outlive
-// the calls that made them: every reply is recorded here, whether or not a caller still waits.
+// the calls that made them: every reply is recorded here, whether or not a caller still waits. Its
+// unexported methods are called with mu held, except abandon, wait and onWake, which lock it.
 type claim struct {
 	driver *backend
 	req    driver.Request
@@ -129,8 +130,7 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 
 // propose sends a proposal to those of some nodes that have not granted the lock, and have no
 // proposal in flight. The token is that of the hold; during the ballot it is the largest that a
-// node has accepted, so that no raise is needed to reach it, or else the proposer's clock. The
-// caller holds c.mu.
+// node has accepted, so that no raise is needed to reach it, or else the proposer's clock.
 func (c *claim) propose(some func(i int) bool) {
 	token := cmp.Or(c.token, c.ballot.largest(), uint64(max(c.driver.clock().UnixMicro(), 1)))
 	calls := make([]call, 0, len(c.nodes))
@@ -147,8 +147,7 @@ func (c *claim) propose(some func(i int) bool) {
 	c.send(calls...)
 }
 
-// decideAcquire reports whether the outcome of the attempt is known, and its error. The caller
-// holds c.mu.
+// decideAcquire reports whether the outcome of the attempt is known, and its error.
 func (c *claim) decideAcquire() (known bool, err error) {
 	outcome := c.ballot.outcome()
 	switch {
@@ -168,7 +167,7 @@ func (c *claim) decideAcquire() (known bool, err error) {
 	return true, failed
 }
 
-// commit turns a won ballot into a hold. The caller holds c.mu.
+// commit turns a won ballot into a hold.
 func (c *claim) commit() {
 	c.decided, c.token = true, c.ballot.goal
 	left := c.req.TTL
@@ -181,8 +180,7 @@ func (c *claim) commit() {
 	c.until = clock.Now().Add(left)
 }
 
-// vote returns the vote of node i in an attempt that has failed, or in a release. The caller holds
-// c.mu.
+// vote returns the vote of node i in an attempt that has failed, or in a release.
 func (c *claim) vote(i int) error {
 	switch s := &c.nodes[i]; {
 	case c.over && !s.busy() && !s.releaseConfirmed():
@@ -241,7 +239,7 @@ func (c *claim) abandon(ctx context.Context) {
 
 // releaseAll marks the claim as over, and starts a release at every node that has a lease or a
 // queue position. A node with a proposal in flight follows when that ends (see onPropose).
-// Idempotent. The caller holds c.mu.
+// Idempotent.
 func (c *claim) releaseAll() {
 	if !c.over {
 		c.over, c.releaseBy = true, clock.Now().Add(c.req.TTL)
@@ -258,8 +256,7 @@ func (c *claim) releaseAll() {
 	c.send(calls...)
 }
 
-// decideRelease reports whether the outcome of the release is known, and its error. The caller
-// holds c.mu.
+// decideRelease reports whether the outcome of the release is known, and its error.
 func (c *claim) decideRelease() (known bool, err error) {
 	t, busy := tally{nodes: len(c.nodes)}, false
 	for i := range c.nodes {
@@ -303,8 +300,7 @@ func (c *claim) onWake(i int, kept bool) {
 	}))
 }
 
-// send sends requests as one round. The caller holds c.mu, so no reply is recorded before it is
-// done.
+// send sends requests as one round. No reply is recorded before mu is released.
 func (c *claim) send(calls ...call) {
 	c.driver.send(c.values, c.driver.nodeTimeout(c.req.TTL), calls)
 }
@@ -326,7 +322,7 @@ func (w *waiter) resolve() bool {
 	return known
 }
 
-// await registers w, unless its outcome is known already. The caller holds c.mu.
+// await registers w, unless its outcome is known already.
 func (c *claim) await(w *waiter) {
 	w.done = make(chan struct{})
 	if !w.resolve() {
@@ -351,8 +347,7 @@ func (c *claim) wait(ctx context.Context, w *waiter) error {
 }
 
 // onProgress is called after each reply. It starts the raises that are due, wakes a caller that is
-// not asking now, and resolves the calls whose outcome the reply has decided. The caller holds
-// c.mu.
+// not asking now, and resolves the calls whose outcome the reply has decided.
 func (c *claim) onProgress() {
 	if !c.decided {
 		var calls []call

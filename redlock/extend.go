@@ -21,7 +21,7 @@ import (
 // is known to have had it without a gap. Joined nodes exclude others from now on, but count against
 // a gap only from the next Extend: before they granted, another owner may have come and gone there.
 //
-// Invariants. (1) The deadline moves forward only, and is that of before the requests were sent.
+// Invariants. (1) The deadline only moves forward, and counts from before the requests were sent.
 // (2) A success that comes after the deadline is a loss. (3) A joined node's token is no smaller
 // than the hold's, so the next holder, which shares a node with any majority, gets a larger one.
 //

@@ -202,24 +202,6 @@ func TestExtend_revivesNothing(t *testing.T) {
 	})
 }
 
-func TestExtend_movesNoDeadlineBack(t *testing.T) {
-	play(t, 3, func(t *testing.T, d *backend, stages []*stage) {
-		l := taken(t, d)
-		for _, s := range stages {
-			s.always(path{back: 400 * time.Millisecond})
-		}
-		first := make(chan error, 1)
-		go func() { first <- l.Extend(context.Background(), ttl) }()
-		time.Sleep(100 * time.Millisecond)
-		for _, s := range stages {
-			s.on(nil)
-		}
-		require.NoError(t, l.Extend(t.Context(), ttl))
-		require.NoError(t, <-first)
-		assert.Equal(t, ttl-300*time.Millisecond, l.Validity())
-	})
-}
-
 // A node granted the lock under a token of its own, smaller or larger than the hold's, and its
 // answer was lost. What is ours there is raised to the hold's token, if it is smaller, and given
 // back. It is one request for many leases.
