@@ -179,6 +179,7 @@ func TestTokens_aNodeWhoseClockIsDaysOffIsOutvoted(t *testing.T) {
 				last = l.Token()
 				assert.Less(t, last, uint64(time.Now().Add(time.Hour).UnixMicro()))
 				require.NoError(t, l.Release(t.Context()))
+				time.Sleep(time.Second) // every node has released it
 			}
 		})
 	}

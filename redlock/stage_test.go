@@ -92,9 +92,9 @@ func play(t *testing.T, n int, f func(t *testing.T, d *backend, stages []*stage)
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		stages := newStages(n)
+		t.Cleanup(stages[0].network.Wait) // when all Drivers are closed
 		d := stageDriver(t, stages, opts...)
-		defer stages[0].network.Wait()
-		defer func() { require.NoError(t, d.Close()) }()
+		t.Cleanup(func() { require.NoError(t, d.Close()) })
 		f(t, d, stages)
 	})
 }
