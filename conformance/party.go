@@ -85,9 +85,12 @@ func (p *party) call(op string, limit time.Duration, f func() error) (err error)
 	return f()
 }
 
-// lock is Lock, which has to return soon after ctx ends. How long it may wait under a ctx without a deadline is
-// the business of the scenario: here is only a bound for those that do not look.
-func (p *party) lock(ctx context.Context) error {
+func (p *party) lock(ctx context.Context) error { return p.waits(ctx, "Lock", p.l.Lock) }
+
+// waits calls Lock or RLock, which have to return soon after ctx ends. How long they may wait under
+// a ctx without a deadline is the business of the scenario: here is only a bound for those that do
+// not look.
+func (p *party) waits(ctx context.Context, op string, lock func(context.Context) error) error {
 	limit := p.env.patience
 	if d, ok := ctx.Deadline(); ok {
 		limit += max(0, time.Until(d))
@@ -95,7 +98,7 @@ func (p *party) lock(ctx context.Context) error {
 		limit += p.env.patience + p.env.long + p.env.prompt + p.env.grace
 	}
 	err := p.skipTooLong(p.noted(func() error {
-		return p.call("Lock", limit, func() error { return p.l.Lock(ctx) })
+		return p.call(op, limit, func() error { return lock(ctx) })
 	}))
 	if err == nil && p.env.record != nil {
 		p.token()
@@ -177,10 +180,12 @@ func (p *party) deadline() time.Time {
 }
 
 // lockWithin is Lock that gives up after d.
-func (p *party) lockWithin(d time.Duration) error {
+func (p *party) lockWithin(d time.Duration) error { return p.within(d, p.lock) }
+
+func (p *party) within(d time.Duration, lock func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(p.env.Context(), d)
 	defer cancel()
-	return p.lock(ctx)
+	return lock(ctx)
 }
 
 // lockBy locks within limit, or ends the trial in doubt: after what is said, the lock is or becomes free.
@@ -200,9 +205,11 @@ func (p *party) lockFreed(after string) {
 }
 
 // start calls Lock in a goroutine.
-func (p *party) start(ctx context.Context) <-chan error {
+func (p *party) start(ctx context.Context) <-chan error { return p.begin(ctx, p.lock) }
+
+func (p *party) begin(ctx context.Context, lock func(context.Context) error) <-chan error {
 	done := make(chan error, 1)
-	p.env.spawn(func() { done <- p.lock(ctx) })
+	p.env.spawn(func() { done <- lock(ctx) })
 	return done
 }
 

@@ -36,22 +36,7 @@ func (e *env) rwTrio() (a, b, c *party) {
 	return all[0], all[1], all[2]
 }
 
-// rlock is RLock, as lock is Lock.
-func (p *party) rlock(ctx context.Context) error {
-	limit := 2*p.env.patience + p.env.long + p.env.prompt
-	if d, ok := ctx.Deadline(); ok {
-		limit = p.env.patience + time.Until(d)
-	}
-	return p.noted(func() error {
-		return p.call("RLock", limit, func() error { return p.rw.RLock(ctx) })
-	})
-}
-
-func (p *party) rlockWithin(d time.Duration) error {
-	ctx, cancel := context.WithTimeout(p.env.Context(), d)
-	defer cancel()
-	return p.rlock(ctx)
-}
+func (p *party) rlock(ctx context.Context) error { return p.waits(ctx, "RLock", p.rw.RLock) }
 
 func (p *party) tryRLock() error {
 	return p.noted(func() error {
@@ -64,24 +49,21 @@ func (p *party) share() { p.shareAfter("nobody holds the lock alone, or waits fo
 
 func (p *party) shareAfter(what string) {
 	start := time.Now()
-	if err := p.rlockWithin(p.env.prompt); err != nil {
+	if err := p.within(p.env.prompt, p.rlock); err != nil {
 		p.env.doubtf("%s, but %s's RLock failed after %v: %v", what, p.who, time.Since(start), err)
 	}
 }
 
 // startShare calls RLock in a goroutine. It returns when that should wait.
 func (p *party) startShare(ctx context.Context) <-chan error {
-	done := make(chan error, 1)
-	p.env.spawn(func() { done <- p.rlock(ctx) })
-	time.Sleep(p.env.settle())
-	return done
+	defer time.Sleep(p.env.settle())
+	return p.begin(ctx, p.rlock)
 }
 
 // startLock is startShare for Lock.
 func (p *party) startLock(ctx context.Context) <-chan error {
-	done := p.start(ctx)
-	time.Sleep(p.env.settle())
-	return done
+	defer time.Sleep(p.env.settle())
+	return p.start(ctx)
 }
 
 // keepsOut ends the trial if b's call, which waits because p holds, returns.
@@ -98,7 +80,7 @@ func (p *party) keepsOut(b *party, op string, done <-chan error) {
 
 // excludesShare ends the trial if b gets a share of what p holds alone.
 func (p *party) excludesShare(b *party) {
-	if b.rlockWithin(p.env.settle()) == nil {
+	if b.within(p.env.settle(), b.rlock) == nil {
 		p.overlapOf("RLock", b)
 	}
 	err := b.tryRLock()
