@@ -28,9 +28,9 @@ type Harness struct {
 
 	// TTL is the shortest lifetime that the backend honours. Scenarios ask for multiples of TTL,
 	// and wait until they have passed. The longest is twenty times TTL, or about 6 s if that is
-	// more. One scenario asks for more, 24 s. Another asks for a TTL that is no multiple of TTL;
-	// New or Lock may refuse it. Below about 300 ms holds expire early on a busy machine, and
-	// trials are repeated.
+	// more. One scenario asks for more, from 24 s to 50 days. Another asks for a TTL that is no
+	// multiple of TTL. New or Lock may refuse these. Below about 300 ms holds expire early on a busy
+	// machine, and trials are repeated.
 	TTL time.Duration
 
 	// Client, optional, makes a client, with or without automatic renewal, and returns a function

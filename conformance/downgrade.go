@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -74,7 +75,41 @@ func downgradeAdmitsReaders(e *env) {
 	w.release()
 }
 
-func downgradeAdmitsNoWriter(e *env) {
+func downgradeAdmitsNoWriter(e *env) { e.together(e.downgradeKeepsWriterOut, e.downgradesOften) }
+
+// downgradesOften has a writer want the lock again and again, so that it finds the shortest gap.
+func (e *env) downgradesOften() {
+	e = e.story()
+	a, _, w := e.rwTrio()
+	a.mayDowngrade()
+	ctx, cancel := context.WithTimeout(e.Context(), contentionTime/2)
+	defer cancel()
+	c := &contest{env: e, ctx: ctx, work: linger}
+	done := make(chan struct{})
+	e.spawn(func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			if w.lock(ctx) == nil {
+				c.hold(w.party)
+			}
+		}
+	})
+	var held []interval
+	for ctx.Err() == nil {
+		a.take()
+		t := interval{who: a.who, from: time.Now()}
+		a.weaken()
+		if t.to = time.Now(); a.until().Before(t.to) {
+			t.to = a.until()
+		}
+		held = append(held, t)
+		a.drop()
+	}
+	<-done
+	e.disjoint(append(held, c.intervals...))
+}
+
+func (e *env) downgradeKeepsWriterOut() {
 	a, b, w := e.rwTrio()
 	a.mayDowngrade()
 	a.take()

@@ -109,6 +109,22 @@ func flawMutants() []mutant {
 			})
 		}),
 		flawed("a take that is sent again counts from then", "a hold that was granted over a slow link is over before another's begins"),
+		{"a downgrade is an Unlock and an RLock, and keeps the token", "a downgrade lets no writer in between", func() conformance.Harness {
+			h := served("")
+			inner := h.RW
+			h.RW = func(t conformance.TB, name string, ttl time.Duration) conformance.RWLocker {
+				p := inner(t, name, ttl).(*patched)
+				p.downgrade = func(ctx context.Context) error {
+					if err := p.RWMutex.Unlock(ctx); err != nil {
+						return err
+					}
+					time.Sleep(100 * time.Microsecond)
+					return p.RWMutex.RLock(ctx)
+				}
+				return p
+			}
+			return h
+		}},
 		{"a stale lock file is looked at, removed and made again", "those who find an expired hold exclude one another", lockFiles},
 	}
 }
