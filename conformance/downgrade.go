@@ -90,7 +90,7 @@ func (e *env) downgradesOften() {
 		defer close(done)
 		for ctx.Err() == nil {
 			if w.lock(ctx) == nil {
-				c.hold(w.party)
+				c.hold(w)
 			}
 		}
 	})

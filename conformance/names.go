@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-locker/locker"
@@ -111,9 +112,10 @@ func anyName(e *env) {
 	}
 }
 
-// lockers are parties of the names.
-func (e *env) lockers(names []string) (all []*party) {
-	of := e.crowd()
+// lockers makes parties of names, as crowd does.
+func (e *env) lockers(names []string) []*party { return ofNames(e.crowd(), names...) }
+
+func ofNames(of func(who, name string) *party, names ...string) (all []*party) {
 	for _, name := range names {
 		all = append(all, of("the Locker of "+shown(name), name))
 	}
@@ -142,20 +144,42 @@ func each(all []*party, do func(*party) error) (*party, error) {
 }
 
 func namesDoNotCollide(e *env) {
-	names, backwards := oddNames(e.name()), oddNames(e.name())
+	of, stem := e.crowd(), e.name()
+	backwards := oddNames(e.name())
 	slices.Reverse(backwards) // a name may be in the way of another, and not the other way round
-	e.together(
-		func() { e.allAtOnce(e.lockers(names)) },
-		func() { e.allAtOnce(e.lockers(backwards)) },
-		func() { e.unlocksOne(e.lockers(oddNames(e.name())[:12])) },
-		e.hashesCollide,
-		e.manyNames,
-	)
+	var stories []func()
+	atOnce := func(names []string) {
+		all := ofNames(of, names...)
+		stories = append(stories, func() { e.allAtOnce(all) })
+	}
+	atOnce(oddNames(e.name()))
+	atOnce(backwards)
+	if e.h.Client != nil || e.h.Program != nil { // else each Locker might have connections of its own
+		many := make([]string, 1000) // two collide where a name is hashed to 16 bits, by whatever hash
+		for i := range many {
+			many[i] = fmt.Sprint(stem, "-", i)
+		}
+		atOnce(many)
+	}
+	few := ofNames(of, oddNames(stem)[:8]...)
+	stories = append(stories, func() { e.unlocksSome(few) })
+	for i, names := range collisions() {
+		pair := ofNames(of, names[:]...)
+		stories = append(stories, func() { e.sameHash(pair[0], pair[1], hashes[i].name) })
+	}
+	e.together(stories...)
 }
 
-// allAtOnce has each of the parties, of different names, take its lock.
+// allAtOnce has each of the parties, of different names, take its lock, until the first holds may
+// have expired.
 func (e *env) allAtOnce(all []*party) {
+	var locked atomic.Int64
+	until := time.Now().Add(e.long)
 	p, err := each(all, func(p *party) error {
+		if time.Now().After(until) {
+			return nil
+		}
+		locked.Add(1)
 		err := p.lockWithin(e.prompt)
 		if err != nil && !errors.Is(err, locker.ErrHeld) { // a slow answer is no collision
 			err = p.lockWithin(e.prompt)
@@ -165,7 +189,7 @@ func (e *env) allAtOnce(all []*party) {
 	if err != nil {
 		e.doubtf("name %s: Lock, when only other names are locked: %v; in its way is %s", shown(p.name), err, p.inTheWay(all))
 	}
-	e.Logf("%d names were locked at once", len(all))
+	e.Logf("%d names of %d were locked at once", locked.Load(), len(all))
 }
 
 // inTheWay returns which of the others cannot be locked beside p, as far as can be seen in a while.
@@ -181,44 +205,31 @@ func (p *party) inTheWay(others []*party) string {
 	return "one that is not known"
 }
 
-// unlocksOne has every second party unlock, and those that are left go on.
-func (e *env) unlocksOne(all []*party) {
+// unlocksSome has every second party unlock, and those that are left go on.
+func (e *env) unlocksSome(all []*party) {
 	for _, p := range all {
 		p.take()
 	}
 	for i := 0; i < len(all); i += 2 {
 		all[i].drop()
 		for j := 1; j < len(all); j += 2 {
-			if err := all[j].extend(); err != nil && !errors.Is(err, remote.ErrMissing) {
+			until := all[j].until()
+			if err := all[j].extend(); err != nil && !errors.Is(err, remote.ErrMissing) && time.Now().Before(until) {
 				e.doubtf("name %s: Extend says %v; the last Unlock was of %s", shown(all[j].name), err, shown(all[i].name))
 			}
 		}
 	}
 }
 
-// hashesCollide has A hold a name, and B take one that has the same hash.
-func (e *env) hashesCollide() {
-	for i, names := range collisions() {
-		parties := e.lockers(names[:])
-		a, b := parties[0], parties[1]
-		a.take()
-		if err := b.lockWithin(e.prompt); errors.Is(err, locker.ErrHeld) {
-			e.doubtf("name %s: Lock: %v; in its way is %s, which has the same hash, by %s", shown(b.name), err, shown(a.name), hashes[i].name)
-		}
-		a.drop()
+// sameHash has a hold a name, and b take one that has the same hash. An earlier trial may have left
+// something behind: a is in b's way if b gets its lock when a has unlocked, and not before.
+func (e *env) sameHash(a, b *party, hash string) {
+	a.take()
+	err := b.lockWithin(e.prompt)
+	a.drop()
+	if errors.Is(err, locker.ErrHeld) && b.lockWithin(e.settle()) == nil {
+		e.doubtf("name %s: Lock: %v; in its way was %s, which has the same hash, by %s", shown(b.name), err, shown(a.name), hash)
 	}
-}
-
-// manyNames are so many that two of them collide where a name is hashed to 16 bits, by whatever hash.
-func (e *env) manyNames() {
-	if e.h.Client == nil && e.h.Program == nil {
-		return // each Locker might have connections of its own
-	}
-	stem, names := e.name(), make([]string, 1000)
-	for i := range names {
-		names[i] = fmt.Sprint(stem, "-", i)
-	}
-	e.allAtOnce(e.lockers(names))
 }
 
 // namesAtOnce tests clients that send requests for several names as one batch, and proxies between them and their servers.
