@@ -59,8 +59,8 @@ type claim struct {
 type asking struct {
 	argOwner any           // the owner, as an argument; other requests come after the grant
 	there    bool          // the server has it, in its queue or as the holder, or may have it
-	answered bool          // the server has answered, and knows it
-	givenUp  *send.Request // a take that nobody waits for any more; nil: there is none
+	answered bool          // a take was answered, whatever the answer says
+	givenUp  *send.Request // the latest take, if nobody waits for it any more
 }
 
 // Claim implements driver.Driver.
@@ -100,6 +100,7 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 		if err := c.givenUp.Await(ctx); err != nil {
 			return 0, err
 		}
+		c.givenUp = nil // Release judges by the take that is sent now, too
 	}
 	a, err := c.ask(ctx, int64(c.Place))
 	if err != nil || a.Status == script.Granted {

@@ -107,6 +107,34 @@ func TestClaim_aTakeThatWasNeverSentIsNotReleased(t *testing.T) {
 	})
 }
 
+// Of two takes the first has not reached the server, and the second may have: there is something to undo.
+func TestClaim_aTakeAfterOneThatWasNeverSentIsReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fails, takes, released := make(chan struct{}), 0, 0
+		p := &puppet{run: func(_ context.Context, s *script.Script, _ string) (any, error) {
+			if s == script.Release {
+				released++
+				return int64(1), nil
+			}
+			if takes++; takes == 1 {
+				<-fails
+				return nil, notSent{errors.New("no connection")}
+			}
+			return nil, errors.New("the connection broke")
+		}}
+		d := NewDriver(p)
+		c := d.Claim(driver.Request{Name: "x", TTL: time.Minute})
+		_, err := c.Ask(t.Context())
+		require.ErrorIs(t, err, send.ErrNoAnswer)
+		close(fails)
+		_, err = c.Ask(t.Context())
+		require.ErrorContains(t, err, "the connection broke")
+		require.NoError(t, c.Release(t.Context()))
+		assert.Equal(t, 1, released)
+		require.NoError(t, d.Close(noClient))
+	})
+}
+
 // A Release whose context ends returns, with an error.
 func TestClaim_aReleaseHeedsItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -19,7 +19,8 @@ import (
 //  2. A request has two times by it. Until the first (TTL/100 + 2 ms, the allowance for drift) it
 //     gets the whole TTL, until the second (TTL/4, or the end of its context) what is left, and then
 //     nothing: LATE, by which a wrong reading is found out, and the take is sent once more.
-//  3. Without a reading, or one younger than 100 TTLs, a request is due at 0: it brings the clock.
+//  3. Without a reading, or one younger than 100 TTLs, a request is due at 0: it is answered LATE, and the
+//     answer brings the clock.
 //
 // Invariants. No hold lasts longer at the server than one TTL from when it was sent, and its owner
 // counts on no more than the server keeps (Due.Late). A wrong reading, as of another node, or of
