@@ -124,6 +124,32 @@ func TestRun_whatIsRefusedHasNotRun(t *testing.T) {
 	release, count := counted("x")
 	require.Error(t, made(t, r, []script.Call{taking("z"), release})[1].Err)
 	assert.Zero(t, count.n, "taken back")
+
+	s.Kill()
+	gone, _ := oneServer(t, s, s.Addr())
+	reply := made(t, gone, []script.Call{taking("x")})[0]
+	require.Error(t, reply.Err)
+	assert.False(t, reply.MayHaveRun, "it never had a connection")
+}
+
+// The reply to the first try is lost, and the second is refused: that says nothing of the first.
+func TestRun_whatWasSentTwiceMayHaveRunThoughItIsRefused(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t)
+	p := testserver.NewProxy(t, s.Addr())
+	r, look := oneServer(t, s, p.Addr())
+	require.NoError(t, made(t, r, []script.Call{taking("other")})[0].Err, "there is a connection")
+	p.HoldReplies(true)
+	replies := make(chan []script.Reply, 1)
+	go func() { replies <- made(t, r, []script.Call{taking("x")}) }()
+	require.Eventually(t, func() bool { return look.Exists(t.Context(), "x").Val() == 1 }, soon, time.Millisecond)
+	require.NoError(t, look.Del(t.Context(), "x").Err())
+	require.NoError(t, look.SAdd(t.Context(), "x", "no number").Err())
+	p.HoldReplies(false)
+	p.ResetConns()
+	reply := (<-replies)[0]
+	require.ErrorContains(t, reply.Err, "WRONGTYPE")
+	assert.True(t, reply.MayHaveRun)
 }
 
 // busy is a hook that answers each request of a pipeline but the first with an error, once for each of its errors. It notes how

@@ -24,9 +24,8 @@ func TestMain(m *testing.M) {
 const patient = 20 * time.Second
 
 var (
-	eventually  = testwait.Patience(patient).Until
-	await       = testwait.Patience(patient).Result
-	withTimeout = testwait.Context
+	eventually = testwait.Patience(patient).Until
+	await      = testwait.Patience(patient).Result
 )
 
 // connect makes a go-redis client with its default options, but for what change sets.
