@@ -2,17 +2,19 @@ package redigo_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // faulty is a Client that reaches a server through a proxy, without renewal.
@@ -22,33 +24,55 @@ type faulty struct {
 	client *locker.Client
 }
 
+const faultyTTL = 10 * time.Second
+
 func newFaulty(t *testing.T, change ...func(*redis.Pool)) *faulty {
 	t.Helper()
 	s := testserver.Redis(t)
 	loadScripts(t, s)
 	p := testserver.NewProxy(t, s.Addr())
-	c := clientOf(t, newPool(t, p.Addr(), change...), locker.WithTTL(10*time.Second), locker.WithoutRenewal())
+	c := clientOf(t, newPool(t, p.Addr(), change...), locker.WithTTL(faultyTTL), locker.WithoutRenewal())
 	warm(t, c)
 	return &faulty{s, p, c}
 }
 
-// The reply to the first try is lost, and the next one finds nobody to ask: its error says nothing of the
-// first, which took the lock.
-func TestLostReply_thenRefused_leavesNothingBehind(t *testing.T) {
+// The reply to the first try is lost. That the next one finds nobody to ask, or is refused, says
+// nothing of the first, which took the lock.
+func TestLostReply_thenAFailure_leavesNothingBehind(t *testing.T) {
 	t.Parallel()
-	f := newFaulty(t)
-	f.proxy.DropReplies(true)
-	done := async(func() error { return f.client.Mutex("x").Lock(t.Context()) })
-	eventually(t, "the server has applied the take", func() bool { return isHeld(t, f.server, "x") })
-	f.proxy.Sever()
-	f.proxy.DropReplies(false)
-	err := await(t, done)
-	require.Error(t, err)
-	require.NotErrorIs(t, err, locker.ErrHeld)
-	f.proxy.Restore()
-	start := time.Now()
-	eventually(t, "what the attempt took is released", func() bool { return !isHeld(t, f.server, "x") })
-	assert.Less(t, time.Since(start), 9*time.Second, "long before the TTL is over")
+	for _, refused := range []bool{false, true} {
+		t.Run(fmt.Sprintf("refused: %v", refused), func(t *testing.T) {
+			t.Parallel()
+			var away atomic.Bool
+			f := newFaulty(t, func(p *redis.Pool) {
+				dial := p.DialContext
+				p.DialContext = func(ctx context.Context) (redis.Conn, error) {
+					if away.Load() {
+						return nil, errors.New("away")
+					}
+					return dial(ctx)
+				}
+			})
+			f.proxy.HoldReplies(true)
+			done := async(func() error { return f.client.Mutex("x").Lock(t.Context()) })
+			eventually(t, "the server has applied the take", func() bool { return isHeld(t, f.server, "x") })
+			dump, want := ask(t, f.server, "DUMP", keyOf("x")), "away"
+			if refused {
+				want = "WRONGTYPE"
+				ask(t, f.server, "DEL", keyOf("x"))
+				ask(t, f.server, "SADD", keyOf("x"), "no lock")
+			}
+			away.Store(!refused)
+			f.proxy.HoldReplies(false)
+			f.proxy.ResetConns()
+			require.ErrorContains(t, await(t, done), want)
+			if refused {
+				ask(t, f.server, "RESTORE", keyOf("x"), (faultyTTL + keep).Milliseconds(), dump, "REPLACE")
+			}
+			away.Store(false)
+			testwait.Patience(faultyTTL/2).Until(t, "what the attempt took is released", func() bool { return !isHeld(t, f.server, "x") })
+		})
+	}
 }
 
 // A release that was refused for want of the script has not been tried: the next one that finds nothing is
