@@ -35,7 +35,7 @@ func fired(m *locker.Mutex) bool {
 // can take it, and it takes nothing.
 func TestPartition_aMinorityHoldsAndTakesNothing(t *testing.T) {
 	t.Parallel()
-	g := three(t, testserver.EtcdPartitionable())
+	g := testserver.EtcdCluster(t, 3, testserver.EtcdPartitionable())
 	alone := g.Leader()
 	rest := others(g, alone)
 	direct := connect(t, rest[0].Addr(), rest[1].Addr())
@@ -91,7 +91,7 @@ func lockAtLast(t *testing.T, m *locker.Mutex) error {
 // A leader that is stopped, and not killed, answers nothing and closes no connection.
 func TestCluster_theLeaderStops(t *testing.T) {
 	t.Parallel()
-	g := three(t)
+	g := testserver.EtcdCluster(t, 3)
 	direct := connect(t, g.Addrs()...)
 	c := openURL(t, g.URL()+"?ttl=12s") // a call may take half of it
 	held, m := c.Mutex("held"), c.Mutex("x")

@@ -176,18 +176,6 @@ func sessions(t testing.TB) harness.Sessions {
 	}
 }
 
-// clusters are places for clusters: more than two at once keep a small machine so busy that they
-// elect leaders all the time.
-var clusters = make(chan struct{}, 2)
-
-// three starts a cluster, when there is a place.
-func three(t testing.TB, opts ...testserver.EtcdOption) *testserver.EtcdGroup {
-	t.Helper()
-	clusters <- struct{}{}
-	t.Cleanup(func() { <-clusters })
-	return testserver.EtcdCluster(t, 3, opts...)
-}
-
 // faulty is a server, a proxy in front of it, and Clients on both sides of that.
 type faulty struct {
 	proxy  *testserver.Proxy

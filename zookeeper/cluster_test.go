@@ -16,7 +16,7 @@ import (
 // One ensemble goes through both.
 func TestCluster_theLeaderIsKilled(t *testing.T) {
 	t.Parallel()
-	g := three(t)
+	g := testserver.ZooKeeperEnsemble(t, 3)
 	t.Run("its session moves", func(t *testing.T) { sessionMoves(t, g) })
 	losesItsLeader(t, g)
 }
@@ -49,7 +49,7 @@ func losesItsLeader(t *testing.T, g *testserver.ZooKeeperGroup) {
 // then.
 func TestCluster_theHoldersServerIsCutOff(t *testing.T) {
 	t.Parallel()
-	g := three(t, testserver.ZooKeeperPartitionable(), testserver.ZooKeeperConfig("syncLimit=30"))
+	g := testserver.ZooKeeperEnsemble(t, 3, testserver.ZooKeeperPartitionable(), testserver.ZooKeeperConfig("syncLimit=30"))
 	follower := g.Followers()[0]
 	c := openURL(t, follower.URL(), "ttl=1s")
 	other := openURL(t, g.Leader().URL(), "ttl=3s")

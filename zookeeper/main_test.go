@@ -138,18 +138,6 @@ func sessions(t testing.TB) harness.Sessions {
 	}
 }
 
-// ensembles are places for ensembles: more than two at once keep a small machine so busy that they
-// elect leaders all the time.
-var ensembles = make(chan struct{}, 2)
-
-// three starts an ensemble, when there is a place.
-func three(t testing.TB, opts ...testserver.ZooKeeperOption) *testserver.ZooKeeperGroup {
-	t.Helper()
-	ensembles <- struct{}{}
-	t.Cleanup(func() { <-ensembles })
-	return testserver.ZooKeeperEnsemble(t, 3, opts...)
-}
-
 // silence has nobody hear of the server, or the other way round, until the end of it is called.
 func silence(p *testserver.Proxy) (end func()) {
 	p.HoldRequests(true)

@@ -57,6 +57,14 @@ func TestNumbers_thoseWhoStandInTheQueueHoldInTurn(t *testing.T) {
 	require.ErrorContains(t, err, parent(t, "x")+": the servers number children up to 2147483647")
 	require.ErrorContains(t, err, "delete it")
 	require.NotErrorIs(t, err, locker.ErrHeld)
+	made := func() int32 {
+		_, stat, err := look.Exists(parent(t, "x"))
+		require.NoError(t, err)
+		return stat.Cversion
+	}
+	before := made()
+	require.ErrorContains(t, third.Lock(withTimeout(t, patient)), "number children up to")
+	assert.Equal(t, before, made(), "who is refused again makes no node: numbers are left to those that wait")
 	require.ErrorIs(t, third.TryLock(t.Context()), locker.ErrHeld, "so it is")
 	require.Len(t, queue(t, look, "x"), 3, "they have left nothing behind")
 	require.NoError(t, first.Extend(t.Context()))

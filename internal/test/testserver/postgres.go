@@ -170,11 +170,17 @@ func (s *PostgresServer) Kill() {
 // Wipe makes the server, which must not run, forget everything.
 func (s *PostgresServer) Wipe() {
 	s.t.Helper()
+	s.wipeData()
+	s.initialise()
+}
+
+// wipeData leaves no directory: who makes the next data makes it, as the user whose it has to be.
+func (s *PostgresServer) wipeData() {
+	s.t.Helper()
 	s.wipe(s.data())
-	if err := os.Remove(s.data()); err != nil { // initdb makes it, as the user whose it has to be
+	if err := os.Remove(s.data()); err != nil {
 		s.t.Fatalf("testserver: %s: %v", s.name, err)
 	}
-	s.initialise()
 }
 
 // useClock lets the server's user read what root has made.
@@ -238,10 +244,7 @@ func (s *PostgresServer) Standby(opts ...PostgresOption) *PostgresServer {
 // Follow has the server, which must not run, be a standby of another, with the data of that one.
 func (s *PostgresServer) Follow(primary *PostgresServer) {
 	s.t.Helper()
-	s.wipe(s.data())
-	if err := os.Remove(s.data()); err != nil {
-		s.t.Fatalf("testserver: %s: %v", s.name, err)
-	}
+	s.wipeData()
 	s.copyOf(primary)
 	s.Restart()
 }
@@ -272,12 +275,8 @@ func (s *PostgresServer) Backup() (restore func()) {
 	return func() {
 		s.t.Helper()
 		s.Kill()
-		s.wipe(s.data())
-		err := os.Remove(s.data())
-		if err == nil {
-			err = os.Rename(dir, s.data())
-		}
-		if err != nil {
+		s.wipeData()
+		if err := os.Rename(dir, s.data()); err != nil {
 			s.t.Fatalf("testserver: %s: %v", s.name, err)
 		}
 		s.Restart()
