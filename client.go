@@ -167,8 +167,8 @@ const (
 // Close ends the Client. Waiters get ErrClosed. Lost fires on every hold, and the hold's contexts
 // end. Then the holds are released, 128 at a time, for at most 5 s. A hold that could not be
 // released expires within one TTL. As soon as Close begins, Lock returns ErrClosed. Unlock of a
-// hold that Close ended returns ErrLost. With [WithoutRelease] and [AtLeast] holds are left to expire.
-// A second Close does nothing.
+// hold that Close ended returns ErrLost. With [WithoutRelease], and with [AtLeast] before its time is
+// over, holds are left to expire. A second Close does nothing.
 //
 // Close releases no lock while the program works under it. It waits until the function of
 // [Mutex.Do] has returned, and until the cancel function of each [Hold.Context] has been called. It
