@@ -23,6 +23,7 @@ type Tally struct {
 	Doubts  int   // in doubt
 	Excused int   // of doubts: the machine paused, or was overloaded
 	silent  int   // of doubts: the trial says nothing of the Locker
+	mute    int   // of silent: the machine neither paused nor was overloaded
 	Seen    error // in the last in doubt that says something, if there is any
 }
 
@@ -94,8 +95,11 @@ func (n *Tally) add(err error, paused bool) (certain bool) {
 		if !silent || n.silent == n.Doubts {
 			n.Seen = doubt.Seen
 		}
-		if paused {
+		switch {
+		case paused:
 			n.Excused++
+		case silent:
+			n.mute++
 		}
 	case err == nil:
 		n.kept++
@@ -129,7 +133,7 @@ func (n *Tally) verdict() error {
 		return fmt.Errorf("in each of %d trials; the last time: %w", n.Trials, n.Seen)
 	case n.kept == n.hidden && sure > 1:
 		return fmt.Errorf("in all of %d trials but %d, in which the machine paused; the last time: %w", n.Trials, n.kept, n.Seen)
-	case sure > *doubtsFlag:
+	case sure-n.mute > *doubtsFlag:
 		return fmt.Errorf("in %d of %d trials; the last time: %w", n.Doubts, n.Trials, n.Seen)
 	default:
 		return nil

@@ -50,6 +50,7 @@ func TestTally(t *testing.T) {
 		{"the last of some that are hidden", 0, []scripted{cleanPaused, doubted, clean, clean, clean}, "in 1 of 5 trials"},
 		{"one, when the machine paused", 0, []scripted{doubtedPaused, clean, clean, clean, clean}, ""},
 		{"one of two when it did not pause", 0, []scripted{doubtedPaused, doubted, clean, clean, clean}, "in 2 of 5 trials"},
+		{"one that says nothing", 0, []scripted{{err: &Doubt{Seen: ErrInDoubt}}, clean, clean, clean, clean}, ""},
 		{"as many as are tolerated", 2, []scripted{doubted, doubted, clean, clean, clean}, ""},
 		{"one more than are tolerated", 2, []scripted{doubted, clean, doubted, clean, doubted}, "in 3 of 5 trials"},
 	} {
