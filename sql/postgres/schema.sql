@@ -67,7 +67,7 @@ CREATE TABLE IF NOT EXISTS public.locker_locks_forced (
 -- The tables grow from empty to thousands of rows within seconds, and no plan that was made for an empty one, which
 -- reads all of it, may outlive that: the functions have seqscan off. Where one has to read all of a table nevertheless,
 -- the planner's penalty for that would have PostgreSQL compile the plan, which takes up to seconds: those have jit off.
--- Settings cost time at each call, so whole, adopt and settle have those of the functions that call them.
+-- Settings cost time at each call, so whole, adopt and settle inherit those of the functions that call them.
 
 -- whole returns the row with the empty key. It begins an era if that is not there, or the server has been
 -- started since: then rows may be old, or the clock may have been set. For the longest TTL in use, the grace,
@@ -146,9 +146,10 @@ END $locker$;
 -- settle gives a lock that is free, or that out_owner gives back, to the first of those who wait. Its caller
 -- has locked the row. It returns what the row has then. A waiter of another Client than in_client has 5 s to
 -- confirm that it is there.
+-- It has sort off, for the first waiter is that of an index: a plan that sorts them all costs more than all the rest.
 CREATE OR REPLACE FUNCTION public.locker_locks_settle_v1(in_key bytea, in_client bytea, out_owner bytea,
 	OUT owner bytea, OUT metadata bytea, OUT token bigint, OUT version bigint, OUT expires_at timestamptz)
-LANGUAGE plpgsql AS $locker$
+LANGUAGE plpgsql SET enable_sort = off AS $locker$
 #variable_conflict use_column
 DECLARE
 	l public.locker_locks%ROWTYPE;

@@ -208,3 +208,30 @@ func TestStatements_afterTheTableHasGrown(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 	assert.Less(t, read("SELECT max(seq_tup_read) FROM pg_stat_user_tables"), int64(grown), "rows that were read one after the other")
 }
+
+// A release reads the first waiter, and does not sort all of them, as is planned for some numbers of
+// them.
+func TestRelease_readsFewRowsOfALongQueue(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t, testserver.PostgresSettings("autovacuum=off", "plan_cache_mode=force_generic_plan"))
+	pool, err := pgxpool.New(t.Context(), s.URL()+"&pool_max_conns=1")
+	require.NoError(t, err)
+	defer pool.Close()
+	d := newDriver(pool, "")
+	defer func() { _ = d.Close() }()
+	exec := func(sql string) { require.NoError(t, d.exec(t.Context(), sql)) }
+	fetched := func() (n int64) {
+		exec("SELECT pg_stat_force_next_flush()")
+		require.NoError(t, d.row(t.Context(), "SELECT idx_tup_fetch FROM pg_stat_user_tables WHERE relname = 'locker_locks_waiters'").Scan(&n))
+		return n
+	}
+	l, err := claims.Take(t.Context(), d, driver.Request{Name: "name", TTL: time.Minute})
+	require.NoError(t, err)
+	exec("INSERT INTO locker_locks_clients VALUES ('somebody', clock_timestamp() + interval '1 hour')")
+	exec(`INSERT INTO locker_locks_waiters SELECT 'somebody' || sha256(i::text::bytea), key, i, 1, ''
+		FROM locker_locks, generate_series(1, 1500) AS i WHERE name = 'name'`)
+	exec("UPDATE locker_locks SET waited = true WHERE name = 'name'")
+	before := fetched()
+	require.NoError(t, l.Release(t.Context()))
+	assert.Less(t, fetched()-before, int64(20))
+}
