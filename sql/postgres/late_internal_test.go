@@ -186,7 +186,8 @@ func TestPipeline_aRequestThatTheServerCancels(t *testing.T) {
 			return &pgconn.CancelRequestContextWatcherHandler{Conn: c, DeadlineDelay: time.Minute}
 		}
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	require.NoError(t, d.pool.Ping(t.Context()), "it has a connection")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	_, err := d.asks.do(ctx, named("SELECT pg_sleep(60)"))
 	require.ErrorContains(t, err, "57014")
