@@ -148,18 +148,18 @@ func namesDoNotCollide(e *env) {
 	backwards := oddNames(e.name())
 	slices.Reverse(backwards) // a name may be in the way of another, and not the other way round
 	var stories []func()
-	atOnce := func(names []string) {
+	atOnce := func(names []string, within time.Duration) {
 		all := ofNames(of, names...)
-		stories = append(stories, func() { e.allAtOnce(all) })
+		stories = append(stories, func() { e.allAtOnce(all, within) })
 	}
-	atOnce(oddNames(e.name()))
-	atOnce(backwards)
+	atOnce(oddNames(e.name()), e.long)
+	atOnce(backwards, e.long)
 	if e.h.Client != nil || e.h.Program != nil { // else each Locker might have connections of its own
 		many := make([]string, 1000) // two collide where a name is hashed to 16 bits, by whatever hash
 		for i := range many {
 			many[i] = fmt.Sprint(stem, "-", i)
 		}
-		atOnce(many)
+		atOnce(many, min(e.long, contentionTime))
 	}
 	few := ofNames(of, oddNames(stem)[:8]...)
 	stories = append(stories, func() { e.unlocksSome(few) })
@@ -170,11 +170,11 @@ func namesDoNotCollide(e *env) {
 	e.together(stories...)
 }
 
-// allAtOnce has each of the parties, of different names, take its lock, until the first holds may
-// have expired.
-func (e *env) allAtOnce(all []*party) {
+// allAtOnce has each of the parties, of different names, take its lock. A slow backend grants fewer
+// within the time: after e.long the first may have expired.
+func (e *env) allAtOnce(all []*party, within time.Duration) {
 	var locked atomic.Int64
-	until := time.Now().Add(e.long)
+	until := time.Now().Add(within)
 	p, err := each(all, func(p *party) error {
 		if time.Now().After(until) {
 			return nil
