@@ -42,7 +42,7 @@ const (
 	asked   voteState = iota // a proposal is in flight
 	refused                  // another owner has the lock
 	gone                     // granted, but the lease has ended or was released
-	absent                   // no reply in time, or an error: the outcome is unknown
+	absent                   // no reply in time, an error, or left out by raise: the outcome is unknown
 	granted                  // under vote.token
 	raising                  // granted, and a raise to the goal is in flight
 	behind                   // granted, and the goal is too far ahead of the node's clock

@@ -25,7 +25,7 @@ import (
 // is two rounds of one script per node: propose, and release.
 //
 // Invariants. (1) A claim is granted when a majority has its lease under one token. (2) Its time
-// counts from before the first proposal. (3) A hold goes on only while a majority has had the
+// counts from before the earliest proposal that counts. (3) A hold goes on only while a majority has had the
 // lease all the time; nodes that joined count from the next Extend (see nodeState). (4) What a node
 // grants after the claim is over is released: onReply is called for every request that ends,
 // whether or not a caller still waits. (5) A node has at most one Propose or Release in flight.

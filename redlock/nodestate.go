@@ -234,7 +234,8 @@ func (s *nodeState) onPropose(r *claimRequest, err error, over bool) {
 	}
 }
 
-// onRaise records the reply to a raise.
+// onRaise records the reply to a raise, also a late one: the lease is there, and its Validity says
+// for how long.
 func (s *nodeState) onRaise(r *claimRequest, err error) {
 	if s.lease != r.of {
 		return // the lease was released meanwhile

@@ -136,7 +136,7 @@ func (s *session) noAnswer(ctx context.Context) error {
 func (s *session) request(e effect, f func() error) error {
 	sent := clock.Now()
 	s.mu.Lock()
-	confirms := s.heartbeats.confirmedBy(sent)
+	confirms := s.heartbeats.latestConfirmable(sent)
 	s.mu.Unlock()
 	err := f()
 	switch {

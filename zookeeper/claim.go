@@ -180,7 +180,7 @@ func (c *claim) NotifyWait(ctx context.Context, wake func()) (waits bool, next t
 	return len(queue) > len(holders(queue)), c.TTL, nil
 }
 
-// Leave implements driver.Leaver.
+// Leave implements driver.Leaver: the node is to stay until the session expires.
 func (c *claim) Leave() { c.lease.left.Store(true) }
 
 // Downgrade implements driver.Downgrader. A share is watched like any other: those who wait for the

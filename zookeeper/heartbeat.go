@@ -16,7 +16,9 @@ import (
 //	1. heartbeat     sent at s, answered at a. record: it is pending, confirmedFrom a + tick
 //	2. report        by confirmedFrom the follower has reported it, if it follows the leader at all
 //	3. quorum write  sent at confirmedFrom or later, and answered. confirm: a majority took the write
-//	                 from that follower, which had reported before: the channel to the leader is FIFO
+//	                 from that follower, which had reported before: the channel to the leader is FIFO.
+//	                 After a move the heartbeats at the former server count, too: the new one had the
+//	                 leader touch the session when it resumed it, later than they did
 //
 // From then on the heartbeat counts: the session lasts until s + TTL at least. The tick is as long as
 // half a tickTime, or longer (see tickFor).
@@ -56,7 +58,7 @@ func (h *heartbeats) record(sent, answered time.Time, delay time.Duration) {
 		return
 	}
 	added := heartbeat{sent, answered.Add(delay)}
-	best, gap := h.confirmedBy(answered), pace(h.ttl)/heartbeatsPerTTL
+	best, gap := h.latestConfirmable(answered), pace(h.ttl)/heartbeatsPerTTL
 	h.pending = slices.DeleteFunc(h.pending, func(p heartbeat) bool { return !p.confirmedFrom.After(answered) && p.sent.Before(best) })
 	if !slices.ContainsFunc(h.pending, func(p heartbeat) bool {
 		return !p.confirmedFrom.After(added.confirmedFrom) && p.sent.After(added.sent.Add(-gap))
@@ -65,8 +67,8 @@ func (h *heartbeats) record(sent, answered time.Time, delay time.Duration) {
 	}
 }
 
-// confirmedBy returns the send time of the latest heartbeat that a quorum write sent at now confirms.
-func (h *heartbeats) confirmedBy(now time.Time) time.Time {
+// latestConfirmable returns the send time of the latest heartbeat that a quorum write sent at now confirms.
+func (h *heartbeats) latestConfirmable(now time.Time) time.Time {
 	best := h.confirmed
 	for _, p := range h.pending {
 		if !p.confirmedFrom.After(now) {
@@ -77,7 +79,7 @@ func (h *heartbeats) confirmedBy(now time.Time) time.Time {
 }
 
 // confirm records that a majority knows of the heartbeat that was sent at sent: by the session's
-// creation, or by a quorum write for which confirmedBy has returned sent.
+// creation, or by a quorum write for which latestConfirmable has returned sent.
 func (h *heartbeats) confirm(sent time.Time) {
 	if !sent.After(h.confirmed) {
 		return

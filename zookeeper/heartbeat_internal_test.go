@@ -21,7 +21,7 @@ func newHeartbeats() *heartbeats {
 
 func TestHeartbeats_countWhenTheyAreConfirmed(t *testing.T) {
 	h := newHeartbeats()
-	write := func(sent int) { h.confirm(h.confirmedBy(at(sent))) }
+	write := func(sent int) { h.confirm(h.latestConfirmable(at(sent))) }
 	assert.True(t, h.expires().IsZero(), "nothing is known")
 	h.record(at(0), at(10), h.tick)
 	write(109)
@@ -56,9 +56,9 @@ func TestHeartbeats_confirmable(t *testing.T) {
 	h.record(at(50), at(60), h.tick)
 	assert.Equal(t, at(120), h.confirmable(at(0)))
 	assert.Equal(t, at(160), h.confirmable(at(10)), "of those sent later")
-	assert.Equal(t, at(10), h.confirmedBy(at(130)))
-	assert.Equal(t, at(50), h.confirmedBy(at(160)))
-	assert.True(t, h.confirmedBy(at(119)).IsZero())
+	assert.Equal(t, at(10), h.latestConfirmable(at(130)))
+	assert.Equal(t, at(50), h.latestConfirmable(at(160)))
+	assert.True(t, h.latestConfirmable(at(119)).IsZero())
 }
 
 // However long the TTL is: a heartbeat is remembered, or the next would be due at once, and they are
@@ -150,7 +150,7 @@ func overstays(random *rand.Rand, tick time.Duration, cuts int) (times int, long
 			e.touched = true
 			if random.IntN(3) == 0 {
 				seen++
-				l.confirm(l.confirmedBy(start.Add(sent)))
+				l.confirm(l.latestConfirmable(start.Add(sent)))
 				deadline := l.expires().Sub(start) - ttl/100 - 2*time.Millisecond // as the core has it
 				if over := deadline - e.ends; over > 0 {
 					times, longest = times+1, max(longest, over)

@@ -111,7 +111,7 @@ func TestTake_thatComesAfterItsRelease(t *testing.T) {
 		waitFor(t, "there is a contact that may be proven", func() bool {
 			l.session.mu.Lock()
 			defer l.session.mu.Unlock()
-			return l.session.heartbeats.confirmedBy(clock.Now()).After(l.session.heartbeats.confirmed)
+			return l.session.heartbeats.latestConfirmable(clock.Now()).After(l.session.heartbeats.confirmed)
 		})
 		before := l.session.heartbeats.expires()
 		path, err := l.find(t.Context())

@@ -241,7 +241,7 @@ func (s *session) refresh(ctx context.Context, node string, since time.Time) err
 		now := clock.Now()
 		fresh := s.heartbeats.confirmed.After(later(now.Add(-ago), since))
 		old := later(now.Add(-s.TTL*2/5), since)
-		confirms, from := s.heartbeats.confirmedBy(now).After(old), s.heartbeats.confirmable(old)
+		confirms, from := s.heartbeats.latestConfirmable(now).After(old), s.heartbeats.confirmable(old)
 		s.mu.Unlock()
 		var err error
 		switch {

@@ -30,7 +30,7 @@ type claim struct {
 	granted  bool
 	leaving  bool // a release was not answered
 
-	handed   atomic.Pointer[grant] // by another's release
+	handed   atomic.Pointer[grant] // by a request of another claim of this Driver
 	released atomic.Bool
 	ended    atomic.Bool
 	hold     atomic.Pointer[grant]

@@ -263,7 +263,7 @@ func (c *claim) release(ctx context.Context) (ours, missing bool, err error) {
 		}
 		began = clock.Now()
 	}
-	// A request that was not answered may have it wait once more, after the lock was granted.
+	// An ask that was not answered may arrive late, and have queued it again after the grant.
 	waits := !c.granted || c.doubtful != nil
 	ask := func(tell bool) ([][]byte, error) {
 		return d.gives.do(ctx, d.sql.release, c.key, c.owner, truth(waits), number(doubt.era), number(doubt.version), text(c.Name), truth(tell))

@@ -451,7 +451,8 @@ BEGIN
 	END IF;
 END $locker$;
 
--- beat says that a Client lives. It returns those of in_keys that somebody holds for longer than half of in_mark; missed:
+-- beat says that a Client lives. It returns those of in_keys that somebody holds for longer than half of in_mark, but
+-- for one whose last waiter was handed it, and may not have heard. missed:
 -- the Client was taken for dead, and its waiters may have lost their places.
 CREATE OR REPLACE FUNCTION public.locker_locks_beat_v1(in_client bytea, in_keys bytea[], in_mark bigint, OUT missed boolean, OUT quiet bytea[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $locker$
