@@ -76,7 +76,7 @@ func lossMutants() []mutant {
 		}),
 		locks("Lost is looked for now and then", "Lost fires no later than Deadline", func(p *patched, _ *world) {
 			p.lost = func() <-chan struct{} {
-				return later(of(p.RWMutex, (*locker.Hold).Lost)(), func() { time.Sleep(p.ttl) })
+				return later(told(p.RWMutex).Lost(), func() { time.Sleep(p.ttl) })
 			}
 		}),
 		locks("Lost fires one TTL after Lock", "Lost does not fire while the hold is extended", func(p *patched, _ *world) {

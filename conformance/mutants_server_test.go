@@ -22,7 +22,7 @@ var alterations = map[string]func(*patched){
 	"RLock ignores its ctx":         func(p *patched) { heedless(&p.rlock) },
 	"Extend heeds no limit":         func(p *patched) { heedless(&p.extend) },
 	"any validity will do": func(p *patched) {
-		p.deadline = func() time.Time { return of(p.RWMutex, (*locker.Hold).Deadline)().Add(-p.ttl) }
+		p.deadline = func() time.Time { return told(p.RWMutex).Deadline().Add(-p.ttl) }
 	},
 	"an upgrade waits for itself":       func(p *patched) { stays(&p.lock, func(err error) bool { return errors.Is(err, locker.ErrUpgrade) }) },
 	"waits for an answer that was lost": func(p *patched) { stays(&p.lock, unanswered); stays(&p.rlock, unanswered) },
@@ -69,9 +69,9 @@ var alterations = map[string]func(*patched){
 		before(&p.extend, func() { extended = true })
 		p.deadline = func() time.Time {
 			if extended {
-				return of(p.RWMutex, (*locker.Hold).Deadline)().Add(p.ttl / 2)
+				return told(p.RWMutex).Deadline().Add(p.ttl / 2)
 			}
-			return of(p.RWMutex, (*locker.Hold).Deadline)()
+			return told(p.RWMutex).Deadline()
 		}
 	},
 }
@@ -419,7 +419,7 @@ func silenceMutants() []mutant {
 			}
 		}),
 		silenced("Lost waits for the server", lost, func(p *patched, s *server) {
-			p.lost = func() <-chan struct{} { return later(of(p.RWMutex, (*locker.Hold).Lost)(), s.awaitSound) }
+			p.lost = func() <-chan struct{} { return later(told(p.RWMutex).Lost(), s.awaitSound) }
 		}),
 		silenced("a late request is applied for good", "a Lock that ended while the server was silent leaves nothing behind", func(p *patched, s *server) {
 			after(&p.lock, func(ctx context.Context, err error) error {

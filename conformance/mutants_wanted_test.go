@@ -25,7 +25,7 @@ func wantedMutants() []mutant {
 		}),
 		wants("Wanted fires when the hold is over", (*patched).Lost),
 		wants("Wanted is looked for once a TTL", func(p *patched) <-chan struct{} {
-			return later(of(p.RWMutex, (*locker.Hold).Wanted)(), func() { time.Sleep(p.ttl) })
+			return later(told(p.RWMutex).Wanted(), func() { time.Sleep(p.ttl) })
 		}),
 	}
 }

@@ -237,7 +237,7 @@ func spuriousLoss(_ conformance.TB, p *patched, _ *world) {
 		if gone() {
 			return over
 		}
-		return of(p.RWMutex, (*locker.Hold).Lost)()
+		return told(p.RWMutex).Lost()
 	}
 }
 
@@ -284,14 +284,14 @@ func TestOdd_noDeadlineAfterALoss(t *testing.T) {
 			s.alter = func(p *patched) {
 				p.deadline = func() time.Time {
 					select {
-					case <-of(p.RWMutex, (*locker.Hold).Lost)():
+					case <-told(p.RWMutex).Lost():
 						return time.Time{}
 					default:
-						return of(p.RWMutex, (*locker.Hold).Deadline)()
+						return told(p.RWMutex).Deadline()
 					}
 				}
 				p.lost = func() <-chan struct{} {
-					return later(of(p.RWMutex, (*locker.Hold).Lost)(), func() { time.Sleep(100 * time.Millisecond) })
+					return later(told(p.RWMutex).Lost(), func() { time.Sleep(100 * time.Millisecond) })
 				}
 			}
 			require.NoError(t, try(find(t, name), s.harness()))

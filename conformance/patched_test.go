@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/conformance/internal/power"
 )
 
 // patched is a correct Locker, until some of its methods are replaced.
@@ -46,18 +47,17 @@ func patch(m *locker.RWMutex, ttl time.Duration) *patched {
 // become makes p use another RWMutex.
 func (p *patched) become(m *locker.RWMutex) {
 	p.RWMutex, p.lock, p.tryLock, p.rlock, p.unlock, p.extend, p.downgrade = m, m.Lock, m.TryLock, m.RLock, m.Unlock, m.Extend, m.Downgrade
-	p.token, p.lost, p.wanted, p.deadline = m.FencingToken, of(m, (*locker.Hold).Lost), of(m, (*locker.Hold).Wanted), of(m, (*locker.Hold).Deadline)
+	p.token, p.lost, p.wanted, p.deadline = m.FencingToken, told(m).Lost, told(m).Wanted, told(m).Deadline
 }
 
-// of returns a method of m's current hold, which returns nothing if there is none.
-func of[T any](m *locker.RWMutex, method func(*locker.Hold) T) func() T {
-	return func() (zero T) {
-		if h := m.Hold(); h != nil {
-			return method(h)
-		}
-		return zero
-	}
+// teller is what the suite finds of a Mutex's current hold.
+type teller interface {
+	power.Loser
+	power.Wanter
+	power.Deadliner
 }
+
+func told(m *locker.RWMutex) (t teller) { t, _ = power.Of[teller](m); return t }
 
 // method is one of a patched Locker.
 type method = func(context.Context) error
