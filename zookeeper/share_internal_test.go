@@ -2,6 +2,7 @@ package zookeeper
 
 import (
 	"errors"
+	"path"
 	"sync"
 	"testing"
 	"time"
@@ -67,13 +68,28 @@ func TestMove_whoseAnswerWasLost(t *testing.T) {
 	}
 }
 
+// A delete that was sent before the move is no reason to take the node's end for that of a release.
+func TestMove_afterADeleteThatWasNotAnswered(t *testing.T) {
+	t.Parallel()
+	look, l := direct(t), shareOn(t, driverOf(t), fresh())
+	now := l.lease.state()
+	l.lease.path, l.lease.to, l.lease.deletes = now.path+"-before", now.path, 1
+	moved, err := l.lease.moved(t.Context(), now.path+"-before")
+	require.NoError(t, err)
+	require.True(t, moved)
+	require.NoError(t, look.Delete(now.path, -1))
+	require.ErrorIs(t, l.Release(t.Context()), driver.ErrLost)
+}
+
 // Two have read the same queue, and one of another session has read it later, before anybody has begun
 // a phase: one begins, and the others take its token.
 func TestAgree_ofThoseWhoHaveReadBeforeAPhase(t *testing.T) {
 	t.Parallel()
 	d, other := driverOf(t), driverOf(t)
 	req := driver.Request{Name: fresh(), TTL: shareTTL, Shared: true, Wake: func() {}}
-	require.NoError(t, shareOn(t, d, req.Name).Release(t.Context()), "there is a node of the lock")
+	left := shareOn(t, d, req.Name)
+	gone := path.Base(left.lease.state().path)
+	require.NoError(t, left.Release(t.Context()), "there is a node of the lock")
 	waiting := func(d *backend) *lease {
 		c := d.Claim(req).(*claim)
 		require.NoError(t, c.join(t.Context()))
@@ -103,6 +119,7 @@ func TestAgree_ofThoseWhoHaveReadBeforeAPhase(t *testing.T) {
 		})
 	}
 	both.Wait()
+	third.witness = gone // it has left since it was read
 	_, err := third.settleToken(t.Context(), late, "")
 	require.NoError(t, err)
 	for _, l := range []*lease{first, second, third} {
