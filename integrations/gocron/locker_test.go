@@ -94,29 +94,6 @@ func TestNewLocker_refuses(t *testing.T) {
 	require.ErrorContains(t, err, "TTL 0s")
 }
 
-func TestLocker_keepsTheLockOfAShortJobForTheMinimum(t *testing.T) {
-	const minimum = 10 * time.Second
-	for name, works := range map[string]time.Duration{"at once": 0, "before a renewal": 2 * time.Second, "after renewals": 9 * time.Second} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, client func(...locker.Option) *locker.Client) {
-				l, other := newLocker(t, client(locker.WithTTL(15*time.Second)), minimum, noError(t)), newLocker(t, client(), minimum, noError(t))
-				g, err := l.Lock(t.Context(), "report")
-				require.NoError(t, err)
-				time.Sleep(works)
-				require.NoError(t, g.Unlock(t.Context()))
-				time.Sleep(minimum - works - time.Millisecond)
-				_, err = other.Lock(t.Context(), "report")
-				require.ErrorIs(t, err, locker.ErrHeld)
-				time.Sleep(time.Millisecond)
-				synctest.Wait() // the release that is due now
-				g, err = other.Lock(t.Context(), "report")
-				require.NoError(t, err)
-				require.NoError(t, g.Unlock(t.Context()))
-			})
-		})
-	}
-}
-
 func TestLocker_aLockThatFailsIsTold(t *testing.T) {
 	bubble(t, func(t *testing.T, client func(...locker.Option) *locker.Client) {
 		var told list[error]
