@@ -42,7 +42,7 @@ check: setup setup-lint ## what CI runs beside make test: linters, the other mod
 	@$(PARTS) $(CHECKS)
 
 .PHONY: ci
-ci: ## make test and make check from nothing, with the time of each part (17 minutes when set up)
+ci: ## make test and make check from nothing, with the time of each part (14 minutes when set up)
 	@$(PARTS) setup test setup-lint $(CHECKS)
 
 # What a test of one backend needs, or of all.
@@ -164,16 +164,17 @@ examples: ## run every program in examples/, of every module
 		$(LIMIT) $(GO) run -C "$${main%/main.go}" .; \
 	done
 
-# ONLY=redis/apart,etcd: some of it. What is not measured stays as it is on the page.
-ONLY ?=
+# ONLY=redis/apart,etcd: some of it. What is not measured stays as it is on the page. ROUNDS: how often each cell has its turn.
+ONLY   ?=
+ROUNDS ?= 3
+MEASURE = $(GO) run ./measure -rounds $(ROUNDS) -json ../docs/bench.json -page ../docs/evidence/bench.md
 .PHONY: bench bench-one-processor
-bench: setup-nightly ## locks beside other libraries and bare requests; writes docs/bench.json and the page of it (an hour, on a machine that does nothing else)
+bench: $(ALL_SERVERS:%=server-%) ## locks beside other libraries and bare requests: prints ratios, writes docs/bench.json and the page of it (six minutes of a machine that does nothing else)
 	$(if $(ONLY),,taskset -c 0 $(MAKE) --no-print-directory bench-one-processor)
-	cd bench && $(GO) run ./measure $(if $(ONLY),-only $(ONLY)) -json ../docs/bench.json -page ../docs/evidence/bench.md -chart ../docs/bench.svg
-	cat docs/evidence/bench.md
+	cd bench && $(MEASURE) $(if $(ONLY),-only $(ONLY)) -chart ../docs/bench.svg
 
 bench-one-processor: # of make bench
-	cd bench && $(GO) run ./measure -only redis/pairs -note 'one processor' -json ../docs/bench.json -page ../docs/evidence/bench.md
+	cd bench && $(MEASURE) -only redis/pairs -note 'one processor'
 
 # What a package's tests leave for the matrix: $(call conformance,directory,package,tests,file)
 conformance = (cd $(1) && LOCKER_NIGHTLY=1 LOCKER_REQUIRE_SERVERS=1 $(GO) test -count=1 -timeout=60m $(3) $(2) -conformance.results="$(MATRIX)/$(4).json")
@@ -311,8 +312,9 @@ modules-sql:
 	cd sql && $(TEST) "./postgres ./sqlite" $(TESTFLAGS)
 
 # Three modules at a time. Other libraries, all of client-go, and the drivers of databases, which take long to compile, are for make nightly.
-modules: setup modules-sql ## the modules of their own: SQL, Kubernetes, S3, otel, integrations, analyzer
+modules: setup modules-sql ## the modules of their own: SQL, Kubernetes, S3, otel, integrations, analyzer, alerts
 	$(call modules,3,$(filter-out ./bench ./cmd/locker ./integrations/clientgo ./sql,$(MODULES)))
+	cd bench && $(TEST) ./alerts $(TESTFLAGS)
 
 # $(call modules,how many at a time,which of them,variables). What each prints comes when it is through.
 modules = @printf '%s\n' $(filter-out .,$(2)) | $(3) xargs -n 1 -P $(1) sh -c 'cd "$$1" || exit; \
@@ -320,7 +322,7 @@ modules = @printf '%s\n' $(filter-out .,$(2)) | $(3) xargs -n 1 -P $(1) sh -c 'c
 
 # What most people type first, with nothing installed.
 .PHONY: bare
-bare: ## go test ./... as in a fresh clone, without the servers in .bin
+bare: ## the packages whose tests can start servers, without those in .bin
 	./tools/bare.sh
 
 .PHONY: race
@@ -331,7 +333,7 @@ race: ## the core and what sends requests to Redis, under the race detector
 pages: ## commands that pages tell people to type
 	LOCKER_NIGHTLY=1 $(TEST) ./docs $(TESTFLAGS) -run='^TestCommands$$'
 
-# The parts of make nightly, each below 30 minutes.
+# The parts of make nightly, each 1 to 40 minutes.
 NIGHTLY := $(patsubst nightly-%,%,$(shell awk -F: '/^nightly-/ { print $$1 }' $(firstword $(MAKEFILE_LIST))))
 .PHONY: nightly $(NIGHTLY:%=nightly-%)
 nightly: setup-nightly ## everything else, in parts (five hours); PART=redlock: one of them
@@ -347,7 +349,7 @@ nightly-builds: builds ## each module compiles for other systems
 nightly-lockervet: lockervet ## our own analyzer finds nothing in any module
 nightly-models: ## models of the queues, the tokens and the register, in full
 	LOCKER_EXHAUSTIVE=1 $(TEST) "./redlock ./internal/redisscript/..." $(TESTFLAGS) -run='$(MODELS)'
-nightly-simulation: ## the core over simulated servers: each of its bugs put back, 30,000 seeds, race detector
+nightly-simulation: ## the core over simulated servers: 30,000 seeds, race detector
 	$(TEST) ./internal/test/simulation $(TESTFLAGS) -args -seeds=30000
 	$(call raced,./internal/test/simulation,-run='^TestSeeds')
 nightly-core: ## the core, what is built on it, and the Redis protocol, race detector

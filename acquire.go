@@ -12,8 +12,8 @@ import (
 	"github.com/go-locker/locker/internal/noanswer"
 )
 
-// errLate is matched by the error of a grant that came when less than half of the TTL was left.
-// Lock tries again.
+// errLate marks a grant that arrived with less than half of its TTL left. It is released, and a
+// Lock asks again.
 var errLate = errors.New("granted too late")
 
 // drift returns the allowance for clocks that run at different speeds: TTL/100 + 2 ms, as in the
@@ -22,45 +22,44 @@ func drift(ttl time.Duration) time.Duration {
 	return ttl/100 + 2*time.Millisecond
 }
 
-// contender is a Lock or a TryLock under way.
+// contender is one call that takes the lock, such as Lock or TryLock, while it is in progress.
 type contender struct {
 	mutex     *Mutex
 	op        string          // opLock or opRLock; or opTryLock or opTryRLock, which do not wait
 	ctx       context.Context // of the caller, as the Observer has it
-	contended bool            // the lock was seen to be another's
-	latest    error           // answer of the backend, or failure to reach it
+	contended bool            // another owner was seen to hold the lock
+	latest    error           // latest reply of the backend, or failure to reach it
 	outage    outage
-	first     request // most make no other
+	first     request // the first one's context, allocated here because most calls make no other
 
 	mu     sync.Mutex
-	early  bool          // wake was called before the contender waited
-	signal chan struct{} // by wake; nil: the contender has not waited yet
+	signal chan struct{} // sent to by wake; made by the first call of wake or wait
 }
 
-// outage is what a call knows of the backend's silence: the requests in a row that have failed
-// since the last answer. Calls of one Mutex that wait for their turn share it by joinOutage.
+// outage tracks the requests of one call that have failed in a row, since the backend's last reply.
+// A call that has queued for its turn may inherit an outage: see joinOutage.
 type outage struct {
 	answered bool      // the backend has answered a request of this call
 	tries    int       // requests of this call
-	began    time.Time // when the first of them was sent
-	since    time.Time // when the first of the row was sent, or a call that has joined the outage began
-	why      error     // the latest failure of the row that says more than silence; nil: there is no outage
+	began    time.Time // when the first of them was sent, or the call queued: see joinOutage
+	since    time.Time // start of the outage: send time of its first failed request; see joinOutage
+	why      error     // latest failure that says more than "no answer"; nil: there is no outage
 }
 
 // onAnswer ends the outage.
 func (o *outage) onAnswer() { o.answered, o.why = true, nil }
 
-// onFailure takes in that a request which was sent at sent has failed.
+// onFailure records the failure of a request that was sent at the given time.
 func (o *outage) onFailure(sent time.Time, err error) {
 	switch {
 	case o.why == nil:
 		o.since, o.why = sent, err
-	case !silent(err) || silent(o.why):
+	case !silent(err):
 		o.why = err
 	}
 }
 
-// left returns for how much longer a waiter rides out the outage: half a TTL in all.
+// left returns how much longer a waiter keeps asking. An outage is ridden out for half a TTL.
 func (o *outage) left(ttl time.Duration, now time.Time) time.Duration {
 	if o.why == nil {
 		return ttl / 2
@@ -69,16 +68,17 @@ func (o *outage) left(ttl time.Duration, now time.Time) time.Duration {
 }
 
 // hopeless reports whether a call gives up after the failure err. A short outage is ridden out if
-// the caller waits, or the backend has answered the call before. Another failure is tried again a
-// few times.
+// the caller waits. So is any failure if the backend has answered the call before. Otherwise a
+// failure is retried up to firstTries, unless it is final or firstPatience has passed.
 func (o *outage) hopeless(err error, waits bool, ttl time.Duration, now time.Time) bool {
 	last := o.tries >= firstTries || now.Sub(o.began) > firstPatience || final(err)
 	ridesOut := o.answered || waits && noanswer.Outage(o.why)
 	return o.left(ttl, now) <= 0 || last && !ridesOut
 }
 
-// joinOutage counts from start the outage in which another call of this Mutex has ended, if this
-// one began to wait at start, and has only now its turn to ask.
+// joinOutage lets a call that has queued for its turn since start inherit the outage in which the
+// call before it failed. Queued calls thus ride out one outage together, not one after another. It
+// counts from its beginning, or from start if that is later.
 func (c *contender) joinOutage(start time.Time) {
 	if o := c.mutex.outage.Load(); o != nil && c.waits() && !start.IsZero() {
 		if o.since.After(start) {
@@ -88,7 +88,7 @@ func (c *contender) joinOutage(start time.Time) {
 	}
 }
 
-// contend makes a call that takes a hold, by acquire.
+// contend runs a call that takes a hold by means of acquire, and has it observed.
 func (m *Mutex) contend(ctx context.Context, op string, acquire func(*contender) (*Hold, error)) (h *Hold, err error) {
 	err = m.client.observed(ctx, op, m.name, func(ctx context.Context) (r Result) {
 		c := &contender{mutex: m, op: op, ctx: ctx}
@@ -104,7 +104,7 @@ func (m *Mutex) contend(ctx context.Context, op string, acquire func(*contender)
 	return h, err
 }
 
-// refused returns why c does not contend at all, or nil.
+// refused returns the error of a call that fails before it sends a request, or nil.
 func (c *contender) refused() error {
 	switch {
 	case c.mutex.invalid != nil:
@@ -116,7 +116,7 @@ func (c *contender) refused() error {
 	}
 }
 
-// acquire contends for the lock: until ctx ends, or once.
+// acquire asks for the lock: until ctx ends if the call waits, once otherwise.
 func (c *contender) acquire() (*Hold, error) {
 	client := c.mutex.client
 	if err := client.begin(); err != nil {
@@ -143,7 +143,8 @@ func (c *contender) acquire() (*Hold, error) {
 	return h, nil
 }
 
-// cover extends a hold whose lease is shorter than AtLeast asks for, as on a shared session.
+// cover extends a hold that begins with less time than AtLeast asks for, as it may on a session
+// that other holds share.
 func (c *contender) cover(h *Hold) error {
 	if h.covered() {
 		return nil
@@ -153,28 +154,39 @@ func (c *contender) cover(h *Hold) error {
 		if h.covered() {
 			return nil
 		}
-		err = fmt.Errorf("%w: it does not keep the lock for %v", ErrUnsupported, h.atLeast)
+		err = fmt.Errorf("%w: it does not keep the lock for %v", ErrUnsupported, c.mutex.settings.atLeast)
 	}
-	if _, over := h.conclude(); over == nil {
+	if _, lost := h.conclude(); lost == nil {
 		c.mutex.client.calls.Done()
+	} else {
+		c.mutex.client.observers.held(c.ctx, h) // they are told of its loss
 	}
-	return c.abandon(h, err)
+	return c.giveUp(h, err)
 }
 
-// A first request that fails soon is made again, though it does not look like an outage: some
-// client libraries leave it to their caller to try another connection. A TryLock waits for no more.
+// Retries of a call's first request. It is retried even if its error does not look like an outage,
+// because some client libraries leave it to the caller to try another connection.
 const (
-	firstTries    = 3
-	firstPatience = 20 * time.Millisecond // one that fails later is the last
-	firstPause    = 10 * time.Millisecond // at most
+	firstTries    = 3                     // requests, including the first
+	firstPatience = 20 * time.Millisecond // after this time a failure is not retried
+	firstPause    = 10 * time.Millisecond // at most, before a retry
 )
 
-// ask asks until the lock is granted, the contention is over, or the backend has not answered for
-// half a TTL: a waiter rides out a short outage, and no other. If nothing was answered yet, it
-// returns a failure after a few tries if it is no outage, or the caller does not wait.
+// ask sends Ask requests until one is granted or the call ends. What follows a reply:
 //
-// The half TTL of a call that had to wait until another of the process had asked counts from when
-// the call began. If it is over by then, the call returns the other's failure without a request.
+//	granted              the hold begins, unless the reply came late
+//	granted, but late    less than half of the TTL is left: release it; a waiter begins a new
+//	                     claim, a TryLock fails
+//	held by another      a waiter asks again when it is woken, or after a pause; a TryLock returns
+//	                     ErrHeld
+//	any other failure    the outcome is unknown: ask again with the same claim, until
+//	                     outage.hopeless
+//
+// A TryLock whose request failed and whose retry returned ErrHeld releases the claim: the failed
+// request may still arrive, and take the lock. Only a claim whose every reply was ErrHeld has left
+// nothing. A waiter rides out an outage for half a TTL, which it may share with the calls before it
+// (joinOutage). If that time has passed before its turn, it returns their failure without a
+// request.
 func (c *contender) ask() (*Hold, error) {
 	var (
 		set      = &c.mutex.settings
@@ -183,7 +195,7 @@ func (c *contender) ask() (*Hold, error) {
 		pause    = set.backoffMin
 	)
 	if c.latest == nil && c.mutex.another.Load() {
-		c.mutex.another.Store(false) // it was so for an earlier call
+		c.mutex.another.Store(false) // what an earlier call has left
 	}
 	if c.mutex.outage.Load() != nil && o.why == nil {
 		c.joinOutage(noanswer.Start(c.ctx))
@@ -192,7 +204,7 @@ func (c *contender) ask() (*Hold, error) {
 		sent := clock.Now()
 		patience := o.left(set.ttl, sent)
 		if patience <= 0 {
-			return nil, c.abandon(h, o.why)
+			return nil, c.giveUp(h, o.why)
 		}
 		r := &c.first
 		if o.tries++; o.tries > 1 {
@@ -205,7 +217,7 @@ func (c *contender) ask() (*Hold, error) {
 		err = r.explain(err)
 		r.end()
 		if err == nil {
-			if err = h.begin(sent); err == nil {
+			if err = h.begin(sent, set.atLeast); err == nil {
 				o.onAnswer()
 				if c.contended {
 					c.mutex.another.Store(false)
@@ -227,14 +239,14 @@ func (c *contender) ask() (*Hold, error) {
 		case !c.waits() && held && certain:
 			return nil, err // nothing is left of the claim
 		case over != nil:
-			return nil, c.abandon(h, c.over()) // with what was answered
+			return nil, c.giveUp(h, c.over()) // again, to include what note has recorded
 		case !c.waits() && (late || held): // a request before this one may yet take the lock
-			return nil, c.abandon(h, err)
+			return nil, c.giveUp(h, err)
 		case late:
-			_ = c.abandon(h, err)
+			_ = c.giveUp(h, err)
 			h, claim = c.newClaim()
 		case !held && o.hopeless(err, c.waits(), set.ttl, clock.Now()):
-			return nil, c.abandon(h, o.why)
+			return nil, c.giveUp(h, o.why)
 		}
 		switch {
 		case !o.answered && o.why != nil && !silent(o.why) && o.tries < firstTries:
@@ -243,21 +255,21 @@ func (c *contender) ask() (*Hold, error) {
 			next = pause/2 + clock.Random(pause/2+1)
 			pause = min(2*pause, set.backoffMax)
 		}
-		if o.why != nil { // a long pause leaves time for another request
+		if o.why != nil { // a long pause must leave time for another request
 			next = min(next, max(o.left(set.ttl, clock.Now())/2, firstPause))
 		}
 		if !c.wait(next) {
-			return nil, c.leave(h)
+			return nil, c.leaveQueue(h)
 		}
 	}
 }
 
-// final reports whether err is one that asking again does not change.
+// final reports whether a retry cannot change err.
 func final(err error) bool {
 	return errors.Is(err, ErrUnsupported) || errors.Is(err, ErrClosed) || errors.Is(err, ErrLost)
 }
 
-// newClaim returns a claim, and the hold that there will be when it is granted.
+// newClaim returns a fresh claim, and the Hold that it becomes if it is granted.
 func (c *contender) newClaim() (*Hold, driver.Claim) {
 	m := c.mutex
 	req := m.request
@@ -267,28 +279,29 @@ func (c *contender) newClaim() (*Hold, driver.Claim) {
 	claim := m.client.driver.Claim(req)
 	return &Hold{
 		lockID: m.lockID, lease: claim, ttl: m.settings.ttl, renewed: m.settings.renew,
-		atLeast: m.settings.atLeast, shared: req.Shared, place: -1,
+		shared: req.Shared, place: -1,
 	}, claim
 }
 
-// abandon gives back what there may be of a claim, in the background, and returns err.
-func (c *contender) abandon(h *Hold, err error) error {
+// giveUp releases, in the background, whatever the claim may have left at the backend. It returns
+// err.
+func (c *contender) giveUp(h *Hold, err error) error {
 	c.mutex.client.spawn(h.cleanUp)
 	return err
 }
 
-// parting is how long a Lock whose ctx has ended waits until it is out of the queue, where it
-// stands in the way of others.
+// parting is how long a Lock whose ctx has ended waits for its queue entry to be removed, which
+// blocks the waiters behind it.
 const parting = 5 * time.Millisecond
 
-// leave gives up the place in the queue of a wait that is over, and returns why it is.
-func (c *contender) leave(h *Hold) error {
+// leaveQueue releases the queue entry of a wait that has ended, and returns why it has.
+func (c *contender) leaveQueue(h *Hold) error {
 	left := make(chan struct{})
 	c.mutex.client.spawn(func() {
 		h.cleanUp()
 		close(left)
 	})
-	if errors.Is(c.latest, ErrHeld) { // else the backend may not answer
+	if errors.Is(c.latest, ErrHeld) { // otherwise the backend may be unreachable
 		select {
 		case <-left:
 		case <-time.After(parting):
@@ -297,7 +310,7 @@ func (c *contender) leave(h *Hold) error {
 	return c.over()
 }
 
-// over returns why the contention has ended, and nil if it has not.
+// over returns why the call must end, or nil: its context or the Client has ended.
 func (c *contender) over() error {
 	switch {
 	case c.ctx.Err() != nil:
@@ -309,7 +322,7 @@ func (c *contender) over() error {
 	}
 }
 
-// note keeps what the backend has answered, or how its client has failed.
+// note records the latest reply of the backend, or the failure of its client.
 func (c *contender) note(err error) {
 	c.latest = err
 	held := errors.Is(err, ErrHeld)
@@ -317,36 +330,30 @@ func (c *contender) note(err error) {
 	c.mutex.another.Store(held)
 }
 
-// wake ends the wait that there is, or the next one.
+// wake ends the wait in progress, or the next one if there is none.
 func (c *contender) wake() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.signal == nil {
-		c.early = true
-		return
-	}
 	select {
-	case c.signal <- struct{}{}:
+	case c.woken() <- struct{}{}:
 	default:
 	}
 }
 
-// wait waits for d, or until wake is called. It returns false if the contention is over.
-func (c *contender) wait(d time.Duration) bool {
+// woken returns the channel by which wake ends a wait.
+func (c *contender) woken() chan struct{} {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.signal == nil {
 		c.signal = make(chan struct{}, 1)
 	}
-	signal, early := c.signal, c.early
-	c.early = false
-	c.mu.Unlock()
-	if early {
-		return c.over() == nil
-	}
+	return c.signal
+}
+
+// wait waits for d, or until wake is called. It returns false if the call must end.
+func (c *contender) wait(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
-	case <-signal:
+	case <-c.woken():
 	case <-t.C:
 	case <-c.ctx.Done():
 	case <-c.mutex.client.open.Done():
@@ -354,10 +361,10 @@ func (c *contender) wait(d time.Duration) bool {
 	return c.over() == nil
 }
 
-// remaining returns how long a hold lasts from now on a lease that was granted or extended by a
-// request that was sent at sent. It is capped if that is less than the request would give, as on a
-// session that several holds share: to ask again at once brings little.
-func remaining(lease driver.Lease, ttl time.Duration, sent, now time.Time) (left time.Duration, capped bool) {
+// remaining returns how long a hold lasts from now if the request that granted or extended its
+// lease was sent at the given time. capped reports that the lease itself lasts for less than that,
+// as on a session that several holds share: to extend it again at once would gain little.
+func remaining(lease driver.Claim, ttl time.Duration, sent, now time.Time) (left time.Duration, capped bool) {
 	left = ttl - now.Sub(sent)
 	if validity := lease.Validity(); validity < left {
 		left, capped = validity, left-validity > drift(ttl)

@@ -21,9 +21,10 @@
 //	Client.mu        that no call is counted after Close has begun. Close locks it before renewer.mu.
 //	Mutex.mu         the Mutex's own hold, and who waits for a turn. Neither Hold.mu nor renewer.mu
 //	                 is locked under it.
-//	Hold.mu          the state of a hold, its deadline, and who is told of its end. Before renewer.mu.
+//	Hold.mu          the state of a hold, its deadline, and the callbacks at its end. Before
+//	                 renewer.mu.
 //	renewer.mu       the heap, the timer and the wall clock. Last, with reports.mu.
-//	contender.mu     whether a wake-up came before the wait. Alone: a Driver calls wake under its own.
+//	contender.mu     the channel of wake-ups. Alone: a Driver calls wake under its own.
 //
 // No Driver, Observer or caller's function is called under any of them.
 
@@ -34,6 +35,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -51,11 +53,11 @@ type Client struct {
 
 	open       context.Context // ends when Close begins
 	shut       context.CancelFunc
-	background context.Context // of what outlives its caller; ends when Close has waited for it
+	background context.Context // for work that outlives its caller; ends when Close gives up on it
 	stop       context.CancelFunc
 
-	mu    sync.Mutex     // guards calls against being added to after Close has begun
-	calls sync.WaitGroup // calls under way, and goroutines of ours
+	mu    sync.Mutex     // keeps begin from adding to calls once Close has begun
+	calls sync.WaitGroup // calls in progress, and our goroutines
 
 	observers observers
 }
@@ -81,7 +83,7 @@ func newClient(d driver.Driver, own config) (*Client, error) {
 	if err := unmet(d.Guarantees(), own.required); err != nil {
 		return nil, err
 	}
-	if d, ok := d.(driver.TTLChecker); ok && own.ttl == 0 {
+	if d, ok := d.(interface{ DefaultTTL() time.Duration }); ok && own.ttl == 0 {
 		own.ttl = d.DefaultTTL()
 	}
 	own.ttl = cmp.Or(own.ttl, defaultTTL)
@@ -96,9 +98,9 @@ func newClient(d driver.Driver, own config) (*Client, error) {
 	return c, nil
 }
 
-// checkTTL asks the Driver, where it has a say.
+// checkTTL returns an error if the Driver cannot honour ttl.
 func (c *Client) checkTTL(ttl time.Duration) error {
-	if d, ok := c.driver.(driver.TTLChecker); ok {
+	if d, ok := c.driver.(interface{ CheckTTL(ttl time.Duration) error }); ok {
 		return d.CheckTTL(ttl)
 	}
 	return nil
@@ -157,8 +159,8 @@ func (c *Client) spawn(f func()) {
 	c.calls.Go(f)
 }
 
-// closeTimeout bounds Close. The last of it, hurry, is for closing connections under calls that the
-// backend has not answered by then.
+// closeTimeout bounds Close. Its last part, hurry, is for ending calls that the backend has not
+// answered by then, and for closing connections.
 const (
 	closeTimeout = 5 * time.Second
 	hurry        = time.Second
@@ -167,8 +169,8 @@ const (
 // Close ends the Client. Waiters get ErrClosed. Lost fires on every hold, and the hold's contexts
 // end. Then the holds are released, 128 at a time, for at most 5 s. A hold that could not be
 // released expires within one TTL. As soon as Close begins, Lock returns ErrClosed. Unlock of a
-// hold that Close ended returns ErrLost. With [WithoutRelease], and with [AtLeast] before its time is
-// over, holds are left to expire. A second Close does nothing.
+// hold that Close ended returns ErrLost. With [WithoutRelease], and with [AtLeast] before its time
+// is over, holds are left to expire. A second Close does nothing.
 //
 // Close releases no lock while the program works under it. It waits until the function of
 // [Mutex.Do] has returned, and until the cancel function of each [Hold.Context] has been called. It
@@ -191,14 +193,15 @@ func (c *Client) Close() error {
 	defer cancel()
 	patience, cancel := context.WithTimeout(ctx, closeTimeout-hurry)
 	defer cancel()
-	for _, h := range holds {
-		h.lose(CauseClosed)
-		if c.config.leaveHolds {
+	holds = slices.DeleteFunc(holds, func(h *Hold) bool {
+		return !h.lose(CauseClosed) // an Unlock or an Abandon has just ended it, in its own way
+	})
+	var errs []error
+	if c.config.leaveHolds {
+		for _, h := range holds {
 			h.leave()
 		}
-	}
-	var errs []error
-	if !c.config.leaveHolds {
+	} else {
 		var heeded bool
 		errs, heeded = within(patience, func() []error { return c.releaseAll(patience, holds) })
 		if !heeded {
@@ -207,7 +210,7 @@ func (c *Client) Close() error {
 		}
 	}
 	answered := returns(patience, c.calls.Wait)
-	// What is still under way is given up: its contexts end, then its connections.
+	// What is still in progress is given up: its contexts end, then its connections.
 	c.stop()
 	err, closed := within(ctx, c.driver.Close)
 	if !closed {
@@ -230,8 +233,8 @@ func (c *Client) Closed() <-chan struct{} { return c.open.Done() }
 // grace is how long after the end of its context a call may take to return.
 const grace = 50 * time.Millisecond
 
-// within returns what f does, or false if it has not returned soon after the end of ctx, as that of
-// a Driver which heeds no context.
+// within runs f and returns its result. It returns false if f has not returned within grace of the
+// end of ctx, because a Driver ignores contexts.
 func within[Result any](ctx context.Context, f func() Result) (result Result, ok bool) {
 	done := make(chan Result, 1)
 	go func() { done <- f() }()

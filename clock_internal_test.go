@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -16,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/noanswer"
 )
 
 // outside is the world of a machine that can be frozen: a backend, which is also the driver and the
@@ -33,6 +31,9 @@ type outside struct {
 	sent    []time.Duration // when each request to extend was sent
 	reply   time.Duration   // how long an answer takes
 	refused int             // which of those requests gets none, counted from 1
+	before  time.Duration   // how long before each request the session was confirmed
+
+	released int // requests to release
 }
 
 // freeze freezes the machine for d, and sets its wall clock right.
@@ -68,11 +69,17 @@ func (o *outside) Ask(context.Context) (time.Duration, error) {
 	return 0, nil
 }
 
-func (o *outside) Guarantees() Guarantees        { return nil }
-func (o *outside) Close() error                  { return nil }
-func (o *outside) Token() uint64                 { return 1 }
-func (o *outside) Validity() time.Duration       { return time.Hour }
-func (o *outside) Release(context.Context) error { return nil }
+func (o *outside) Guarantees() Guarantees  { return nil }
+func (o *outside) Close() error            { return nil }
+func (o *outside) Token() uint64           { return 1 }
+func (o *outside) Validity() time.Duration { return o.ttl - o.reply - o.before }
+
+func (o *outside) Release(context.Context) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.released++
+	return nil
+}
 
 func (o *outside) Extend(_ context.Context, ttl time.Duration) error {
 	err := o.extend(ttl)
@@ -178,6 +185,19 @@ func TestFrozen_whileARequestIsUnderWay(t *testing.T) {
 	}
 }
 
+// A session that was confirmed before a leap of the wall clock, also by the latest extension, is
+// renewed after pauses.
+func TestFrozen_aSessionConfirmedBeforeIsNotRenewedAgainAndAgain(t *testing.T) {
+	frozen(t, func(t *testing.T, o *outside, c *Client) {
+		o.before, o.reply = 5*time.Second, time.Millisecond
+		h := hold(t, c)
+		o.freeze(leap)
+		time.Sleep(9 * time.Second)
+		assert.LessOrEqual(t, len(o.requests()), 6)
+		assert.NoError(t, h.expireIfDue())
+	})
+}
+
 // What tells nothing of a frozen machine, or is not to be renewed, costs no request.
 func TestFrozen_noRequestWithoutNeed(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -234,6 +254,7 @@ func TestWake_everyLookIsByTheClock(t *testing.T) {
 			return errors.Is(m(of, context.Background()), ErrLost)
 		}
 	}
+	var within context.Context
 	type looks map[string]func(*Mutex, context.Context) bool
 	for before, all := range map[time.Duration]looks{
 		0: {
@@ -248,6 +269,17 @@ func TestWake_everyLookIsByTheClock(t *testing.T) {
 			"of the context": func(_ *Mutex, ctx context.Context) bool { return ctx.Err() != nil },
 			"Done":           func(_ *Mutex, ctx context.Context) bool { return closed(ctx.Done()) },
 			"Cause":          func(_ *Mutex, ctx context.Context) bool { return context.Cause(ctx) != nil },
+			"of another hold's within it": func(m *Mutex, ctx context.Context) bool {
+				if within == nil {
+					child, stop := context.WithTimeout(ctx, time.Hour)
+					other, err := m.client.Mutex("other").Acquire(ctx)
+					require.NoError(t, err)
+					var done func()
+					within, done = other.Context(child, 0) //nolint:fatcontext // once
+					context.AfterFunc(ctx, func() { done(); stop() })
+				}
+				return within.Err() != nil
+			},
 			"of its child": func(_ *Mutex, ctx context.Context) bool {
 				return context.WithValue(ctx, &closed, 1).Err() != nil
 			},
@@ -270,6 +302,81 @@ func TestWake_everyLookIsByTheClock(t *testing.T) {
 	}
 }
 
+// asked calls a function when it is asked for Done, as by a context that ends before it.
+type asked struct {
+	context.Context
+
+	look func()
+}
+
+func (a asked) Done() <-chan struct{} {
+	a.look()
+	return a.Context.Done()
+}
+
+// A TryLock waits for nobody, also while it looks at the clock of the hold that there is.
+func TestWanted_isNotToldOfATryLock(t *testing.T) {
+	stopped(t, func(t *testing.T, _ *outside, m *Mutex, _ context.Context) {
+		var wanted <-chan struct{}
+		_, cancel := m.Hold().Context(asked{t.Context(), func() {
+			if time.Until(m.Hold().Deadline()) == reserve {
+				wanted = m.Hold().Wanted()
+			}
+		}}, reserve)
+		defer cancel()
+		time.Sleep(time.Until(m.Hold().Deadline()) - reserve)
+		require.ErrorIs(t, m.TryLock(t.Context()), ErrHeld)
+		select {
+		case <-wanted:
+			t.Error("nobody waits")
+		default:
+			require.NotNil(t, wanted)
+		}
+	})
+}
+
+// Close has begun when an Abandon that had begun before ends the hold.
+func TestClose_leavesAHoldThatIsBeingAbandoned(t *testing.T) {
+	frozen(t, func(t *testing.T, o *outside, c *Client) {
+		closing, abandoned := make(chan struct{}), make(chan struct{})
+		first, h := hold(t, c), hold(t, c, WithoutRenewal())
+		_, done := first.Context(asked{t.Context(), func() {
+			if c.open.Err() != nil { // Close loses it before h
+				close(closing)
+				<-abandoned
+			}
+		}}, 0)
+		_, cancel := h.Context(asked{t.Context(), func() {
+			if time.Until(h.Deadline()) == reserve {
+				go func() { _ = c.Close() }()
+				<-closing
+			}
+		}}, reserve)
+		c.renewer.timer.Stop() // Abandon is the first to look
+		time.Sleep(time.Until(h.Deadline()) - reserve)
+		require.NoError(t, h.Abandon())
+		close(abandoned)
+		cancel()
+		done()
+		synctest.Wait()
+		assert.Equal(t, 1, o.released, "the other alone")
+	})
+}
+
+func TestClose_releasesAHoldWhoseUnlockFindsItClosed(t *testing.T) {
+	frozen(t, func(t *testing.T, o *outside, c *Client) {
+		first, h := hold(t, c), hold(t, c, WithoutRenewal())
+		own, done := first.Context(asked{t.Context(), func() {
+			if c.open.Err() != nil { // Close loses it before h
+				require.ErrorIs(t, h.Unlock(t.Context()), ErrLost)
+			}
+		}}, 0)
+		context.AfterFunc(own, done)
+		require.NoError(t, c.Close())
+		assert.Equal(t, 2, o.released)
+	})
+}
+
 // What was answered while the process was stopped prolongs nothing that has ended since.
 func TestWake_anExtendThatIsReadAfterTheDeadlineProlongsNothing(t *testing.T) {
 	stopped(t, func(t *testing.T, o *outside, m *Mutex, _ context.Context) {
@@ -290,48 +397,4 @@ func TestLoss_isInTimeThoughTheGoroutineOfATickStops(t *testing.T) {
 		<-h.Lost()
 		assert.LessOrEqual(t, time.Since(h.Deadline()), time.Millisecond)
 	})
-}
-
-// Each step is a request: when it was sent, in seconds, and its outcome; nil is ErrHeld. What is
-// checked follows it, at the same moment.
-func TestOutage(t *testing.T) {
-	const ttl = 20 * time.Second
-	refused, away := errors.New("refused"), noanswer.Error("silence")
-	unreachable := &net.OpError{Op: "dial", Err: refused}
-	type step struct {
-		at   int
-		err  error
-		why  error
-		left int
-		// whether a caller that waits gives up, and one that does not
-		waiting, trying bool
-	}
-	for name, steps := range map[string][]step{
-		"a refusal is tried three times": {
-			{0, refused, refused, 10, false, false}, {0, refused, refused, 10, false, false}, {0, refused, refused, 10, true, true},
-		},
-		"one that comes late is the last":               {{0, nil, nil, 10, false, false}, {1, refused, refused, 10, false, false}},
-		"an outage is ridden out for half a TTL":        {{0, unreachable, unreachable, 10, false, false}, {9, unreachable, unreachable, 1, false, true}, {10, unreachable, unreachable, 0, true, true}},
-		"an answer ends it":                             {{0, unreachable, unreachable, 10, false, false}, {5, nil, nil, 10, false, false}, {9, refused, refused, 10, false, false}, {19, refused, refused, 0, true, true}},
-		"silence does not hide why, nor outlive a word": {{0, unreachable, unreachable, 10, false, false}, {1, away, unreachable, 9, false, true}, {2, refused, refused, 8, true, true}},
-		"what asking again does not change":             {{0, ErrUnsupported, ErrUnsupported, 10, true, true}},
-	} {
-		began := time.Now()
-		o := outage{began: began}
-		for i, s := range steps {
-			now := began.Add(time.Duration(s.at) * time.Second)
-			o.tries++
-			if s.err == nil {
-				o.onAnswer()
-			} else {
-				o.onFailure(now, s.err)
-			}
-			assert.Equal(t, s.why, o.why, "%s: %d", name, i)
-			assert.Equal(t, time.Duration(s.left)*time.Second, o.left(ttl, now), "%s: %d", name, i)
-			if s.err != nil {
-				assert.Equal(t, s.waiting, o.hopeless(s.err, true, ttl, now), "%s: %d, waits", name, i)
-				assert.Equal(t, s.trying, o.hopeless(s.err, false, ttl, now), "%s: %d, does not wait", name, i)
-			}
-		}
-	}
 }

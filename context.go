@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/internal/clock"
+	"github.com/go-locker/locker/internal/last"
 )
 
 // Context returns a context that ends with this hold, or earlier: when reserve is all that is left
@@ -22,8 +23,9 @@ import (
 // already ended. With a reserve of 0 or less it ends at the loss.
 //
 // Err, Done and [context.Cause] look at the clock: after a pause of the process they are right at
-// the first look, before any timer has fired. A context that is derived from this one ends when a
-// timer fires, or when somebody calls Err, Done or [context.Cause] of this one.
+// the first look, before any timer has fired. That is so for each hold that the context carries. A
+// context that is derived from this one ends when a timer fires, or when somebody calls Err, Done
+// or [context.Cause] of this one.
 //
 // The cause is [ErrLost] after a loss, ErrNotHeld after Unlock, and the cause of ctx if ctx ended
 // first. Unlock ends the context before it releases the lock. If Unlock is called with this
@@ -35,15 +37,15 @@ import (
 // Call the returned function when the work is done, as with [context.WithCancel]. [Client.Close]
 // waits for that before it releases the hold.
 func (h *Hold) Context(ctx context.Context, reserve time.Duration) (context.Context, context.CancelFunc) {
-	own, cancel := context.WithCancelCause(ctx)
-	forget := h.atEnd(max(reserve, 0), cancel)
-	work := &holdContext{Context: own, hold: h, reserve: reserve, end: cancel}
+	work := &holdContext{hold: h, outer: innermost(ctx), reserve: reserve}
+	work.Context, work.end = context.WithCancelCause(context.WithValue(unlooked(ctx), last.Carrier{}, work))
+	forget := h.atEnd(max(reserve, 0), work.end)
 	h.mu.Lock()
 	h.working++
 	h.mu.Unlock()
 	return work, func() {
 		forget()
-		cancel(nil)
+		work.end(nil)
 		work.done.Do(h.worked)
 	}
 }
@@ -58,26 +60,21 @@ func (h *Hold) worked() {
 	}
 }
 
-// works reports whether work goes on under the hold.
-func (h *Hold) works() bool {
+// untilIdle returns a channel that is closed when the work under a hold that was lost has ended, or
+// nil if there is none.
+func (h *Hold) untilIdle() <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.working > 0
-}
-
-// awaitWork waits until no work goes on under a hold that was lost. If it still goes on at the end
-// of ctx, or at the deadline, the hold is left to expire, and the error says so.
-func (h *Hold) awaitWork(ctx context.Context) error {
-	h.mu.Lock()
 	if h.working > 0 && h.idle == nil {
 		h.idle = make(chan struct{})
 	}
-	idle, left := h.idle, h.deadline.Sub(clock.Now())
-	h.mu.Unlock()
-	if idle == nil {
-		return nil
-	}
-	expired := time.NewTimer(left)
+	return h.idle
+}
+
+// awaitWork waits until idle is closed. If the work still goes on at the end of ctx, or at the
+// deadline, the hold is left to expire, and the error says so.
+func (h *Hold) awaitWork(ctx context.Context, idle <-chan struct{}) error {
+	expired := time.NewTimer(time.Until(h.Deadline()))
 	defer expired.Stop()
 	select {
 	case <-idle:
@@ -89,25 +86,66 @@ func (h *Hold) awaitWork(ctx context.Context) error {
 	return errors.New("the work under the lock has not ended: the lock is left to expire")
 }
 
+// unlooked returns what to derive from ctx from: package context asks a parent for Done, and one
+// that looks at its clock, and at those of the holds around it, would do so for each of many.
+func unlooked(ctx context.Context) context.Context {
+	if c, ok := ctx.(*holdContext); ok {
+		return c.Context
+	}
+	return ctx
+}
+
 // holdContext looks at the clock whenever it is asked.
 type holdContext struct {
-	context.Context
+	context.Context // has holdContext as the value of last.Carrier, and does not look at the clock
 
 	hold    *Hold
+	outer   *holdContext // the innermost that its parent is or derives from; or nil
 	reserve time.Duration
 	end     context.CancelCauseFunc
 	done    sync.Once // the work under it
 }
 
-// look ends the context if the hold is lost, or if its reserve is reached. Another goroutine may
-// have noticed that, and not have told this context yet. An Unlock ends it when it is time.
+// innermost returns the innermost holdContext that ctx is or derives from, or nil.
+func innermost(ctx context.Context) *holdContext {
+	c, _ := ctx.Value(last.Carrier{}).(*holdContext)
+	return c
+}
+
+// Carries reports whether c, which may be nil, is a context of h or derives from one. Package multi
+// asks this of [last.Carrier].
+func (c *holdContext) Carries(h *Hold) bool {
+	for c != nil && c.hold != h {
+		c = c.outer
+	}
+	return c != nil
+}
+
+// carried returns the innermost hold of that lock, or nil.
+func (c *holdContext) carried(id lockID) *Hold {
+	for c != nil && c.hold.lockID != id {
+		c = c.outer
+	}
+	if c == nil {
+		return nil
+	}
+	return c.hold
+}
+
+// look ends the context if a hold that it carries is lost, or if a reserve is reached. Another
+// goroutine may have noticed that, and not have ended this context yet. An Unlock ends it when it
+// is time.
 func (c *holdContext) look() {
-	switch err := c.hold.expireIfDue(); {
+	if c.outer != nil {
+		c.outer.look()
+	}
+	h := c.hold
+	switch err := h.expireIfDue(); {
 	case c.Context.Err() != nil:
 	case errors.Is(err, ErrLost):
 		c.end(err)
-	case err == nil && c.reserve > 0 && time.Until(c.hold.Deadline()) <= c.reserve:
-		c.end(c.hold.reachedReserve(c.reserve))
+	case err == nil && c.reserve > 0 && time.Until(h.Deadline()) <= c.reserve:
+		c.end(h.reachedReserve(c.reserve))
 	}
 }
 
@@ -123,7 +161,7 @@ func (c *holdContext) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-// ending is who is told when a hold ends, or is about to.
+// ending is a callback when a hold ends, or is about to.
 type ending struct {
 	reserve time.Duration // how long before the deadline
 	tell    func(cause error)

@@ -27,18 +27,6 @@ func ExampleNew() {
 	// <nil> <nil>
 }
 
-// What a backend promises, for a program to print at its start.
-func ExampleClient_Guarantees() {
-	client := open("example-guarantees")
-	defer client.Close()
-	promised := client.Guarantees()
-	fmt.Println("exclusive:", promised[locker.Exclusive])
-	fmt.Println("survives a failover:", promised[locker.Failover].Level == locker.LevelYes)
-	// Output:
-	// exclusive: yes
-	// survives a failover: false
-}
-
 // Close lets go of what the Client holds, so that nobody has to wait for its TTL.
 func ExampleClient_Close() {
 	ctx := context.Background()
@@ -102,28 +90,6 @@ func ExampleMutex_Unlock() {
 	// locker: unlock "report": the lock is not held
 }
 
-// Lost ends work that is not done by Do.
-func ExampleHold_Lost() {
-	ctx := context.Background()
-	client := open("example-lost", locker.WithTTL(50*time.Millisecond), locker.WithoutRenewal())
-	defer client.Close()
-	hold, err := client.Mutex("leader").Acquire(ctx)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	work := make(chan string)
-	select {
-	case <-work:
-	case <-hold.Lost():
-		fmt.Println("stepped down")
-	}
-	fmt.Println(errors.Is(hold.Unlock(ctx), locker.ErrLost))
-	// Output:
-	// stepped down
-	// true
-}
-
 // An Error has the operation and the lock, for logs and metrics; what to do about it errors.Is
 // tells.
 func ExampleError() {
@@ -144,19 +110,6 @@ func ExampleError() {
 	// lock orders/42
 	// another holds it: true
 	// no time left: true
-}
-
-// Applications that share a backend have a prefix each.
-func ExampleWithPrefix() {
-	ctx := context.Background()
-	shop, books := open("example-prefix", locker.WithPrefix("shop")), open("example-prefix", locker.WithPrefix("books"))
-	defer shop.Close()
-	defer books.Close()
-	fmt.Println(shop.Mutex("nightly").TryLock(ctx))
-	fmt.Println(books.Mutex("nightly").TryLock(ctx))
-	// Output:
-	// <nil>
-	// <nil>
 }
 
 // After a backend was restored, or exchanged, its tokens may begin below those that resources have

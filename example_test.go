@@ -199,7 +199,7 @@ func ExampleMutex_Do_errors() {
 	// the work is done
 }
 
-// A Hold is one tenure. It can be handed around without a doubt whose lock it speaks of.
+// A Hold is one acquisition of the lock. It can be passed around: it never speaks of a later one.
 func ExampleMutex_Acquire() {
 	ctx := context.Background()
 	client := open("example-acquire")
@@ -278,24 +278,6 @@ func ExampleHold_Context() {
 	// <nil>
 }
 
-// A lock that is not renewed frees itself, whatever becomes of its holder.
-func ExampleWithoutRenewal() {
-	ctx := context.Background()
-	client := open("example-renewal")
-	defer client.Close()
-	m := client.Mutex("once", locker.WithTTL(50*time.Millisecond), locker.WithoutRenewal())
-	if err := m.Lock(ctx); err != nil {
-		fmt.Println(err)
-		return
-	}
-	<-m.Hold().Lost()
-	fmt.Println(m.FencingToken())
-	fmt.Println(m.Unlock(ctx))
-	// Output:
-	// 0
-	// locker: unlock "once": the lock was lost: it was not extended in time
-}
-
 // Who holds a lock, for people who look: nothing comes of it to those who do.
 func ExampleClient_Inspect() {
 	ctx := context.Background()
@@ -322,16 +304,6 @@ func ExampleClient_Inspect() {
 	// held by host 7, pid 4711 for 1m0s and 0 wait
 	// true
 	// false <nil>
-}
-
-func ExampleWithTTL() {
-	ctx := context.Background()
-	client := open("example-ttl", locker.WithTTL(time.Minute))
-	defer client.Close()
-	m := client.Mutex("nightly", locker.WithTTL(time.Millisecond))
-	fmt.Println(m.Lock(ctx))
-	// Output:
-	// locker: lock "nightly": not supported by the backend: TTL 1ms: must be at least 5ms
 }
 
 // A program that needs more than its backend promises learns it at start.

@@ -17,44 +17,46 @@ import (
 type Hold struct {
 	lockID
 
-	lease   driver.Lease
+	lease   driver.Claim
 	ttl     time.Duration
 	token   uint64
-	renewed bool // automatically
-	atLeast time.Duration
-	began   time.Time
+	renewed bool // by the renewer
+
+	// Set when the hold begins:
+	began     time.Time
+	keptUntil time.Time // by AtLeast, even if the hold is unlocked earlier; zero: it is not
 
 	mu       sync.Mutex
 	state    state
 	loss     error         // why it was lost
 	shared   bool          // it is a share
-	deadline time.Time     // of package clock; the hold is over then, whatever the state says
-	renewDue time.Time     // when the renewal is due that the deadline asks for
-	renewAt  time.Time     // when it is next attempted
-	mutex    *Mutex        // whose own it is, or nil
-	failed   int           // renewals, since one succeeded; for the logger
+	deadline time.Time     // by package clock; then the hold has expired, whatever the state says
+	renewDue time.Time     // when the renewal of this deadline is due
+	renewAt  time.Time     // when its next attempt is
+	mutex    *Mutex        // whose own hold it is, or nil
+	failed   int           // renewals that failed in a row; for the logger
 	working  int           // contexts under which work goes on
-	idle     chan struct{} // closed when there are none, if Close waits for that
+	idle     chan struct{} // closed when working falls to 0; nil unless Close waits for that
 
 	lost    chan struct{} // closed by lose; nil if nobody has asked for it
 	wanted  chan struct{} // closed when somebody waits; nil if nobody has asked for it
-	endings []*ending     // to be told
+	endings []*ending     // callbacks at the end, or at a reserve before it
 
-	extendInDoubt atomic.Bool // an extension may have succeeded, and nobody heard of it
-	cleaned       atomic.Bool // see cleanUp
+	extendInDoubt atomic.Bool // the outcome of some extension is unknown
+	cleaned       atomic.Bool // cleanUp was called
 
-	// The renewer's own, guarded by its mutex.
-	due   time.Time // when the hold must be looked after
-	ends  time.Time // deadline
-	place int       // in the renewer's heap; -1: not in it
+	// The renewer's mutex guards:
+	due   time.Time // when the hold's next event is
+	ends  time.Time // a copy of deadline
+	place int       // index in the renewer's heap; -1: not in it
 }
 
 type state uint8
 
 const (
 	held     state = iota
-	lost           // ended before its Unlock, which is still to come
-	unlocked       // and nothing more will happen
+	lost           // ended before its Unlock, which is still awaited
+	unlocked       // by Unlock or Abandon; final
 )
 
 // Token returns the fencing token of this hold, also after its end.
@@ -100,9 +102,9 @@ func (h *Hold) Deadline() time.Time {
 	return clock.Local(h.deadline)
 }
 
-// begin begins the hold, which was granted by a request that was sent at sent, or
-// returns why there is none.
-func (h *Hold) begin(sent time.Time) error {
+// begin starts the hold that a request, sent at the given time, was granted. It returns an error if
+// the grant must not be used.
+func (h *Hold) begin(sent time.Time, atLeast time.Duration) error {
 	token, now := h.lease.Token(), clock.Now()
 	left, capped := remaining(h.lease, h.ttl, sent, now)
 	if token == 0 {
@@ -114,12 +116,10 @@ func (h *Hold) begin(sent time.Time) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.token = h.client.config.tokenBase + token
-	h.deadline = now.Add(left)
-	h.renewDue = renewal(now, h.deadline, h.ttl, capped)
-	h.renewAt = h.renewDue
-	if sent := h.deadline.Add(drift(h.ttl) - h.ttl); h.client.renewer.leaptSince(sent) {
-		h.renewAt = now
+	if atLeast > 0 {
+		h.keptUntil = now.Add(atLeast)
 	}
+	h.setDeadline(now, now, left, capped)
 	if !h.client.schedule(h, now, h.nextEvent()) {
 		return ErrClosed
 	}
@@ -127,7 +127,20 @@ func (h *Hold) begin(sent time.Time) error {
 	return nil
 }
 
-// nextEvent returns when the hold must be looked after next. The caller holds h.mu.
+// setDeadline sets the deadline, and when the next renewal is due: as soon as it may be, if the
+// wall clock has leapt since the lease was confirmed. The caller holds h.mu.
+func (h *Hold) setDeadline(now, soonest time.Time, left time.Duration, capped bool) {
+	h.deadline = now.Add(left)
+	h.renewDue = renewal(now, h.deadline, h.ttl, capped)
+	h.renewAt = h.renewDue
+	confirmed := h.deadline.Add(drift(h.ttl) - h.ttl)
+	if h.renewAt.Before(soonest) || h.client.renewer.leaptSince(confirmed) {
+		h.renewAt = soonest
+	}
+}
+
+// nextEvent returns the time of the hold's next event: its deadline, its renewal, or the reserve of
+// a context. The caller holds h.mu.
 func (h *Hold) nextEvent() time.Time {
 	next := h.deadline
 	if h.renewed && h.renewAt.Before(next) {
@@ -141,9 +154,9 @@ func (h *Hold) nextEvent() time.Time {
 	return next
 }
 
-// expireIfDue loses the hold if its deadline has passed by the clock, for a timer may be late, and
-// ends the contexts whose reserve is reached. Then it returns nil while the hold lasts, ErrLost
-// after a loss, and ErrNotHeld after its Unlock.
+// expireIfDue checks the clock, because a timer may be late. It loses the hold if the deadline has
+// passed, and ends the contexts whose reserve is reached. Then it returns nil while the hold lasts,
+// ErrLost after a loss, and ErrNotHeld after its Unlock.
 func (h *Hold) expireIfDue() error {
 	for {
 		var reached []*ending
@@ -169,13 +182,13 @@ func (h *Hold) expireIfDue() error {
 	}
 }
 
-// lose ends the hold before its Unlock, if it still lasts, and tells of it. It does not block, and
-// may be called by any goroutine.
-func (h *Hold) lose(why Cause) {
+// lose ends the hold before its Unlock, and notifies all concerned. If the hold has ended already
+// it only reports whether that was a loss. It does not block, and may be called by any goroutine.
+func (h *Hold) lose(why Cause) bool {
 	h.mu.Lock()
 	if h.state != held {
-		h.mu.Unlock()
-		return
+		defer h.mu.Unlock()
+		return h.loss != nil
 	}
 	h.state, h.loss = lost, &lossError{why}
 	h.client.unschedule(h)
@@ -188,8 +201,9 @@ func (h *Hold) lose(why Cause) {
 	h.tellEndings(loss)
 	h.client.observers.ended(h, end)
 	if why == CauseExpired {
-		h.cleanUpAfter(clock.Now())
+		h.cleanUpAfter(drift(h.ttl))
 	}
+	return true
 }
 
 // lossError is the ErrLost of one hold.
@@ -257,8 +271,8 @@ func (h *Hold) whileHeld(ctx context.Context, send func(*request) error) error {
 	}
 }
 
-// extended takes in the outcome of a request to extend that was sent at sent. A success moves the
-// deadline, and is given back if it came after that.
+// extended handles the outcome of an extension that was sent at the given time. A success moves the
+// deadline. If it came after the hold had ended, the lease is released.
 func (h *Hold) extended(sent time.Time, err error) error {
 	if errors.Is(err, ErrLost) {
 		h.lose(CauseRevoked)
@@ -280,8 +294,8 @@ func (h *Hold) extended(sent time.Time, err error) error {
 	return err
 }
 
-// endedByClose reports whether Close has ended a lost hold before its deadline. Then Close releases
-// it, and not before what runs under it has returned.
+// endedByClose reports whether Close has ended a lost hold before its deadline. Then it is for
+// Close to release the hold, when the work under it has returned.
 func (h *Hold) endedByClose(now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -295,16 +309,13 @@ func (h *Hold) prolong(sent, now time.Time, left time.Duration, capped bool) boo
 	if h.state != held || !now.Before(h.deadline) {
 		return false
 	}
-	if deadline := now.Add(left); deadline.After(h.deadline) {
-		h.deadline = deadline
-		h.renewDue = renewal(now, deadline, h.ttl, capped)
-		h.renewAt = h.renewDue
-		if soon := now.Add(h.ttl / retriesPerTTL); h.renewAt.Before(soon) {
-			h.renewAt = soon // a slow or stingy backend is not to be asked without a pause
+	if now.Add(left).After(h.deadline) {
+		soonest := now
+		if !h.client.renewer.leaptSince(sent) {
+			// At least a pause, if the reply was slow or has prolonged the lease by little.
+			soonest = now.Add(h.ttl / retriesPerTTL)
 		}
-		if h.client.renewer.leaptSince(sent) {
-			h.renewAt = now
-		}
+		h.setDeadline(now, soonest, left, capped)
 	}
 	h.client.schedule(h, now, h.nextEvent())
 	return true

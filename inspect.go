@@ -53,27 +53,38 @@ func (c *Client) Inspect(ctx context.Context, name string) (State, error) {
 }
 
 func (c *Client) inspect(ctx context.Context, name string) (State, error) {
-	d, err := c.operator()
+	d, err := operator[inspector](c, "show who holds a lock")
 	if err == nil {
 		err = checkUTF8("name", name)
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return State{}, err
-	case ctx.Err() != nil:
-		return State{}, interrupted(ctx, nil)
 	}
 	return ask(ctx, c, c.config.ttl/2, func(ctx context.Context) (State, error) {
 		return d.Inspect(ctx, c.config.qualified(name))
 	})
 }
 
-func (c *Client) operator() (driver.Operator, error) {
-	d, ok := c.driver.(driver.Operator)
-	if !ok {
-		return nil, fmt.Errorf("%w: it does not show the locks of other processes", ErrUnsupported)
+// The methods of a driver.Operator, any of which a Driver may lack.
+type (
+	inspector interface {
+		Inspect(ctx context.Context, name string) (State, error)
 	}
-	return d, nil
+	lister interface {
+		List(prefix string) driver.Pager
+	}
+	forceReleaser interface {
+		ForceRelease(ctx context.Context, name string, shown State) error
+	}
+)
+
+// operator returns the Driver of c as a T, or an error that says what it cannot do.
+func operator[T any](c *Client, cannot string) (d T, err error) {
+	d, ok := c.driver.(T)
+	if !ok {
+		err = fmt.Errorf("%w: the backend does not %s", ErrUnsupported, cannot)
+	}
+	return d, err
 }
 
 // HeldError is an ErrHeld that tells who holds the lock. [errors.As] finds it in an error that
@@ -109,7 +120,7 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[string, erro
 
 // list calls yield with each name until it returns false.
 func (c *Client) list(ctx context.Context, prefix string, yield func(string) bool) error {
-	d, err := c.operator()
+	d, err := operator[lister](c, "list its locks")
 	switch {
 	case err != nil:
 		return err
@@ -118,9 +129,6 @@ func (c *Client) list(ctx context.Context, prefix string, yield func(string) boo
 	}
 	next := d.List(c.config.qualified(prefix))
 	for unnamed := 0; ; {
-		if ctx.Err() != nil {
-			return interrupted(ctx, nil)
-		}
 		page, err := ask(ctx, c, c.config.ttl/2, next)
 		if err != nil {
 			return err
@@ -161,7 +169,7 @@ func (c *Client) ForceRelease(ctx context.Context, name string, shown State) err
 }
 
 func (c *Client) forceRelease(ctx context.Context, name string, shown State) error {
-	d, err := c.operator()
+	d, err := operator[forceReleaser](c, "end the hold of another")
 	if err == nil {
 		err = checkUTF8("name", name)
 	}
@@ -169,8 +177,6 @@ func (c *Client) forceRelease(ctx context.Context, name string, shown State) err
 	switch {
 	case err != nil:
 		return err
-	case ctx.Err() != nil:
-		return interrupted(ctx, nil)
 	case !shown.Held:
 		return ErrNotHeld
 	case shown.Token == 0 && shown.Holder.ID == "", shown.Token != 0 && shown.Token <= base:
@@ -206,6 +212,9 @@ const warningsTimeout = 5 * time.Second
 // Driver does not heed that, ask returns soon all the same.
 func ask[Answer any](ctx context.Context, c *Client, timeout time.Duration, send func(context.Context) (Answer, error)) (Answer, error) {
 	var none Answer
+	if ctx.Err() != nil {
+		return none, interrupted(ctx, nil)
+	}
 	if err := c.begin(); err != nil {
 		return none, err
 	}

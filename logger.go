@@ -27,10 +27,9 @@ import (
 // after a failed Lock.
 //
 // A record has some of these attributes: name (without the prefix), token, cause (of the loss),
-// held (how long the hold lasted), expires_in, failed (how many renewals or releases), after (how
-// long after the first try), ahead (by how much the wall clock is), holds (how many), why (the
-// warning) and err, which is the client library's own error. No record has metadata, a URL or a
-// password.
+// held (how long the hold lasted), expires_in, failed (how many renewals), after (how long after
+// the first try), ahead (by how much the wall clock is), holds (how many), why (the warning) and
+// err, which is the client library's own error. No record has metadata, a URL or a password.
 //
 // A slow handler delays Close alone, for 5 s at most. Records are handled one after another; the
 // time of a record is that of the event. While 10,000 records wait, new ones are dropped; the next

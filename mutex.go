@@ -114,7 +114,9 @@ func (c *contender) takeTurn() error {
 		return nil
 	}
 	turn, h, began := make(chan error, 1), m.hold, clock.Now()
-	m.waiting = append(m.waiting, turn) // from here on it is told of a loss
+	if c.waits() {
+		m.waiting = append(m.waiting, turn) // from here on a loss is sent to turn
+	}
 	m.mu.Unlock()
 	why := c.refusedBeside(h)
 	c.contended = why == nil || errors.Is(why, ErrHeld)
@@ -134,15 +136,16 @@ func (c *contender) takeTurn() error {
 		}
 	}
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	if i := slices.Index(m.waiting, turn); i >= 0 {
 		m.waiting = slices.Delete(m.waiting, i, i+1)
-	} else if <-turn == nil {
+	} else if c.waits() && <-turn == nil {
 		m.passTurn()
 	}
 	if m.hold != nil || m.another.Load() {
 		c.latest = ErrHeld
 	}
+	m.mu.Unlock()
+	// Without m.mu: ctx may be of a hold, and then its Err locks Hold.mu.
 	return cmp.Or(why, c.over())
 }
 
@@ -329,8 +332,7 @@ func (m *Mutex) Join(ctx context.Context, f func(ctx context.Context, h *Hold) e
 	return h.during(ctx, func(ctx context.Context) error { return f(ctx, h) }, end)
 }
 
-// lockID is which lock of which Client. A pointer to one is the key under which a [Hold.Context]
-// has its hold.
+// lockID identifies a lock of a Client.
 type lockID struct {
 	client *Client
 	name   string
@@ -339,28 +341,9 @@ type lockID struct {
 // Name returns the name of the lock, without the Client's prefix.
 func (id *lockID) Name() string { return id.name }
 
-// Value implements [context.Context].
-func (c *holdContext) Value(key any) any {
-	if id, ok := key.(*lockID); ok && *id == c.hold.lockID {
-		return c.hold
-	}
-	return c.Context.Value(key)
-}
-
-// carriedBy reports whether ctx is a context of h, or derived from one.
-func (h *Hold) carriedBy(ctx context.Context) bool {
-	return ctx.Value(&h.lockID) == any(h)
-}
-
-// carriedIn returns the hold of this lock that ctx carries, or nil.
-func (m *Mutex) carriedIn(ctx context.Context) *Hold {
-	h, _ := ctx.Value(&m.lockID).(*Hold)
-	return h
-}
-
 // carriedBy returns the hold of this lock that ctx carries, or nil, or why it cannot be joined.
 func (m *Mutex) carriedBy(ctx context.Context) (*Hold, error) {
-	h := m.carriedIn(ctx)
+	h := innermost(ctx).carried(m.lockID)
 	if h == nil || m.invalid != nil {
 		return nil, m.invalid
 	}
@@ -383,7 +366,7 @@ func (h *Hold) during(ctx context.Context, f func(context.Context) error, end fu
 		ended := end()
 		if loss, ok := errors.AsType[*lossError](ended); ok && errors.Is(err, loss) {
 			e, _ := errors.AsType[*Error](ended)
-			err = wrap(e.Op, e.Name, err) // f has returned the loss, which is to be told of once
+			err = wrap(e.Op, e.Name, err) // f has returned the loss: report it once
 		} else if ended != nil {
 			err = errors.Join(err, ended)
 		}

@@ -13,9 +13,10 @@ import (
 // The others may be called by several goroutines at once, and must not panic.
 //
 // The goroutine that locks, unlocks or extends calls Start, Done and Held, and at an Unlock also
-// Ended. The time that they take delays only this goroutine. Renewed, and Ended at a loss or an
-// Abandon, are called one after another by a goroutine of their own. Only Close waits for it, for 5
-// s at most. So no Observer delays a renewal or a loss, and only Start can delay a release.
+// Ended, also if this Unlock is the first to hear of a loss. The time that they take delays only this
+// goroutine. Renewed, and Ended at any other loss or an Abandon, are called one after another by a
+// goroutine of their own. Only Close waits for it, for 5 s at most. So no Observer delays a renewal
+// or a loss, and only Start can delay a release.
 //
 // This package holds no lock of its own while it calls a function of an Observer. So the function
 // may call this package, except for Close. Such calls are observed like any other.
@@ -33,8 +34,9 @@ type Observer struct {
 	Held func(ctx context.Context, hold HoldID)
 
 	// Ended is called once for each hold for which Held is called. If an Unlock has released the
-	// hold, or has given up, Ended gets the context of that Unlock. After a loss or an Abandon it
-	// is a context without values. If a hold is lost as it begins, Ended may come before Held.
+	// hold, was told of its loss, or has given up, Ended gets the context of that Unlock. After any
+	// other loss or an Abandon it is a context without values. If a hold is lost as it begins,
+	// Ended may come before Held.
 	Ended func(ctx context.Context, hold HoldID, ending HoldEnd)
 
 	// Renewed is called after each automatic renewal that was answered or failed, unless 10,000
@@ -103,13 +105,12 @@ func WithObserver(o Observer) Option {
 
 // The Ops of a Call.
 const (
-	opLock     = "lock"
-	opTryLock  = "trylock"
-	opRLock    = "rlock"
-	opTryRLock = "tryrlock"
-	opUnlock   = "unlock"
-	opExtend   = "extend"
-
+	opLock      = "lock"
+	opTryLock   = "trylock"
+	opRLock     = "rlock"
+	opTryRLock  = "tryrlock"
+	opUnlock    = "unlock"
+	opExtend    = "extend"
 	opDowngrade = "downgrade"
 )
 
@@ -151,11 +152,10 @@ func (o *observers) held(ctx context.Context, h *Hold) {
 // howEnded describes the end of a hold, now, that would have lasted until deadline.
 func (h *Hold) howEnded(cause Cause, deadline time.Time) HoldEnd {
 	now := clock.Now()
-	left := deadline.Sub(now)
-	if left < 0 {
-		now, left = deadline, 0 // noticed late
+	if !now.Before(deadline) {
+		now = deadline // noticed late
 	}
-	return HoldEnd{Cause: cause, Held: now.Sub(h.began), Left: left}
+	return HoldEnd{Cause: cause, Held: now.Sub(h.began), Left: deadline.Sub(now)}
 }
 
 // ended tells of a hold that was lost or abandoned.
@@ -175,7 +175,7 @@ func (o *observers) renewed(h *Hold, r Renewal, due bool) {
 	}
 }
 
-// close waits until all has been told, or until ctx ends, and reports whether all has been.
+// close waits until all reports are delivered, or until ctx ends, and returns whether all are.
 func (o *observers) close(ctx context.Context) bool {
 	told := o.log == nil || o.log.records.close(ctx)
 	return o.told.close(ctx) && told

@@ -129,13 +129,13 @@ func WithoutRenewal() MutexOption {
 // [Client.Close] releases it earlier. If the Client is closed, or the process ends, before d has
 // passed, the lock expires by itself: when d has passed, and at the latest one TTL after the Unlock.
 //
-// For that the TTL of these locks is d and a little more, in whole seconds, if [WithTTL] says less.
-// If the backend does not honour such a TTL, the Mutex's methods return an error that matches
-// ErrUnsupported, before anything runs. An example is ZooKeeper, whose servers allow 40 s by
-// default. On etcd and ZooKeeper a hold may begin with less than its TTL, because it shares a
-// session: then it is extended once before Lock returns. If that fails, Lock returns the error, and
-// the lock is given back. A d of 0 or less is an error. Do not use it with package semaphore, whose
-// waiters take slots and give them back.
+// For that the TTL of these locks is d and a little more, in whole seconds (of a d below a second
+// in whole milliseconds), if [WithTTL] says less. If the backend does not honour such a TTL, the
+// Mutex's methods return an error that matches ErrUnsupported, before anything runs. An example is
+// ZooKeeper, whose servers allow 40 s by default. On etcd and ZooKeeper a hold may begin with less
+// than its TTL, because it shares a session: then it is extended once before Lock returns. If that
+// fails, Lock returns the error, and the lock is given back. A d of 0 or less is an error. Do not
+// use it with package semaphore, whose waiters take slots and give them back.
 func AtLeast(d time.Duration) MutexOption {
 	return mutexOption(func(s *settings) error {
 		if d <= 0 {
@@ -168,9 +168,7 @@ func WithoutRelease() Option {
 
 // WithBackoff sets how long a waiter pauses between two attempts where the backend must be polled:
 // a random time that grows from about minimum to at most maximum. The default is 10 ms and 250 ms.
-// If an attempt takes long, as over a slow link, the pause may grow beyond maximum: to 16 times
-// what the attempt took, but no more than TTL/10. Contenders who try more often would be in each
-// other's way. A minimum of 0 or less, or a maximum below it, is an error.
+// A minimum of 0 or less, or a maximum below it, is an error.
 func WithBackoff(minimum, maximum time.Duration) MutexOption {
 	return mutexOption(func(s *settings) error {
 		if minimum <= 0 || maximum < minimum {
@@ -183,7 +181,9 @@ func WithBackoff(minimum, maximum time.Duration) MutexOption {
 
 // WithMetadata sets a text that names the holder of the lock, such as a host, a process or a job.
 // People who inspect the backend can read it. It is stored as it is, so do not put secrets into it.
-// The default is none.
+// Keep it short: on Redis it is a part of the name of an owner that waits or shares, and is sent
+// again with each renewal, with the release, and with the message that wakes the owner. The default
+// is none.
 func WithMetadata(metadata string) MutexOption {
 	return mutexOption(func(s *settings) error {
 		s.metadata = metadata

@@ -10,20 +10,21 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// releaser releases the lease of a hold that is over, or whatever there is of a claim. An Unlock,
-// the clean-up after a loss or a failed attempt, and Close each have one.
+// releaser releases the lease of a hold that has ended, or whatever a failed attempt may have left
+// at the backend. Unlock, cleanUp and Close use one each.
 type releaser struct {
 	hold     *Hold
-	ctx      context.Context // whose values the requests have, and with which they end
-	deadline time.Time       // by which the lease expires, unless it is of a session that goes on
+	ctx      context.Context // parent of the requests' contexts
+	deadline time.Time       // when the lease expires, unless its session goes on
 
 	began time.Time // when the first request was sent
+	last  time.Time // when the tries that follow the end of life must stop
 	tries int
-	err   error // of the latest try; if it was not answered, that of an earlier one which says more
+	err   error // of the latest try; "no answer" does not replace an earlier error
 }
 
-// try makes one request. It takes at most TTL/4, so that a lost reply leaves time for other tries.
-// It reports whether the backend has answered: then there is nothing left to release.
+// try sends one request. It takes at most TTL/4, so that a lost reply leaves time for retries. It
+// reports whether the backend has answered: then there is nothing left to release.
 func (r *releaser) try(patience time.Duration) (answered bool) {
 	h := r.hold
 	if r.tries++; r.tries == 1 {
@@ -45,12 +46,12 @@ func (r *releaser) answered() bool {
 	return r.tries > 0 && (r.err == nil || errors.Is(r.err, ErrLost))
 }
 
-// untilAnswered tries until the backend has answered. It gives up at the deadline, unless the lease
-// is known to go on then. After the end of life it tries for a moment more, and never after Close.
+// untilAnswered retries until the backend has answered. It gives up at the deadline, unless the
+// lease outlives that (see goesOn). When life ends it goes on for lastTries, and it stops with the
+// Client's background.
 func (r *releaser) untilAnswered(life context.Context) (answered bool) {
-	var last time.Time // when the tries after the end of life end
 	for {
-		if r.tries > 0 && !r.rest(life, &last) {
+		if r.tries > 0 && !r.rest(life) {
 			r.hold.client.observers.log.released(r)
 			return false
 		}
@@ -64,18 +65,18 @@ func (r *releaser) untilAnswered(life context.Context) (answered bool) {
 	}
 }
 
-// rest waits for the time of the next try, and reports whether there is to be one.
-func (r *releaser) rest(life context.Context, last *time.Time) bool {
+// rest waits before the next try, and reports whether to make it.
+func (r *releaser) rest(life context.Context) bool {
 	pause, now := r.pause(), clock.Now()
 	left := r.deadline.Sub(now)
 	switch {
 	case r.ctx.Err() != nil || r.hold.client.background.Err() != nil:
 		return false
 	case life.Err() != nil:
-		if last.IsZero() {
-			*last = now.Add(lastTries)
+		if r.last.IsZero() {
+			r.last = now.Add(lastTries)
 		}
-		if min(left, last.Sub(now)) <= pause {
+		if min(left, r.last.Sub(now)) <= pause {
 			return false
 		}
 		time.Sleep(pause)
@@ -98,8 +99,8 @@ func (r *releaser) pause() time.Duration {
 	return pause/2 + clock.Random(pause)
 }
 
-// cleanUp releases, once, what may be left at the backend of a hold that was lost, or of one that
-// has never begun because its attempt failed. Once the Client is closing it hurries.
+// cleanUp releases whatever a lost hold, or a failed attempt, may have left at the backend. Calls
+// after the first do nothing. Once the Client closes, it gives up after lastTries.
 func (h *Hold) cleanUp() {
 	if !h.cleaned.Swap(true) {
 		r := releaser{hold: h, ctx: context.Background(), deadline: clock.Now().Add(h.ttl)}
@@ -107,11 +108,11 @@ func (h *Hold) cleanUp() {
 	}
 }
 
-// cleanUpAfter cleans up a moment after the deadline of a hold that was not released, if its lease
-// goes on, or may: on a session that others share, or after an extension that nobody heard of.
-// Nobody may ever unlock it. Other leases expire at the backend by themselves.
-func (h *Hold) cleanUpAfter(deadline time.Time) {
-	time.AfterFunc(deadline.Sub(clock.Now())+drift(h.ttl), func() {
+// cleanUpAfter calls cleanUp after d, unless the Client is closed by then, if the lease lasts
+// still: by AtLeast, on a session that other holds keep alive, or after an extension of unknown
+// outcome. Nobody else may ever release that.
+func (h *Hold) cleanUpAfter(d time.Duration) {
+	time.AfterFunc(d, func() {
 		c := h.client
 		if c.begin() != nil {
 			return
@@ -123,10 +124,10 @@ func (h *Hold) cleanUpAfter(deadline time.Time) {
 	})
 }
 
-// goesOn reports whether the lease lasts though the time of the hold is over: its session does, by
-// the requests of other holds. If no more than the allowance for drift is left, it waits for the end
-// of that: a request under way may still prolong the session, or the Driver began to count a little
-// later than the hold.
+// goesOn reports whether the lease outlives its hold, because requests of other holds keep the
+// session alive. If no more than the drift allowance is left of it, goesOn waits for that to pass
+// before it decides: a request in flight may yet prolong the session, or the Driver may have begun
+// to count a little later than the hold.
 func (h *Hold) goesOn(life context.Context) bool {
 	left := h.lease.Validity()
 	if left <= drift(h.ttl) {
@@ -136,13 +137,13 @@ func (h *Hold) goesOn(life context.Context) bool {
 	return left > 0
 }
 
-// releases is how many of its holds a Client that closes releases at a time.
+// releases is how many holds Close releases concurrently.
 const releases = 128
 
-// releaseAll releases the holds of a Client that closes, a few at a time, until ctx ends. Each is
-// tried once before any is tried again: one server that does not answer must not keep the others'
-// holds taken. A hold under which work goes on is released when that has returned. If it has not by
-// the end of ctx, the hold is left to expire. The errors name what was not released.
+// releaseAll releases the holds of a Client that closes, in rounds, until ctx ends. All are tried
+// once before any is retried, because one server that does not answer must not keep the holds of
+// others taken. A hold under which work goes on is released when the work has returned. If it has
+// not by the end of ctx, the hold is left to expire. The errors name the holds not released.
 func (c *Client) releaseAll(ctx context.Context, holds []*Hold) (errs []error) {
 	var all, left []*releaser
 	var working sync.WaitGroup
@@ -150,10 +151,10 @@ func (c *Client) releaseAll(ctx context.Context, holds []*Hold) (errs []error) {
 	for _, h := range holds {
 		r := &releaser{hold: h, ctx: ctx, deadline: began.Add(closeTimeout)}
 		all = append(all, r)
-		switch works := h.works(); {
-		case works:
+		switch idle := h.untilIdle(); {
+		case idle != nil:
 			working.Go(func() {
-				if r.err = h.awaitWork(ctx); r.err == nil && !h.leaveKept() {
+				if r.err = h.awaitWork(ctx, idle); r.err == nil && !h.leaveKept() {
 					r.untilAnswered(ctx)
 				}
 			})
@@ -162,7 +163,7 @@ func (c *Client) releaseAll(ctx context.Context, holds []*Hold) (errs []error) {
 		}
 	}
 	for pause := 10 * time.Millisecond; len(left) > 0; pause = min(2*pause, time.Second) {
-		half := (closeTimeout - hurry - clock.Since(began)) / 2 // others are to be tried again in the rest
+		half := (closeTimeout - hurry - clock.Since(began)) / 2 // the rest is for retries
 		patience := max(half/time.Duration(len(left)/releases+1), 20*time.Millisecond)
 		places := make(chan struct{}, releases)
 		var round sync.WaitGroup

@@ -13,27 +13,27 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// The rhythm of renewal. Due times fall on a grid, so that holds are extended together; the grid
-// is fine enough that a renewal is early by a few percent of the TTL and never late.
+// The renewal schedule. Due times are rounded down to a grid, so that holds are extended in
+// batches. This makes a renewal early, by at most a few percent of the TTL, and never late.
 const (
 	renewalsPerTTL = 3
 	gridPerTTL     = 32
-	attemptsPerTTL = 6  // a renewal that is not answered is sent again after TTL/6
-	retriesPerTTL  = 24 // one that failed at once after TTL/24
+	attemptsPerTTL = 6  // an unanswered attempt is followed by another after TTL/6
+	retriesPerTTL  = 24 // a failed attempt is retried after TTL/24
 )
 
-// lookAgain is the longest time between two looks at the clocks while something is held: timers
+// lookAgain is the longest time between two checks of the clocks while something is held. Timers
 // stand still while the machine is suspended or frozen, and a hold that expired meanwhile must be
 // lost soon after the resume.
 const lookAgain = time.Second
 
-// maxTimerDelay is how long it may take to set a timer. If it took longer, the process has stood
-// still between its look at the clock and the setting, and the timer would be late by as much.
+// maxTimerDelay is the longest that it may take to set a timer. If it took longer, the process was
+// paused after it read the clock, and the timer would fire late by as much: it is set again.
 const maxTimerDelay = 5 * time.Millisecond
 
-// renewal returns when a hold that lasts until deadline is to be renewed: TTL/3 after the request
-// that granted or extended it was sent, however long the reply took. One that is capped is so after
-// a quarter of what is left at the soonest.
+// renewal returns when to renew a hold that lasts until deadline: TTL/3 after the request that
+// granted or extended it was sent, however long the reply took. A capped hold (see remaining) is
+// renewed no earlier than a quarter of its remaining time from now.
 func renewal(now, deadline time.Time, ttl time.Duration, capped bool) time.Time {
 	due := deadline.Add(-ttl * (renewalsPerTTL - 1) / renewalsPerTTL)
 	if soonest := now.Add(deadline.Sub(now) / 4); capped && due.Before(soonest) {
@@ -42,9 +42,9 @@ func renewal(now, deadline time.Time, ttl time.Duration, capped bool) time.Time 
 	return due.Add(-time.Duration(due.UnixNano() % max(int64(ttl/gridPerTTL), 1)))
 }
 
-// renewer looks after all the holds of a Client, with one timer and no goroutine of its own: it
-// sends the renewals that are due together, and loses holds at their deadline. Renewals and losses
-// do not wait for each other, so that a hold is lost in time while its renewal hangs.
+// renewer schedules the events of all holds of a Client: renewals, losses at the deadline, and the
+// reserves of contexts. It is one timer over a heap of holds, and has no goroutine of its own. No
+// event waits for a request, so that a hold is lost in time even while its renewal hangs.
 type renewer struct {
 	mu    sync.Mutex
 	holds holdHeap
@@ -53,8 +53,8 @@ type renewer struct {
 	wall  wallClock
 }
 
-// schedule makes sure that h is looked after at due. It returns false if the Client is closed. The
-// caller holds h.mu, which comes before the renewer's.
+// schedule sets the time of h's next event. It returns false if the Client is closed. The caller
+// holds h.mu, which is locked before the renewer's.
 func (c *Client) schedule(h *Hold, now, due time.Time) bool {
 	r := &c.renewer
 	r.mu.Lock()
@@ -81,8 +81,8 @@ func (c *Client) unschedule(h *Hold) {
 	}
 }
 
-// setTimer makes sure that the timer fires when the first hold is due. now may be a while ago: the
-// process may have stood still since. The caller holds renewer.mu.
+// setTimer sets the timer to the earliest event, or leaves it if it fires before that. now may be
+// stale, because the process may have been paused since. The caller holds renewer.mu.
 func (c *Client) setTimer(now time.Time) {
 	r := &c.renewer
 	if len(r.holds) == 0 || c.open.Err() != nil {
@@ -106,7 +106,8 @@ func (c *Client) setTimer(now time.Time) {
 	}
 }
 
-// tick looks after the holds that are due.
+// tick handles the events that are due: it loses holds that have expired, ends contexts, and sends
+// renewals.
 func (c *Client) tick() {
 	if c.begin() != nil {
 		return
@@ -128,9 +129,9 @@ func (c *Client) tick() {
 	}
 }
 
-// takeDue returns the holds that are due, which are all of them if the wall clock has leapt, and by
-// how much it has. They stay on the heap, where Close finds them, until the next event of each is
-// scheduled.
+// takeDue returns the holds whose event is due, and by how much the wall clock has leapt ahead. If
+// it has, all holds are due. They stay on the heap, where Close finds them, with a provisional due
+// time until planNext has scheduled their next event.
 func (c *Client) takeDue(now time.Time) (due []*Hold, ahead time.Duration) {
 	r := &c.renewer
 	r.mu.Lock()
@@ -146,7 +147,7 @@ func (c *Client) takeDue(now time.Time) (due []*Hold, ahead time.Duration) {
 		due = append(due, h)
 		h.due = now.Add(lookAgain)
 		if h.ends.After(now) && h.ends.Before(h.due) {
-			h.due = h.ends // should the goroutine that renews it be stopped
+			h.due = h.ends // in case this goroutine is paused before planNext
 		}
 		heap.Fix(&r.holds, 0)
 	}
@@ -154,9 +155,9 @@ func (c *Client) takeDue(now time.Time) (due []*Hold, ahead time.Duration) {
 	return due, ahead
 }
 
-// planNext schedules when the hold is looked after next, and returns true if it is to be renewed
-// now, as it is in any case if leapt is set. Then the next attempt is planned too, should this one
-// not be answered.
+// planNext schedules the hold's next event, and reports whether a renewal is to be sent now. After
+// a leap of the wall clock it always is. If so, the next attempt is scheduled as well, in case this
+// one is not answered.
 func (h *Hold) planNext(now time.Time, leapt bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -171,10 +172,10 @@ func (h *Hold) planNext(now time.Time, leapt bool) bool {
 	return due
 }
 
-// renew extends holds of one TTL: in as few round trips as the Driver can, or else all at once, for
-// one that hangs must not keep the others waiting.
+// renew extends holds that have the same TTL: in one batch if the Driver can, and concurrently
+// otherwise, so that a hanging request delays no other.
 func (c *Client) renew(holds []*Hold, ttl time.Duration) {
-	// Another is sent meanwhile, but a reply that comes late counts.
+	// The next attempt is sent long before this one times out, but a late reply still counts.
 	r := newRequest(context.Background(), c.background, ttl*(renewalsPerTTL-1)/renewalsPerTTL)
 	defer r.end()
 	d, ok := c.driver.(driver.BatchExtender)
@@ -182,13 +183,13 @@ func (c *Client) renew(holds []*Hold, ttl time.Duration) {
 		var answered sync.WaitGroup
 		for _, h := range holds {
 			answered.Go(func() {
-				c.attempt(r, []*Hold{h}, func([]driver.Lease) []error { return []error{h.lease.Extend(r, ttl)} })
+				c.attempt(r, []*Hold{h}, func([]driver.Claim) []error { return []error{h.lease.Extend(r, ttl)} })
 			})
 		}
 		answered.Wait()
 		return
 	}
-	c.attempt(r, holds, func(leases []driver.Lease) []error {
+	c.attempt(r, holds, func(leases []driver.Claim) []error {
 		errs := d.ExtendAll(r, leases, ttl)
 		if len(errs) != len(holds) {
 			errs = slices.Repeat([]error{fmt.Errorf("the Driver answered for %d of %d leases", len(errs), len(holds))}, len(holds))
@@ -197,10 +198,10 @@ func (c *Client) renew(holds []*Hold, ttl time.Duration) {
 	})
 }
 
-// attempt makes one renewal. If that is not answered by the time of the next it has failed for
-// those who observe.
-func (c *Client) attempt(r *request, holds []*Hold, extend func([]driver.Lease) []error) {
-	leases, due := make([]driver.Lease, len(holds)), make([]time.Time, len(holds))
+// attempt sends one renewal. If it is not answered by the time of the next attempt, it is reported
+// to observers as failed.
+func (c *Client) attempt(r *request, holds []*Hold, extend func([]driver.Claim) []error) {
+	leases, due := make([]driver.Claim, len(holds)), make([]time.Time, len(holds))
 	for i, h := range holds {
 		leases[i], due[i] = h.lease, h.dueSince()
 	}
@@ -221,16 +222,16 @@ func (c *Client) attempt(r *request, holds []*Hold, extend func([]driver.Lease) 
 	}
 }
 
-// dueSince returns when the renewal was due that the present deadline asks for: the same for all
-// attempts at it.
+// dueSince returns when the renewal of the present deadline was due. It is the same for all
+// attempts at that renewal.
 func (h *Hold) dueSince() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.renewDue
 }
 
-// renewalAnswered takes in the outcome of a renewal. One that failed is tried again soon, unless it
-// was late, and that has been done.
+// renewalAnswered handles the outcome of an attempt. If it was not in time, attempt has reported it
+// as failed, and the next attempt has been sent: a late failure changes nothing.
 func (h *Hold) renewalAnswered(sent, due time.Time, err error, inTime bool) {
 	if err = h.extended(sent, err); errors.Is(err, ErrNotHeld) {
 		return // unlocked meanwhile
@@ -240,8 +241,8 @@ func (h *Hold) renewalAnswered(sent, due time.Time, err error, inTime bool) {
 	}
 }
 
-// renewalEnded tells of a renewal that was answered or has failed. If again is true, one that has
-// failed is tried again soon, unless a later one was answered.
+// renewalEnded reports the outcome of an attempt to observers. If again is set, a failed attempt is
+// retried after TTL/24, unless a later one has succeeded.
 func (h *Hold) renewalEnded(sent, due time.Time, err error, again bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -254,8 +255,7 @@ func (h *Hold) renewalEnded(sent, due time.Time, err error, again bool) {
 	}
 }
 
-// stopRenewing ends the renewer of a Client that has begun to close, and returns the holds that it
-// looked after.
+// stopRenewing stops the timer of a Client that has begun to close, and returns all of its holds.
 func (c *Client) stopRenewing() []*Hold {
 	r := &c.renewer
 	r.mu.Lock()
@@ -266,7 +266,7 @@ func (c *Client) stopRenewing() []*Hold {
 	return slices.Clone(r.holds)
 }
 
-// holdHeap has the hold that is due first on top. It implements [heap.Interface].
+// holdHeap has the hold with the earliest event on top. It implements [heap.Interface].
 type holdHeap []*Hold
 
 func (q holdHeap) Len() int           { return len(q) }
@@ -294,26 +294,25 @@ func (q *holdHeap) Pop() any {
 	return h
 }
 
-// leap is how far the wall clock has to go ahead of ours between two looks to tell of a machine
-// that was frozen from outside, such as a virtual machine that its host paused: our clock stood
-// still, and a hold may have expired at the backend. Somebody who sets the wall clock forward looks
-// the same, and costs one renewal each time. Less than a leap is no more than the grain of some
-// clocks.
+// leap is by how much the wall clock must gain on package clock between two checks to suggest that
+// the machine was frozen from outside, as when a host pauses a virtual machine: package clock stood
+// still, and a hold may have expired at the backend. A wall clock that somebody sets forward looks
+// the same, and costs one renewal. A smaller difference may be the granularity of a clock.
 const leap = 50 * time.Millisecond
 
-// wallClock is looked at to tell whether the machine was frozen. No hold ends by it.
+// wallClock detects that the machine was frozen. No hold expires by it.
 type wallClock struct {
 	read  func() time.Duration // clock.Ahead
-	ahead time.Duration        // what read returned last
-	leapt time.Time            // when it was last seen to have leapt, by package clock
+	ahead time.Duration        // the latest reading
+	leapt time.Time            // when a leap was last detected, by package clock
 }
 
-// watch begins to look at the clock that read reads.
+// watch sets the clock, and takes its first reading.
 func (w *wallClock) watch(read func() time.Duration) {
 	w.read, w.ahead = read, read()
 }
 
-// look returns by how much the clock has leapt ahead since the last look, and 0 if it has not.
+// look returns by how much the clock has leapt ahead since the last reading, and 0 if it has not.
 func (w *wallClock) look(now time.Time) time.Duration {
 	was := w.ahead
 	w.ahead = w.read()
@@ -324,8 +323,8 @@ func (w *wallClock) look(now time.Time) time.Duration {
 	return w.ahead - was
 }
 
-// leaptSince reports whether the wall clock was seen to leap after a request was sent: what that
-// was granted may have expired.
+// leaptSince reports whether a leap was detected after a request was sent: the hold that it got
+// may have expired while the machine was frozen.
 func (r *renewer) leaptSince(sent time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

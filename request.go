@@ -74,7 +74,7 @@ func (r *request) Done() <-chan struct{} {
 		if r.caller.Done() != nil {
 			r.forget = context.AfterFunc(r.caller, r.cancel)
 			if r.caller.Err() != nil {
-				r.cancel() // AfterFunc takes a moment, and Err has told perhaps
+				r.cancel() // AfterFunc takes a moment, and a caller may have seen Err already
 			}
 		}
 		r.made.Store(true)

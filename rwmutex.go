@@ -159,7 +159,7 @@ func (c *contender) shares() bool { return c.op == opRLock || c.op == opTryRLock
 // waitsForItself returns why c would wait for a hold that its own context carries, or nil. A share
 // that waits for a share does so when a writer has come in between.
 func (c *contender) waitsForItself() error {
-	h := c.mutex.carriedIn(c.ctx)
+	h := innermost(c.ctx).carried(c.mutex.lockID)
 	lasts := h != nil && h.Err() == nil
 	switch {
 	case lasts && h.isShared() && !c.shares():

@@ -3,11 +3,13 @@ package locker
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
+	"github.com/go-locker/locker/internal/last"
 )
 
 // Unlock ends this hold and no other. It returns by the hold's deadline, even if ctx ends later. It
@@ -30,14 +32,20 @@ func (h *Hold) Do(ctx context.Context, f func(context.Context) error) error {
 }
 
 func (h *Hold) unlock(ctx context.Context) error {
-	defer h.tellEndings(ErrNotHeld)
+	defer func() {
+		if later := last.Of(ctx); later != nil {
+			later(func() { h.tellEndings(ErrNotHeld) })
+		} else {
+			h.tellEndings(ErrNotHeld)
+		}
+	}()
 	c := h.client
 	if h.keptFor() > 0 {
 		inDoubt := h.extend(ctx) // a loss is what abandon returns
 		if err := h.abandon(); err != nil {
 			return err
 		}
-		h.releaseAfter(h.keptFor())
+		h.cleanUpAfter(h.keptFor())
 		return inDoubt
 	}
 	deadline, err := h.conclude()
@@ -45,15 +53,19 @@ func (h *Hold) unlock(ctx context.Context) error {
 		return err
 	}
 	defer c.calls.Done()
-	if !h.carriedBy(ctx) { // else in the end: ctx would end with them
+	if !innermost(ctx).Carries(h) { // else in the end: ctx would end with them
 		h.tellEndings(ErrNotHeld)
 	}
-	if c.observers.Ended != nil {
-		defer c.observers.Ended(ctx, h.id(), h.howEnded(CauseUnlocked, deadline)) // how it is now; told when the release has been made
+	end := h.howEnded(CauseUnlocked, deadline) // as it is now; reported after the release
+	if tell := c.observers.Ended; tell != nil {
+		defer func() { tell(ctx, h.id(), end) }()
 	}
 	r := releaser{hold: h, ctx: ctx, deadline: deadline}
 	for left := deadline.Sub(clock.Now()); left > 0 && ctx.Err() == nil; left = deadline.Sub(clock.Now()) {
 		if r.try(left) {
+			if errors.Is(r.err, ErrLost) {
+				end.Cause = CauseRevoked
+			}
 			if r.err == ErrLost { //nolint:errorlint // one that wraps it has more to say
 				return &lossError{CauseRevoked}
 			}
@@ -104,28 +116,16 @@ func (h *Hold) abandon() error {
 	h.leave()
 	h.tellEndings(ErrNotHeld)
 	h.client.observers.ended(h, h.howEnded(CauseAbandoned, deadline))
-	h.cleanUpAfter(deadline)
+	h.cleanUpAfter(deadline.Sub(clock.Now()) + drift(h.ttl))
 	return nil
-}
-
-// releaseAfter releases what Abandon has left, unless the Client is closed by then.
-func (h *Hold) releaseAfter(d time.Duration) {
-	time.AfterFunc(d, func() {
-		if h.client.begin() == nil {
-			defer h.client.calls.Done()
-			h.cleanUp()
-		}
-	})
 }
 
 // keptFor returns how long from now the lock stays taken by AtLeast, even if the hold is unlocked.
 func (h *Hold) keptFor() time.Duration {
-	if h.atLeast == 0 {
+	if h.keptUntil.IsZero() {
 		return 0
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.atLeast - clock.Since(h.began)
+	return h.keptUntil.Sub(clock.Now())
 }
 
 // leaveKept reports whether AtLeast keeps the lock taken, and has Close leave it then.
@@ -139,12 +139,9 @@ func (h *Hold) leaveKept() bool {
 
 // covered reports whether the hold lasts for as long as AtLeast keeps it, without another request.
 func (h *Hold) covered() bool {
-	if h.atLeast == 0 {
-		return true
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return !h.deadline.Before(h.began.Add(h.atLeast))
+	return !h.deadline.Before(h.keptUntil)
 }
 
 // leave keeps the end of the Driver from ending the lease.

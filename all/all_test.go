@@ -2,6 +2,7 @@ package all_test
 
 import (
 	"fmt"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -12,6 +13,7 @@ import (
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/backends"
 	"github.com/go-locker/locker/internal/test/fuzzurl"
+	"github.com/go-locker/locker/internal/test/testserver"
 )
 
 func TestAll_importsEveryBackend(t *testing.T) {
@@ -45,3 +47,5 @@ func TestOpen_nothingThatIsMadeShowsThePassword(t *testing.T) {
 		require.NoError(t, c.Close())
 	}
 }
+
+func TestMain(m *testing.M) { os.Exit(testserver.Tests(m).Run()) }

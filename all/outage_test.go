@@ -55,7 +55,7 @@ func TestOutage_isAServerThatStarts(t *testing.T) {
 			var s [3]*testserver.RedisServer
 			var addrs []string
 			for i := range servers {
-				s[i] = testserver.Redis(t, testserver.RedisArgs("--enable-debug-command", "local"))
+				s[i] = testserver.Redis(t, testserver.RedisConfig("enable-debug-command local"))
 				addrs = append(addrs, s[i].Addr())
 			}
 			c, err := locker.Open(t.Context(), scheme+"://"+strings.Join(addrs, ","), locker.WithTTL(time.Minute))
@@ -71,15 +71,15 @@ func TestOutage_isAServerThatStarts(t *testing.T) {
 	}
 	t.Run("for long", func(t *testing.T) {
 		t.Parallel()
-		s := testserver.Redis(t, testserver.RedisArgs("--enable-debug-command", "local"))
+		s := testserver.Redis(t, testserver.RedisConfig("enable-debug-command local"))
 		harness.Outage(t, s.URL(), func() { load(t, s, time.Minute) })
 	})
 }
 
-// load has a server read its data, of a thousand keys, for some time.
+// load has a server read its data for some time. It answers after each of many keys, soon.
 func load(t *testing.T, s *testserver.RedisServer, during time.Duration) {
 	t.Helper()
-	const keys = 1000
+	const keys = 10000
 	rdb := goredis.NewClient(&goredis.Options{Addr: s.Addr(), MaxRetries: -1, ReadTimeout: -1})
 	t.Cleanup(func() { _ = rdb.Close() })
 	require.NoError(t, rdb.Do(t.Context(), "debug", "populate", keys, "key", 1024).Err())

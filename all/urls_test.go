@@ -1,12 +1,11 @@
 package all_test
 
 import (
-	"maps"
-	"net/url"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -101,105 +100,33 @@ func secure(raw string) string {
 	}
 }
 
-// samples has for each parameter a query that it is in, with those that it goes with.
-func samples(t *testing.T) map[string]string {
-	t.Helper()
-	files := testserver.NewTLSProxy(t, "127.0.0.1:1") // nobody connects to it
-	pair := "tls_cert=" + url.QueryEscape(files.CertFile) + "&tls_key=" + url.QueryEscape(files.KeyFile)
-	return map[string]string{
-		"ttl":               "ttl=20s",
-		"renew":             "renew=false",
-		"prefix":            "prefix=shop",
-		"require":           "require=exclusive",
-		"token_base":        "token_base=1000",
-		"metadata":          "metadata=shop-3",
-		"backoff":           "backoff=20ms,1s",
-		"dial_timeout":      "dial_timeout=1s",
-		"read_timeout":      "read_timeout=2s",
-		"write_timeout":     "write_timeout=2s",
-		"node_timeout":      "node_timeout=100ms",
-		"pool_size":         "pool_size=3",
-		"client_name":       "client_name=shop-3",
-		"socket":            "socket=/run/redis.sock",
-		"master_name":       "master_name=m",
-		"sentinel_username": "master_name=m&sentinel_username=u&sentinel_password=p",
-		"sentinel_password": "master_name=m&sentinel_password=p",
-		"cluster":           "cluster=true",
-		"replicas":          "replicas=1",
-		"replica_timeout":   "replicas=1&replica_timeout=50ms",
-		"driver":            "driver=redigo",
-		"keepalive_time":    "keepalive_time=1m",
-		"keepalive_timeout": "keepalive_timeout=1s",
-		"tick":              "tick=1s",
-		"acl":               "acl=world",
-		"tls_ca":            "tls_ca=" + url.QueryEscape(files.CAFile),
-		"tls_cert":          pair,
-		"tls_key":           pair,
-		"tls_server_name":   "tls_server_name=h.example",
-		"tls_skip_verify":   "tls_skip_verify=true",
-	}
-}
-
-// opens has the URL of a backend with a sample of the parameter opened.
-func opens(t *testing.T, backend, parameter, sample string) error {
-	t.Helper()
-	raw := aURL[backend]
-	switch {
-	case parameter == "socket" && backend != "redlock":
-		raw, _, _ = strings.Cut(raw, "192.0.2.1") // in place of a host
-	case parameter == "ttl" && backend == "zookeeper":
-		raw, _, _ = strings.Cut(raw, "?")
-	case strings.HasPrefix(parameter, "tls_"):
-		raw = secure(raw)
-	}
-	c, err := locker.Open(t.Context(), with(raw, sample))
-	if err == nil {
-		err = c.Close()
-	}
-	return err
-}
-
-func TestURLsPage_isWhatTheCodeTakes(t *testing.T) {
-	p, queries := readPage(t), samples(t)
-	assert.ElementsMatch(t, slices.Collect(maps.Keys(queries)), slices.Collect(maps.Keys(p.rows)), "each row has a sample, and each sample a row")
-	for parameter, row := range p.rows {
-		for backend := range aURL {
-			sample := queries[parameter]
-			if row[backend] == unknown { // without those that it would go with
-				all, err := url.ParseQuery(sample)
-				require.NoError(t, err)
-				sample = url.Values{parameter: all[parameter]}.Encode()
-			}
-			err := opens(t, backend, parameter, sample)
-			if row[backend] != unknown {
-				// Not to promise something is not to refuse the parameter.
-				assert.True(t, err == nil || parameter == "require" && strings.Contains(err.Error(), "promised"),
-					"the page has %q take %s: %v", backend, parameter, err)
-				continue
-			}
-			require.Error(t, err, "the page says that %q does not take %s", backend, parameter)
-			named := strings.Contains(err.Error(), "parameter ") && strings.Contains(err.Error(), parameter)
-			assert.True(t, named || backend == "redlock" && strings.Contains(err.Error(), "master_name and cluster are not for redlock"),
-				"%s %s: %v", backend, parameter, err)
-		}
-	}
-}
-
 // What Open lists when it refuses a parameter is what the code asks for.
-func TestURLsPage_hasEveryParameter(t *testing.T) {
+func TestURLsPage_isWhatTheCodeTakes(t *testing.T) {
 	p := readPage(t)
 	for backend, raw := range aURL {
+		var known, said []string
 		for _, raw := range []string{raw, secure(raw)} {
 			_, err := locker.Open(t.Context(), with(raw, "no_such=1"))
 			require.ErrorContains(t, err, `"no_such"`)
-			_, known, ok := strings.Cut(err.Error(), "known are ")
+			_, list, ok := strings.Cut(err.Error(), "known are ")
 			require.True(t, ok, err.Error())
-			for parameter := range strings.SplitSeq(known, ", ") {
-				require.Contains(t, p.rows, parameter, "taken by %s", raw)
-				refused := backend == "redlock" && p.rows[parameter]["redis"] != unknown // its nodes ask for more than they may have
-				assert.True(t, refused || p.rows[parameter][backend] != unknown, "%s takes %s, the page says that it does not", raw, parameter)
+			known = append(known, strings.Split(list, ", ")...)
+		}
+		if backend == "redlock" { // its nodes ask for what they may not have
+			for _, of := range []string{"socket", "master_name", "sentinel_username", "sentinel_password", "cluster"} {
+				require.Contains(t, known, of)
+				_, err := locker.Open(t.Context(), with(raw, of+"=true"))
+				require.Error(t, err, of)
+				known = slices.DeleteFunc(known, func(parameter string) bool { return parameter == of })
 			}
 		}
+		for parameter, row := range p.rows {
+			if row[backend] != unknown {
+				said = append(said, parameter)
+			}
+		}
+		slices.Sort(known)
+		assert.ElementsMatch(t, slices.Compact(known), said, backend)
 	}
 }
 
@@ -216,5 +143,63 @@ func TestURLsPage_examplesAreValid(t *testing.T) {
 			continue
 		}
 		require.ErrorIs(t, err, os.ErrNotExist, "%s: what it lacks are certificates", raw)
+	}
+}
+
+// aURL is one of each backend, at servers that nobody asks for anything.
+var aURL = func() map[string]string {
+	urls := map[string]string{}
+	for _, b := range backends.Here() {
+		urls[b.Schemes[0]] = b.Example
+	}
+	return urls
+}()
+
+func with(raw, parameters string) string {
+	if strings.Contains(raw, "?") {
+		return raw + "&" + parameters
+	}
+	return raw + "?" + parameters
+}
+
+// docs/urls.md says of each backend which guarantees a program may demand.
+func TestRequire_theTableOfURLsIsWhatIsPromised(t *testing.T) {
+	all := []locker.Guarantee{
+		locker.Exclusive, locker.Failover, locker.Fencing, locker.FencingDurable, locker.Ordered, locker.Woken,
+	}
+	text, err := os.ReadFile("../docs/urls.md")
+	require.NoError(t, err)
+	for _, b := range backends.Here() {
+		client, err := locker.Open(t.Context(), b.Example)
+		require.NoError(t, err, b.Package)
+		title, _, _ := strings.Cut(b.Title, " ")
+		row := "| " + title + " |"
+		for _, g := range all {
+			word := map[locker.Level]string{
+				locker.LevelNo: "no", locker.LevelConditional: "if", locker.LevelYes: "yes",
+			}[client.Guarantees()[g].Level]
+			row += " " + word + " |"
+		}
+		assert.Contains(t, string(text), "\n"+row+"\n")
+		require.NoError(t, client.Close())
+	}
+}
+
+// The error of a URL that does not suit the servers says what of it is wrong.
+func TestOpen_errorsSayWhatOfTheURLIsWrong(t *testing.T) {
+	t.Parallel()
+	plain, secure, sentinels := testserver.Redis(t), testserver.Redis(t, testserver.RedisTLS()), testserver.Sentinel(t)
+	for _, scheme := range []string{"redis", "redigo"} {
+		for url, want := range map[string]string{
+			"://" + sentinels.Addrs()[0]:                        `if it is a Sentinel, the URL needs the parameter master_name`,
+			"://" + sentinels.Addrs()[0] + "?master_name=wrong": `no sentinel (knows|watches) `,
+			"://" + secure.Addr():                               `as a port for TLS does|reset by peer`,
+			"s://" + plain.Addr() + "?dial_timeout=500ms":       `is it a port for TLS\?`,
+		} {
+			c, err := locker.Open(t.Context(), scheme+url, locker.WithTTL(time.Minute))
+			require.NoError(t, err)
+			assert.Regexp(t, want, c.Mutex("x").TryLock(t.Context()).Error(), scheme+url)
+			require.NoError(t, c.Close())
+		}
 	}
 }

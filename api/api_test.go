@@ -12,10 +12,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"go/ast"
 	"go/importer"
-	"go/parser"
-	"go/printer"
 	"go/token"
 	"go/types"
 	"io"
@@ -23,6 +20,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -54,7 +52,7 @@ func TestAPI_isWhatWasAccepted(t *testing.T) {
 		now[name] = nil
 	}
 	for _, dir := range modules {
-		for _, p := range packages(t, dir) {
+		for _, p := range packages(t, dir, "./...") {
 			name, prefix := fileOf(p.Path())
 			for _, line := range listing(p) {
 				now[name] = append(now[name], prefix+line)
@@ -124,10 +122,11 @@ func fileOf(path string) (name, prefix string) {
 	return cmp.Or(first, "locker") + ".txt", prefix
 }
 
-// packages that a program may import of the module in dir, as the compiler has left them.
-func packages(t *testing.T, dir string) []*types.Package {
+// packages returns the packages of the module in dir that match pattern and that a program may
+// import, from the compiler's export data.
+func packages(t *testing.T, dir, pattern string) []*types.Package {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), "go", "list", "-deps", "-export", "-json=ImportPath,Name,Export,DepOnly", "./...")
+	command := exec.CommandContext(t.Context(), "go", "list", "-deps", "-export", "-json=ImportPath,Name,Export,DepOnly", pattern)
 	command.Dir = dir
 	command.Stderr = os.Stderr
 	out, err := command.Output()
@@ -209,7 +208,7 @@ func (l *lister) typeName(object *types.TypeName) {
 		return
 	}
 	named := object.Type().(*types.Named)
-	head := "type " + name + l.parameters(named)
+	head := "type " + types.TypeString(named, types.RelativeTo(l.pkg)) // with its parameters
 	switch u := named.Underlying().(type) {
 	case *types.Struct:
 		l.fields(head, u)
@@ -220,17 +219,6 @@ func (l *lister) typeName(object *types.TypeName) {
 		l.add("%s %s", head, l.text(u))
 	}
 	l.methods(name, named)
-}
-
-func (l *lister) parameters(named *types.Named) string {
-	var list []string
-	for p := range named.TypeParams().TypeParams() {
-		list = append(list, p.Obj().Name()+" "+l.text(p.Constraint()))
-	}
-	if list == nil {
-		return ""
-	}
-	return "[" + strings.Join(list, ", ") + "]"
 }
 
 func (l *lister) fields(head string, s *types.Struct) {
@@ -309,108 +297,60 @@ func (l *lister) text(t types.Type) string {
 	}))
 }
 
-// nameless is a type's text without the names of parameters and results, in whatever function types are part of it.
+var (
+	// The name of a parameter or result, the delimiter before it, and the first character of its
+	// type.
+	named = regexp.MustCompile(`([(,] ?)(\w+) ([\w*.<(\[])`)
+	// A single result in parentheses: it had a name.
+	lone   = regexp.MustCompile(`\) \(((?:func\(\)|[^(),])+)\)`)
+	spaced = regexp.MustCompile(`interface\{(.+)\}`)
+)
+
+// nameless returns a type's text without the names of parameters and results in its function types.
 func nameless(text string) string {
-	fset := token.NewFileSet()
-	prefix := "package p\ntype _ "
-	if strings.HasPrefix(text, "func[") { // which is no type, but a function has it
-		prefix, text = "package p\nfunc _", strings.TrimPrefix(text, "func")
-	}
-	file, err := parser.ParseFile(fset, "", prefix+text, parser.SkipObjectResolution)
-	if err != nil {
-		panic(fmt.Sprintf("%s: %v", text, err))
-	}
-	ast.Inspect(file, func(n ast.Node) bool {
-		if f, ok := n.(*ast.FuncType); ok {
-			anonymous(f.Params)
-			anonymous(f.Results)
+	text = named.ReplaceAllStringFunc(text, func(found string) string {
+		parts := named.FindStringSubmatch(found)
+		if parts[2] == "chan" {
+			return found
 		}
-		return true
+		return parts[1] + parts[3]
 	})
-	var b bytes.Buffer
-	if err := printer.Fprint(&b, fset, file.Decls[0]); err != nil {
-		panic(err)
-	}
-	text = strings.TrimPrefix(strings.TrimPrefix(b.String(), "type _ "), "func _")
-	return strings.Join(strings.Fields(text), " ")
+	return spaced.ReplaceAllString(lone.ReplaceAllString(text, ") $1"), "interface { $1 }")
 }
 
-// anonymous leaves one field for each parameter. go/types writes none that share a type.
-func anonymous(list *ast.FieldList) {
-	if list == nil {
-		return
-	}
-	for _, field := range list.List {
-		field.Names = nil
-	}
-}
-
-// go doc shows of an alias its comment alone. So the comment of one for a struct has the fields.
+// go doc shows only the comment of an alias, so the comment of an alias for a struct lists its
+// fields.
 func TestAliases_showTheFieldsOfTheirStructs(t *testing.T) {
-	structs := map[string]string{}
-	for name, spec := range typesIn(t, "../driver") {
-		if s, ok := spec.Type.(*ast.StructType); ok {
-			structs[name] = fieldsOf(s)
-		}
+	files, err := filepath.Glob("../*.go")
+	require.NoError(t, err)
+	source, aliases := "", 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		source += string(text)
 	}
-	aliases := 0
-	for name, spec := range typesIn(t, "..") {
-		of, ok := spec.Type.(*ast.SelectorExpr)
-		if !ok || structs[of.Sel.Name] == "" {
+	root := packages(t, "..", ".")[0]
+	for _, name := range root.Scope().Names() {
+		object, ok := root.Scope().Lookup(name).(*types.TypeName)
+		if !ok || !object.IsAlias() {
+			continue
+		}
+		fields, ok := object.Type().Underlying().(*types.Struct)
+		if !ok {
 			continue
 		}
 		aliases++
-		var code strings.Builder
-		for line := range strings.Lines(spec.Doc.Text()) {
-			if block, ok := strings.CutPrefix(line, "\t"); ok {
-				code.WriteString(block)
-			}
+		var want, shown []string
+		for f := range fields.Fields() {
+			typ := types.TypeString(f.Type(), (*types.Package).Name)
+			want = append(want, f.Name()+" "+strings.ReplaceAll(typ, "driver.", ""))
 		}
-		shown, err := parser.ParseFile(token.NewFileSet(), name, "package p\n"+code.String(), 0)
-		if assert.NoError(t, err, name) && assert.Len(t, shown.Decls, 1, "%s: its fields, as code", name) {
-			s := shown.Decls[0].(*ast.GenDecl).Specs[0].(*ast.TypeSpec).Type.(*ast.StructType)
-			assert.Equal(t, structs[of.Sel.Name], fieldsOf(s), name)
+		comment, _, _ := strings.Cut(source, "\ntype "+name+" = ")
+		comment = comment[strings.LastIndex(comment, "\n\n"):]
+		for _, line := range regexp.MustCompile(`(?m)^//\t\t(\w+) +([^ \n]+)`).FindAllStringSubmatch(comment, -1) {
+			shown = append(shown, line[1]+" "+line[2])
 		}
+		assert.Equal(t, want, shown, name)
 	}
 	assert.GreaterOrEqual(t, aliases, 5)
-}
-
-// typesIn returns the types that the package in dir declares, each with its comment.
-func typesIn(t *testing.T, dir string) map[string]*ast.TypeSpec {
-	t.Helper()
-	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
-	require.NoError(t, err)
-	found := map[string]*ast.TypeSpec{}
-	for _, name := range files {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
-		}
-		text, err := os.ReadFile(name)
-		require.NoError(t, err)
-		file, err := parser.ParseFile(token.NewFileSet(), name, text, parser.ParseComments)
-		require.NoError(t, err)
-		for _, d := range file.Decls {
-			if d, ok := d.(*ast.GenDecl); ok && d.Tok == token.TYPE {
-				for _, s := range d.Specs {
-					spec := s.(*ast.TypeSpec)
-					if spec.Doc == nil {
-						spec.Doc = d.Doc
-					}
-					found[spec.Name.Name] = spec
-				}
-			}
-		}
-	}
-	return found
-}
-
-// fieldsOf returns names and types of fields, in their order.
-func fieldsOf(s *ast.StructType) string {
-	var all []string
-	for _, f := range s.Fields.List {
-		for _, name := range f.Names {
-			all = append(all, name.Name+" "+types.ExprString(f.Type))
-		}
-	}
-	return strings.Join(all, "\n")
 }

@@ -29,6 +29,7 @@ type wired struct {
 	began bool          // to talk to the server
 	cut   bool          // a take has failed
 	ahead time.Duration // how much the server's clock is, at least
+	holds int           // that were granted
 }
 
 // dial makes Lockers of one client, with a flaw or none.
@@ -136,7 +137,12 @@ func (d *wired) exchange(ctx context.Context, q question) (a answer, err error) 
 	} else {
 		d.idle = append(d.idle, conn)
 	}
-	if ahead := a.Now - time.Since(booted); !d.began || ahead > d.ahead {
+	switch ahead := a.Now - time.Since(booted); {
+	case a.Full && d.flaw == fmt.Sprintf("an error reply to %q counts as OK", q.Op):
+		return answer{OK: true, Token: uint64(time.Now().UnixMicro())}, nil
+	case a.Full:
+		return a, errors.New("the server has no space left")
+	case !d.began || ahead > d.ahead:
 		d.began, d.ahead = true, ahead
 	}
 	return a, nil
@@ -180,12 +186,27 @@ type claim struct {
 	failed     bool // a request has
 	released   bool // a release was sent
 	downgraded bool // a downgrade was sent
+	hold       int  // which of its client's it is, from 1
+	extends    int
 }
 
 // roundings are the flaws with which a take asks for a multiple of something.
 var roundings = map[string]time.Duration{
 	"TTL in whole seconds": time.Second, "TTL in tenths of a second": time.Second / 10, "TTL in multiples of the shortest": memoryTTL,
 	"SETNX, then EXPIRE": never, "SETNX, then EXPIRE, with clean-up": never, "SETNX, then EXPIRE, with all that helps but one step": never,
+}
+
+// wraps are the flaws with which a take counts a TTL in too few bits.
+var wraps = map[string]func(ttl time.Duration) time.Duration{
+	"TTL in milliseconds of 32 bits, with a sign": func(ttl time.Duration) time.Duration {
+		return time.Duration(int32(ttl.Milliseconds())) * time.Millisecond
+	},
+	"TTL in milliseconds of 32 bits": func(ttl time.Duration) time.Duration {
+		return time.Duration(uint32(ttl.Milliseconds())) * time.Millisecond
+	},
+	"TTL in microseconds of 32 bits": func(ttl time.Duration) time.Duration {
+		return time.Duration(uint32(ttl.Microseconds())) * time.Microsecond
+	},
 }
 
 const never = time.Hour
@@ -224,6 +245,9 @@ func (c *claim) taking() question {
 	if round := roundings[c.d.flaw]; round != 0 {
 		q.TTL = q.TTL.Truncate(round)
 	}
+	if wrap := wraps[c.d.flaw]; wrap != nil {
+		q.TTL = max(wrap(q.TTL), memoryTTL)
+	}
 	switch c.d.flaw {
 	case "a TTL of ten seconds at most":
 		q.TTL = min(q.TTL, 10*time.Second)
@@ -247,7 +271,7 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 		next = c.TTL
 	case "looks every 25 ms":
 		next = 25 * time.Millisecond
-	case "looks, then takes, however late", "looks, and takes a little later":
+	case "looks, and takes a little later":
 		if a, err := d.exchange(ctx, c.question("look")); err != nil || a.Token != 0 && !a.OK {
 			return next, orHeld(err)
 		}
@@ -295,9 +319,13 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 			return 0, c.failure(err)
 		}
 	}
+	d.mu.Lock()
+	d.holds++
+	hold := d.holds
+	d.mu.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.token, c.until = a.Token, before.Add(c.TTL)
+	c.token, c.until, c.hold = a.Token, before.Add(c.TTL), hold
 	if d.flaw == "renews after Unlock" {
 		d.others.Go(c.renewForEver)
 	}
@@ -372,7 +400,7 @@ func (c *claim) Extend(ctx context.Context, ttl time.Duration) error {
 	}
 	var a answer
 	var err error
-	if a.OK = c.d.flaw == "Extend says nil and does nothing"; !a.OK {
+	if a.OK = c.pretends(); !a.OK {
 		a, err = c.d.exchange(ctx, q)
 	}
 	c.mu.Lock()
@@ -388,6 +416,24 @@ func (c *claim) Extend(ctx context.Context, ttl time.Duration) error {
 	}
 	c.until = before.Add(ttl)
 	return nil
+}
+
+// pretends reports whether an Extend says nil and does nothing.
+func (c *claim) pretends() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.extends++
+	switch c.d.flaw {
+	case "Extend says nil and does nothing":
+		return true
+	case "renewal ends after ten times":
+		return c.extends > 10
+	case "renews the first hold alone":
+		return c.hold > 1
+	case "renews nothing that TryLock took":
+		return c.Wake == nil
+	}
+	return false
 }
 
 func (c *claim) Release(ctx context.Context) error {

@@ -1,7 +1,7 @@
 package conformance
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,7 +10,12 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance/internal/engine"
+	"github.com/go-locker/locker/conformance/internal/harness"
+	"github.com/go-locker/locker/conformance/internal/party"
+	"github.com/go-locker/locker/conformance/internal/power"
 	"github.com/go-locker/locker/conformance/internal/remote"
+	"github.com/go-locker/locker/conformance/internal/scenario"
+	"github.com/go-locker/locker/internal/tb"
 )
 
 // Harness tells the suite how to make the Locker under test, and what to expect of it.
@@ -29,8 +34,8 @@ type Harness struct {
 	// TTL is the shortest lifetime that the backend honours. Scenarios ask for multiples of TTL,
 	// and wait until they have passed. The longest is twenty times TTL, or about 6 s if that is
 	// more. One scenario asks for more, from 24 s to 50 days. Another asks for a TTL that is no
-	// multiple of TTL. New or Lock may refuse these. Below about 300 ms holds expire early on a busy
-	// machine, and trials are repeated.
+	// multiple of TTL. New or Lock may refuse these. Below about 300 ms holds expire early on a
+	// busy machine, and trials are repeated.
 	TTL time.Duration
 
 	// Client, optional, makes a client, with or without automatic renewal, and returns a function
@@ -93,28 +98,11 @@ type Scenario struct {
 	// Needs are the fields of the Harness that the scenario cannot do without, such as
 	// "Faults.StopServer".
 	Needs []string
-	// check returns nil if the promise was kept, a skipError if the Harness or the Locker lacks what
-	// the scenario needs, and else what was seen. It is bounded in time even if the Locker hangs. It
-	// calls t.Fatalf only if New, Client or a fault did.
-	check    func(t TB, h Harness) error
-	sources  []string // publications about locks, and defects of libraries, that the promise comes from
-	alone    bool     // see row
-	aside    bool     // see row
-	busy     bool     // it keeps the backend and the machine busy
-	disturbs bool     // it does something to the backend's servers
-}
-
-// skipError says why a scenario could not run.
-type skipError struct{ reason string }
-
-// Error is the reason.
-func (e *skipError) Error() string { return "skipped: " + e.reason }
-
-func skipped(reason string) error { return &skipError{reason} }
-
-func isSkip(err error) bool {
-	_, ok := errors.AsType[*skipError](err)
-	return ok
+	// check returns nil if the promise was kept, an engine.Skip if the Harness or the Locker lacks
+	// what the scenario needs, and else what was seen. It is bounded in time even if the Locker
+	// hangs. It calls t.Fatalf only if New, Client or a fault did.
+	check func(t TB, h Harness) error
+	row   scenario.Row
 }
 
 // deviations are what the backend is known to break, by the field that says so.
@@ -142,5 +130,69 @@ func unknown(deviations map[string]string, scenarios []Scenario) []string {
 	})
 }
 
-// hasQueue reports whether the backend may have one, so that it can tell who waits.
-func (h Harness) hasQueue() bool { return h.Promises[locker.Ordered].Level != locker.LevelNo }
+// TB has the methods of a test that scenarios need. *testing.T implements it, and a command-line
+// program can implement it, too. Fatalf does not return: it ends the calling goroutine, as that of
+// package testing does.
+type TB = interface {
+	Helper()
+	Logf(format string, args ...any)
+	Fatalf(format string, args ...any)
+	Cleanup(f func())
+	Context() context.Context
+}
+
+// RWLocker is a [locker.Locker] that takes shares, too, as a read-write lock does. Lock waits for a
+// hold that excludes all others. RLock waits for a share, which excludes only Lock. Unlock, Extend
+// and FencingToken concern the current hold, of either kind. *locker.RWMutex is one.
+//
+// Shares that are held at the same time have one token. It is above that of the last hold of Lock
+// (or the same, if that hold was downgraded to a share), and below that of the next. Lock and
+// TryLock return an error at once if the RWLocker's own hold is a share.
+//
+// If the Harness promises locker.Ordered, waiters are served first come, first served: an RLock
+// waits for the Locks that came before it, and several RLocks in a row hold their shares at the
+// same time. Without locker.Ordered, either kind may go first.
+//
+// An RWLocker may also have Downgrade(ctx context.Context) error, which turns its hold into a share
+// in one step: the token and the time that is left stay. Downgrade returns an error that matches
+// locker.ErrLost if the hold was lost, and locker.ErrNotHeld without a hold. After any other error
+// Downgrade can be called again, also if the hold is a share by then.
+type RWLocker = interface {
+	locker.Locker
+	// RLock waits for a share as Lock waits for the lock.
+	RLock(ctx context.Context) error
+	// TryRLock makes one attempt. It returns an error that matches locker.ErrHeld if a hold of Lock
+	// is there. If the Harness promises locker.Ordered, it also does so while somebody waits in
+	// Lock.
+	TryRLock(ctx context.Context) error
+}
+
+// inner is h as the packages of the scenarios see it, which this one imports.
+func (h Harness) inner(scenario string) harness.Harness {
+	_, known := h.Deviations[scenario]
+	return harness.Harness{
+		New: h.New, TTL: h.TTL, Client: h.Client, RW: h.RW, Faults: harness.Faults(h.Faults),
+		Grace: h.Grace, Promises: h.Promises, Program: h.Program,
+		Operations: h.operations, Counted: h.counted, Entered: h.entered, Known: known, Test: h.test,
+	}
+}
+
+// promising returns h with the promises of its Lockers, unless it has some of its own. It asks one
+// Locker, and ends it.
+func (h Harness) promising(t TB) Harness {
+	t.Helper()
+	if h.Promises != nil || h.New == nil {
+		return h
+	}
+	leave := scenario.Enter(false)
+	defer leave()
+	s := tb.Within(t, t.Fatalf)
+	defer engine.Within(time.Minute, s.End)
+	if l, ok := h.New(s, party.FreshName(), h.TTL).(power.Guarantor); ok {
+		h.Promises = l.Guarantees()
+	}
+	if h.Promises == nil {
+		h.Promises = locker.Guarantees{} // not to be asked for again
+	}
+	return h
+}

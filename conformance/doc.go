@@ -26,7 +26,7 @@
 // with gaps, and a hold that is now and then reported lost before its time. Two holders at once
 // break the promise, even in one trial. A Locker may report a loss too early. In a scenario without
 // faults, this is excused if no other hold begins before the lost hold should have ended. If
-// another hold begins before that time, the promise is broken, even if the Locker has told of the
+// another hold begins before that time, the promise is broken, even if the Locker has reported the
 // loss before.
 //
 // A trial is in doubt if it saw something that slowness or an early loss can explain. Then the
@@ -73,7 +73,7 @@
 //
 // With the flag -conformance.results=FILE each [Result] is appended to a file, as JSON. With
 // -conformance.record=DIR each scenario writes a record of its last trial into DIR.
-// docs/evidence/conformance.md has more, and a table of all scenarios with where each comes from.
+// docs/evidence/conformance.md has more; docs/matrix.html has all scenarios.
 //
 // [program]: https://pkg.go.dev/github.com/go-locker/locker/conformance/program
 package conformance

@@ -26,7 +26,8 @@ func (*outside) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// A program that is no test examines a lock too: in a goroutine, which a Fatalf may end, and with a clean-up after it.
+// A program that is no test examines a lock too: in a goroutine, which a Fatalf may end, and with a
+// clean-up after it.
 func ExampleExamine() {
 	harness := conformance.Harness{
 		TTL: 300 * time.Millisecond,

@@ -9,8 +9,8 @@ import (
 	"github.com/go-locker/locker/conformance"
 )
 
-// Put your own Locker through the suite: in a test file of yours, call Run. Here the Locker is one of
-// mem://, each with a client of its own.
+// Put your own Locker through the suite: in a test file of yours, call Run. Here the Locker is one
+// of mem://, each with a client of its own.
 func ExampleRun() {
 	// func TestConformance(t *testing.T) {
 	test := func(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 // The suite checks that each fault acts, in a scenario of its own and where it is used. A fault may
 // begin to act up to a second after it has returned. In a random history the limit is a tenth of a
 // second. If a fault does nothing, the scenario fails with a message about the fault, not about the
-// Locker. MoveClock is not checked, because some locks use no clock. FailOver is checked only with
-// Through, which tells the suite where the servers are.
+// Locker. MoveClock is not checked, because some locks use no clock. ThroughClient is checked only
+// where it is used, and FailOver only with Through, which tells the suite where the servers are.
 type Faults struct {
 	// StopServer stops the backend (SIGSTOP): it keeps and accepts connections, but answers
 	// nothing until resume is called. Its clock goes on.
@@ -28,6 +28,10 @@ type Faults struct {
 
 	// WipeServer is KillServer, but the data are lost.
 	WipeServer func(t TB) (restart func())
+
+	// Refuse has the servers answer each request for a lock with an error, as servers do that have
+	// no memory or disk left, or are read-only. They may still carry out an Extend or an Unlock.
+	Refuse func(t TB) (accept func())
 
 	// FailOver prepares a failover to the server that lags most, which has received the fewest
 	// writes. After FailOver has returned, this server receives only synchronous writes: those that
@@ -57,8 +61,8 @@ type Faults struct {
 
 	// Process returns the command of a program that calls program.Serve with a function like New,
 	// or that speaks the protocol of docs/evidence/judge-any-language.md in any language. A test
-	// binary may be that program. The suite adds to its Env, starts it, stops it (SIGSTOP), continues and kills it.
-	// Without Process no holder is really paused. If it serves RWLockers, scenarios of shares use
-	// it, too.
+	// binary may be that program. The suite adds to its Env, starts it, stops it (SIGSTOP),
+	// continues and kills it. Without Process no holder is really paused. If it serves RWLockers,
+	// scenarios of shares use it, too.
 	Process func(t TB) *exec.Cmd
 }

@@ -10,17 +10,20 @@ import (
 	"github.com/go-locker/locker/internal/test/testwait"
 )
 
-// mutant is a Locker that breaks one sentence of the contract, and the scenario that is meant for it.
+// mutant is a Locker that breaks one sentence of the contract, and the scenario that is meant for
+// it.
 type mutant struct {
 	flaw    string
 	killer  string
 	harness func() conformance.Harness
 }
 
-// TestMutants: each is caught by the scenario that is meant for it. Where there is no time for all, one of each scenario is.
+// TestMutants: each is caught by the scenario that is meant for it. Where there is no time for all,
+// one of each scenario is.
 func TestMutants(t *testing.T) {
 	evidenceOf(t)
-	all, long := mutants(), 15*time.Second // three histories in a row, if the first two show nothing
+	// long is enough for three histories in a row, if the first two show nothing.
+	all, long := mutants(), 15*time.Second
 	if !testwait.Thorough() {
 		t.Cleanup(conformance.Trials(2))
 		all, long = oneOfEach(all), 5*time.Second
@@ -39,6 +42,8 @@ func TestMutants(t *testing.T) {
 			t.Errorf("%s: %q: %v", d.name, d.scenario.Name, d.seen)
 		case strings.Contains(overload.ReplaceAllString(d.seen.Error(), ""), "in doubt: "):
 			t.Errorf("%s: %q says nothing of it: %v", d.name, d.scenario.Name, d.seen)
+		case idleFaults[d.name] != nil && !strings.Contains(d.seen.Error(), "your fault did nothing: Faults."+strings.Fields(d.name)[0]):
+			t.Errorf("%s: %q blames the Locker: %v", d.name, d.scenario.Name, d.seen)
 		case timedOut(d.seen) && !hangs[d.name]:
 			t.Errorf("%s: %q did not catch it, but ran out of time: %v", d.name, d.scenario.Name, d.seen)
 		default:
@@ -53,7 +58,7 @@ var overload = regexp.MustCompile(`^in doubt: [^:]* trials[^:]*the last time: `)
 
 // hangs are the mutants whose flaw is that a call does not return.
 var hangs = map[string]bool{
-	"Lock waits for ever": true, "Unlock waits for the server": true, "a Driver's Release ignores contexts": true, "FencingToken asks the server": true,
+	"Lock waits for ever": true, "a Driver's Release ignores contexts": true, "FencingToken asks the server": true,
 }
 
 func timedOut(seen error) bool {
@@ -72,7 +77,8 @@ func oneOfEach(all []mutant) (some []mutant) {
 	return some
 }
 
-// brief reports whether a scenario is tried where there is little time: of the random histories, which take long, two are.
+// brief reports whether a scenario is tried where there is little time: of the random histories,
+// which take long, two are.
 func brief(scenario string) bool {
 	return !strings.Contains(scenario, "random history") || scenario == oneHistory || strings.HasSuffix(scenario, "faults of all kinds come and go")
 }

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -49,8 +50,8 @@ func odd() map[string]func() conformance.Harness {
 // fewOdd are those that show most, where there is no time for all.
 var fewOdd = []string{"slow", "a server", "a program that only tries"}
 
-// TestOddButCorrect has the suite judge correct Lockers, many at a time: the busier the machine, the
-// better is it shown that the suite does not mistake a pause of it for a fault.
+// TestOddButCorrect has the suite judge correct Lockers, many at a time: the busier the machine,
+// the better is it shown that the suite does not mistake a pause of it for a fault.
 func TestOddButCorrect(t *testing.T) {
 	var tasks []task
 	for name, harness := range odd() {
@@ -64,7 +65,8 @@ func TestOddButCorrect(t *testing.T) {
 		}
 	}
 	done := allTried(20, tasks)
-	inDoubt := func(seen error) bool { return seen != nil && strings.HasPrefix(seen.Error(), "in ") } // see tally.verdict
+	// See Tally.verdict.
+	inDoubt := func(seen error) bool { return seen != nil && strings.HasPrefix(seen.Error(), "in ") }
 	for _, d := range again(t, done, inDoubt) {
 		if d.seen != nil && !conformance.IsSkip(d.seen) {
 			t.Errorf("%s: %v", d.name, d.seen)
@@ -105,7 +107,8 @@ func verySlow() conformance.Harness {
 	return h
 }
 
-// slow takes up to most, and not much less, for every request.
+// slow takes up to most, and not much less, for every request. Its Lock gives up a little before
+// the deadline of ctx, as one whose server knows the deadline.
 func slow(most time.Duration) func(conformance.TB, *patched, *world) {
 	return func(_ conformance.TB, p *patched, _ *world) {
 		after := func(f func(context.Context) error) func(context.Context) error {
@@ -117,7 +120,15 @@ func slow(most time.Duration) func(conformance.TB, *patched, *world) {
 				return f(ctx)
 			}
 		}
-		p.lock, p.tryLock, p.unlock, p.extend = after(p.lock), after(p.tryLock), after(p.unlock), after(p.extend)
+		early := func(ctx context.Context) error {
+			if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) > 2*most {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithDeadline(ctx, deadline.Add(-most/2))
+				defer cancel()
+			}
+			return p.Mutex.Lock(ctx)
+		}
+		p.lock, p.tryLock, p.unlock, p.extend = after(early), after(p.tryLock), after(p.unlock), after(p.extend)
 	}
 }
 
@@ -142,7 +153,8 @@ func bareLocks() conformance.Harness {
 	return h
 }
 
-// unwoken is a Driver that hides that memory has a queue, so that the core polls, with pauses of up to 250 ms.
+// unwoken is a Driver that hides that memory has a queue, so that the core polls, with pauses of up
+// to 250 ms.
 type unwoken struct{ driver.Driver }
 
 func (d unwoken) Claim(req driver.Request) driver.Claim {
@@ -179,69 +191,55 @@ func coarseTTL() conformance.Harness {
 // spuriousLoss says of one hold in fifty that it is lost, as one that is careful after an error
 // does. Nobody else gets the lock before its Unlock.
 func spuriousLoss(_ conformance.TB, p *patched, _ *world) {
-	inner := p.Mutex
-	lost := false // the current hold; its Unlock is still to come
-	gone := func() bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return lost
-	}
-	end := func() bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		was := lost
-		lost = false
-		return was
-	}
+	var lost atomic.Bool // the current hold; its Unlock is still to come
 	over := make(chan struct{})
 	close(over)
-	locks := func(f func(context.Context) error) func(context.Context) error {
-		return func(ctx context.Context) error {
-			if gone() {
+	for _, m := range []*method{&p.lock, &p.tryLock} {
+		inner := *m
+		*m = func(ctx context.Context) error {
+			if lost.Load() {
 				return locker.ErrLost
 			}
-			err := f(ctx)
-			if gone() && err == nil { // another goroutine's lost hold awaits its Unlock
-				_ = inner.Unlock(ctx)
+			err := inner(ctx)
+			if lost.Load() && err == nil { // another goroutine's lost hold awaits its Unlock
+				_ = p.Mutex.Unlock(ctx)
 				return locker.ErrLost
 			}
 			if err == nil && rand.N(50) == 0 {
-				p.mu.Lock()
-				lost = true
-				p.mu.Unlock()
+				lost.Store(true)
 			}
 			return err
 		}
 	}
-	p.lock, p.tryLock = locks(inner.Lock), locks(inner.TryLock)
 	p.unlock = func(ctx context.Context) error {
-		was := end()
-		if err := inner.Unlock(ctx); err != nil || !was {
+		was := lost.Swap(false)
+		if err := p.Mutex.Unlock(ctx); err != nil || !was {
 			return err
 		}
 		return locker.ErrLost
 	}
 	p.extend = func(ctx context.Context) error {
-		if gone() {
+		if lost.Load() {
 			return locker.ErrLost
 		}
-		return inner.Extend(ctx)
+		return p.Mutex.Extend(ctx)
 	}
 	p.token = func() uint64 {
-		if gone() {
+		if lost.Load() {
 			return 0
 		}
-		return inner.FencingToken()
+		return p.Mutex.FencingToken()
 	}
 	p.lost = func() <-chan struct{} {
-		if gone() {
+		if lost.Load() {
 			return over
 		}
 		return told(p.RWMutex).Lost()
 	}
 }
 
-// doubtsUnlock says ErrLost of one Unlock in fifty that has ended the hold, as where the answer was lost.
+// doubtsUnlock says ErrLost of one Unlock in fifty that has ended the hold, as where the answer was
+// lost.
 func doubtsUnlock(_ conformance.TB, p *patched, _ *world) {
 	unlock := p.unlock
 	p.unlock = func(ctx context.Context) error {
@@ -254,10 +252,12 @@ func doubtsUnlock(_ conformance.TB, p *patched, _ *world) {
 }
 
 // unfair has waiters look again at times of their own, so that who came last may be first.
-func unfair(_ conformance.TB, p *patched, _ *world) { polls(p, 100*time.Millisecond) }
+func unfair(_ conformance.TB, p *patched, _ *world) {
+	polls(p, func() time.Duration { return rand.N(100 * time.Millisecond) })
+}
 
-// polls has Lock look again after pauses of up to pause.
-func polls(p *patched, pause time.Duration) {
+// polls has Lock look again after pauses.
+func polls(p *patched, pause func() time.Duration) {
 	inner := p.Mutex
 	p.lock = func(ctx context.Context) error {
 		for {
@@ -266,7 +266,7 @@ func polls(p *patched, pause time.Duration) {
 				return err
 			}
 			select {
-			case <-time.After(rand.N(pause)):
+			case <-time.After(pause()):
 			case <-ctx.Done():
 				return errors.Join(ctx.Err(), context.Cause(ctx), err)
 			}
@@ -346,4 +346,22 @@ func TestShares_ofLockersThatHaveNone(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A correct Locker may have a timeout of its own, which may end at the moment of a cancellation.
+func TestOddButCorrect_ofATimeOutAtTheCancellation(t *testing.T) {
+	t.Parallel()
+	var once atomic.Bool
+	s := newServer("")
+	s.alter = func(p *patched) {
+		after(&p.lock, func(ctx context.Context, err error) error {
+			if err != nil && ctx.Err() != nil && !once.Swap(true) {
+				return errors.New("no answer in time")
+			}
+			return err
+		})
+	}
+	r := conformance.Examine(t, find(t, "Lock returns soon after ctx ends though the server is silent"), s.harness())
+	require.True(t, once.Load())
+	require.Equal(t, conformance.Kept, r.Outcome, r.Seen)
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,6 +21,7 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
 	"github.com/go-locker/locker/conformance/program"
+	"github.com/go-locker/locker/internal/stdio"
 	"github.com/go-locker/locker/internal/test/testwait"
 )
 
@@ -36,7 +38,7 @@ func serveProgram() {
 	if claims == "" {
 		return
 	}
-	address, flaw := os.Getenv(program.AddressEnv), os.Getenv(servedFlaw)
+	address, flaw := os.Getenv(stdio.AddressEnv), os.Getenv(servedFlaw)
 	if after, err := time.ParseDuration(os.Getenv(programStart)); err == nil {
 		time.Sleep(after)
 	}
@@ -84,7 +86,8 @@ func (foreverTB) Cleanup(func())                 {}
 func (foreverTB) Context() context.Context       { return context.Background() }
 func (foreverTB) Fatalf(format string, a ...any) { panic(fmt.Sprintf(format, a...)) }
 
-// aProgram is the Harness of a program whose locks have a flaw, or none, that claims so much. Its caller ends its processes.
+// aProgram is the Harness of a program whose locks have a flaw, or none, that claims so much. Its
+// caller ends its processes.
 func aProgram(flaw, claims string) conformance.Harness {
 	s := newServer(flaw)
 	h := program.Exec(foreverTB{}, program.Program{
@@ -109,7 +112,8 @@ func programOf(t testing.TB, flaw, claims string) conformance.Harness {
 	return h
 }
 
-// A flaw is seen through the pipe as well, whatever the program claims beside the two operations that each has to.
+// A flaw is seen through the pipe as well, whatever the program claims beside the two operations
+// that each has to.
 func TestProgram_withAFlawIsCaught(t *testing.T) {
 	for _, m := range []struct{ flaw, claims, killer string }{
 		{"owner is the process", everything, "a held lock is not granted to another process"},
@@ -150,6 +154,12 @@ func TestProgram_thatClaimsLittleIsAskedForLittle(t *testing.T) {
 	}
 }
 
+// A program without cancel is sent one request at a time: Lockers that share it wait for each
+// other.
+func TestProgram_thatTakesOneRequestAtATimeServesAllWhoWait(t *testing.T) {
+	require.NoError(t, try(find(t, "everyone who waits is served"), programOf(t, "", "lock,unlock,expire,share")))
+}
+
 // limit_ms of an extend may be ignored. What an Extend leaves that took as long as the hold cannot
 // be seen. A program that claims cancel has to give it up.
 func TestProgram_thatHeedsNoLimitOfExtend(t *testing.T) {
@@ -162,11 +172,8 @@ func TestProgram_thatHeedsNoLimitOfExtend(t *testing.T) {
 	assert.ErrorContains(t, seen, "its ctx ended after 100ms")
 }
 
-func TestClaimsOf_tellsWhatIsNotKnown(t *testing.T) {
-	claims := program.ClaimsOf(programOf(t, "", "try,unlock,teleport"))
-	assert.Equal(t, []string{"try", "unlock"}, claims.Capabilities)
-	assert.Equal(t, []string{"teleport"}, claims.Unknown)
-	assert.Empty(t, program.ClaimsOf(memory()))
+func TestExec_tellsWhatIsNotKnown(t *testing.T) {
+	assert.Equal(t, []string{"teleport"}, programOf(t, "", "try,unlock,teleport").Program.Hello.Unknown())
 }
 
 // What is said of a program has the words of the protocol, and what it said itself its own.
@@ -186,7 +193,8 @@ func TestExamine_ofAProgramHasTheProtocolsWords(t *testing.T) {
 func TestProgram_thatStartsSlowlyIsNotBlamed(t *testing.T) {
 	t.Setenv(programStart, cmp.Or(os.Getenv(programStart), "1s"))
 	h := programOf(t, "", everything)
-	h.Faults.WipeServer = nil // then its server grants nothing, for the longest TTL that anybody has asked for
+	// After it the server grants nothing for the longest TTL that was asked for.
+	h.Faults.WipeServer = nil
 	if testwait.Thorough() {
 		conformance.Run(t, h)
 		return
@@ -201,4 +209,20 @@ func TestProgram_thatStartsSlowlyIsNotBlamed(t *testing.T) {
 		all.Go(func() { assert.NoError(t, try(s, h), name) })
 	}
 	all.Wait()
+}
+
+// BenchmarkPipe measures what a call of a program costs that asks no server:
+// docs/evidence/judge-any-language.md has the result.
+func BenchmarkPipe(b *testing.B) {
+	h := programOf(b, "", everything)
+	l := h.New(b, "pipe", time.Minute)
+	took := make([]time.Duration, 0, b.N)
+	for b.Loop() {
+		start := time.Now()
+		l.FencingToken()
+		took = append(took, time.Since(start))
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "µs/median")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "µs/p99")
 }

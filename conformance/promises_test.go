@@ -46,7 +46,8 @@ func TestPromises_ofACheck(t *testing.T) {
 	assert.True(t, conformance.IsSkip(try(find(t, inOrder), bareLocks())))
 }
 
-// The Locker that is asked has ended before a scenario begins. If it cannot be made the test ends, as it does in a scenario.
+// The Locker that is asked has ended before a scenario begins. If it cannot be made the test ends,
+// as it does in a scenario.
 func TestPromises_leaveNothingOpen(t *testing.T) {
 	var made, ended atomic.Int32
 	h := memory()

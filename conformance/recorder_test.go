@@ -2,7 +2,9 @@ package conformance_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/internal/history"
 	"github.com/go-locker/locker/internal/tb"
 )
 
@@ -62,8 +65,8 @@ func tried(atOnce int, tasks []task) []outcome {
 	return done
 }
 
-// allTried tries all: many at a time of those that wait, at the same time few of those that keep the machine busy, and at last
-// the one that counts goroutines, which needs the process for itself.
+// allTried tries all: many at a time of those that wait, at the same time few of those that keep
+// the machine busy, and at last the one that counts goroutines, which needs the process for itself.
 func allTried(atOnce int, tasks []task) []outcome {
 	var waiting, busy, alone []task
 	for _, t := range tasks {
@@ -120,4 +123,33 @@ func TestCleanups_runAtTheEndOfEachTrial(t *testing.T) {
 	require.NoError(t, conformance.Scenarios()[0].Check(t, h))
 	assert.NotZero(t, made)
 	assert.Equal(t, made, ended, "nothing is left to the end of the test")
+}
+
+// It is not parallel, for the flag is every scenario's.
+func TestRecord_leavesWhatAScenarioDid(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, flag.Set("conformance.record", dir))
+	t.Cleanup(func() { _ = flag.Set("conformance.record", "") })
+	const name = "a late write with the token of a lost hold is refused"
+	scenarios := conformance.Scenarios()
+	s := scenarios[slices.IndexFunc(scenarios, func(s conformance.Scenario) bool { return s.Name == name })]
+	in := tb.New(context.Background(), nil)
+	require.NoError(t, in.Run(func() { conformance.Examine(in, s, memory()) }))
+	in.End()
+
+	found, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	require.NoError(t, err)
+	require.Len(t, found, 1, "the last trial's")
+	h, err := history.Read(found[0])
+	require.NoError(t, err)
+	assert.Equal(t, name, h.Scenario)
+	assert.Equal(t, "kept", h.Outcome)
+	assert.False(t, h.Check().Refused())
+	writes := map[history.ErrKind]int{}
+	for _, e := range h.Events {
+		if e.Op == history.OpWrite && e.Fenced {
+			writes[e.Err]++
+		}
+	}
+	assert.Equal(t, map[history.ErrKind]int{history.NoErr: 2, history.IsStale: 2}, writes, "B's, and A's late ones")
 }

@@ -6,8 +6,15 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/go-locker/locker/internal/stdio"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/conformance/internal/contention"
 	"github.com/go-locker/locker/conformance/internal/engine"
 )
 
@@ -20,32 +27,33 @@ type Outcome string
 const (
 	Kept      Outcome = "kept"      // the promise was kept
 	Broken    Outcome = "broken"    // the promise was broken
-	Undecided Outcome = "undecided" // nothing can be said of the Locker: in each trial too little happened, for example
+	Undecided Outcome = "undecided" // inconclusive: in each trial too little happened, for example
 	Known     Outcome = "known"     // broken, as the Harness's Deviations say
 	Unseen    Outcome = "unseen"    // a deviation that needs luck, and was not seen this time
 	Stale     Outcome = "stale"     // a deviation that should have been seen, and was not
 	Skipped   Outcome = "skipped"   // the Harness, or the Locker, lacks what the scenario needs
 )
 
-// failed reports whether a test fails. One that has decided nothing does.
+// failed reports whether the test fails. Undecided fails it, too.
 func (o Outcome) failed() bool { return o == Broken || o == Undecided || o == Stale }
 
 // Result is the outcome of a scenario for one Locker. Run appends each as a line of JSON to the
 // file that the flag -conformance.results names.
 type Result struct {
-	Test       string           `json:"test"` // the one that called Run
+	Test       string           `json:"test"` // the test that called Run
 	Scenario   string           `json:"scenario"`
 	Promise    string           `json:"promise"`
 	Guarantee  locker.Guarantee `json:"guarantee,omitempty"`
 	Condition  string           `json:"condition,omitempty"`
-	Promised   *locker.Promise  `json:"promised,omitempty"` // what the Harness promises of the guarantee
+	Promised   *locker.Promise  `json:"promised,omitempty"` // what the Harness promises of it
 	Outcome    Outcome          `json:"outcome"`
-	Seen       string           `json:"seen,omitempty"` // what was seen of the breach, in the last trial that saw one; or what is missing
+	Seen       string           `json:"seen,omitempty"` // the breach seen last, or what is missing
 	Why        string           `json:"why,omitempty"`  // what Deviations say
 	Trials     int              `json:"trials,omitempty"`
-	Doubts     int              `json:"doubts,omitempty"` // the number of Trials in doubt: what they saw is a breach only if every trial sees it
-	Paused     int              `json:"paused,omitempty"` // of Doubts: the machine paused, or was overloaded
-	Operations int64            `json:"operations"`       // calls of Lockers that were made
+	Doubts     int              `json:"doubts,omitempty"` // of Trials: a breach only if all are
+	Paused     int              `json:"paused,omitempty"` // of Doubts: machine paused or overloaded
+	holds      int              // in the last trial, if many parties contend
+	Operations int64            `json:"operations"` // calls of Lockers that were made
 	Seconds    float64          `json:"seconds"`
 }
 
@@ -53,7 +61,7 @@ type Result struct {
 func judge(s Scenario, n engine.Tally, seen error, deviates bool, why string) Result {
 	r := Result{
 		Scenario: s.Name, Promise: s.Promise, Guarantee: s.Guarantee, Condition: s.Condition, Why: why,
-		Trials: n.Trials, Doubts: n.Doubts, Paused: n.Excused,
+		Trials: n.Trials, Doubts: n.Doubts, Paused: n.Excused, holds: n.Holds,
 	}
 	found := seen
 	if found == nil {
@@ -68,10 +76,10 @@ func judge(s Scenario, n engine.Tally, seen error, deviates bool, why string) Re
 		r.Outcome = Broken // by the Harness, whatever the backend is known to break
 	case deviates && saysNothing(found):
 		r.Outcome = Unseen
-	case isSkip(seen):
+	case engine.IsSkip(seen):
 		r.Outcome = Skipped
-		if skip, ok := errors.AsType[*skipError](seen); ok {
-			r.Seen = skip.reason
+		if skip, ok := errors.AsType[*engine.Skip](seen); ok {
+			r.Seen = skip.Reason
 		}
 	case deviates && found != nil:
 		r.Outcome = Known
@@ -100,10 +108,14 @@ func saysNothing(seen error) bool {
 func (r Result) String() string {
 	switch r.Outcome {
 	case Kept:
-		if r.Doubts == 0 {
-			return ""
+		few := ""
+		if r.holds > 0 && r.holds < contention.FewHolds {
+			few = fmt.Sprintf("kept, in %d holds: a breach in one of %d may not have been seen. ", r.holds, contention.FewHolds)
 		}
-		return fmt.Sprintf("kept, in %d of %d trials%s. Seen in another: %s", r.Trials-r.Doubts, r.Trials, r.pauses(), r.Seen)
+		if r.Doubts == 0 {
+			return few
+		}
+		return fmt.Sprintf("%skept, in %d of %d trials%s. Seen in another: %s", few, r.Trials-r.Doubts, r.Trials, r.pauses(), r.Seen)
 	case Broken:
 		return fmt.Sprintf("\npromise: %s\nseen: %s", r.Promise, r.Seen)
 	case Undecided:
@@ -142,4 +154,76 @@ func (r Result) save() error {
 	}
 	_, err = f.Write(append(line, '\n'))
 	return errors.Join(err, f.Close())
+}
+
+// inItsWords puts a text about a lock in the terms of the protocol instead of Go's. Quoted text is
+// the program's own, and stays.
+func inItsWords(text string) string {
+	return wordsOfGo.ReplaceAllStringFunc(text, func(words string) string {
+		if words[0] == '"' {
+			return words
+		}
+		return protocolsWords.Replace(words)
+	})
+}
+
+var (
+	wordsOfGo = regexp.MustCompile(`"(?:\\.|[^"\\])*"|\b(?:ErrHeld|ErrLost|ErrNotHeld|goroutines?)\b` +
+		`|\b(?:says|said|returned|want|never) nil\b|: nil; want|\(nil\)`)
+	protocolsWords = strings.NewReplacer(
+		"ErrHeld", stdio.Held, "ErrLost", stdio.Lost, "ErrNotHeld", stdio.NotHeld,
+		"nil", stdio.OK, "goroutine", "caller",
+	)
+)
+
+// results collects the results of a Run.
+type results struct {
+	mu  sync.Mutex
+	all []Result
+}
+
+func (r *results) add(one Result) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all, one)
+}
+
+// summary counts the outcomes, and lists the promises that were kept, but not in each trial, and
+// the known deviations.
+func (r *results) summary(order []Scenario) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	count, doubts := map[Outcome]int{}, 0
+	var list strings.Builder
+	for _, s := range order {
+		i := slices.IndexFunc(r.all, func(one Result) bool { return one.Scenario == s.Name })
+		if i < 0 {
+			continue // -run has left it out, or the harness has ended it
+		}
+		one := r.all[i]
+		count[one.Outcome]++
+		switch says, _, _ := strings.Cut(one.String(), "\n"); {
+		case one.Outcome == Kept && one.Doubts > 0:
+			doubts++
+			fmt.Fprintf(&list, "\n  %s: %s", s.Name, says)
+		case one.Outcome == Unseen:
+			fmt.Fprintf(&list, "\n  %s: %s (not seen this time)", s.Name, says)
+		case one.Outcome == Known:
+			fmt.Fprintf(&list, "\n  %s: %s", s.Name, says)
+		}
+	}
+	return fmt.Sprintf("%d promises kept%s%s%s%s%s%s", count[Kept],
+		unlessNone(", %d of them not in each trial", doubts),
+		unlessNone("; %d broken", count[Broken]+count[Stale]),
+		unlessNone("; %d undecided", count[Undecided]),
+		unlessNone("; known deviations: %d", count[Known]),
+		unlessNone("; known deviations that were not seen this time: %d", count[Unseen]),
+		unlessNone("; %d skipped", count[Skipped])) + list.String()
+}
+
+func unlessNone(format string, n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(format, n)
 }

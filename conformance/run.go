@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/conformance/internal/engine"
+	"github.com/go-locker/locker/conformance/internal/scenario"
 )
 
 // Run tests the Locker of h with every scenario, each as a subtest. A failure names the promise
@@ -49,7 +50,8 @@ func run(t *testing.T, h Harness, scenarios []Scenario) {
 		}
 		for _, s := range batch.scenarios {
 			batch.places <- struct{}{}
-			leave := enter(s.alone) // before there is a goroutine: one that is new, and waits, looks like a leak
+			// Enter before the goroutine starts: one that waits there would look like a leak.
+			leave := scenario.Enter(s.row.Alone)
 			all.Go(func() {
 				defer func() { leave(); <-batch.places }()
 				t.Run(s.Name, func(t *testing.T) { report(t, s, h, &results) })
@@ -60,8 +62,9 @@ func run(t *testing.T, h Harness, scenarios []Scenario) {
 	t.Log(results.summary(scenarios))
 }
 
-// How many scenarios run side by side, of all Runs of this process together: those that wait, those
-// that keep the backend and the machine busy, and, beside both, those that wait longest.
+// How many scenarios run side by side in all Runs of this process together: scenarios that wait,
+// scenarios that keep the backend and the machine busy, and, beside both, scenarios that wait
+// longest.
 var (
 	waitingPlaces = make(chan struct{}, 12/slowdown)
 	busyPlaces    = make(chan struct{}, max(1, 3/slowdown))
@@ -81,11 +84,11 @@ func batches(all []Scenario) []batch {
 	for _, s := range all {
 		b := &waiting
 		switch {
-		case s.disturbs, s.alone:
+		case s.row.Disturbs(), s.row.Alone:
 			b = &last
-		case s.aside:
+		case s.row.Aside:
 			b = &aside
-		case s.busy:
+		case s.row.Chance:
 			b = &busy
 		}
 		b.scenarios = append(b.scenarios, s)
@@ -93,10 +96,11 @@ func batches(all []Scenario) []batch {
 	return []batch{aside, waiting, busy, last}
 }
 
-// report is the subtest of a scenario. Only what could not run is skipped.
+// report is the subtest of a scenario. Only a scenario that could not run is skipped.
 func report(t *testing.T, s Scenario, h Harness, results *results) {
 	t.Helper()
-	r := Result{Scenario: s.Name, Promise: s.Promise, Outcome: Undecided, Seen: "the Harness has ended it"} // by a Fatalf
+	// The result if the Harness calls Fatalf.
+	r := Result{Scenario: s.Name, Promise: s.Promise, Outcome: Undecided, Seen: "the Harness has ended it"}
 	defer func() {
 		r.Test = caller(t.Name(), s.Name)
 		results.add(r)

@@ -2,13 +2,10 @@ package conformance_test
 
 import (
 	"encoding/gob"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
-	"strconv"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,52 +20,22 @@ type server struct {
 	store    store
 	alter    func(*patched) // nil, or what is done to each Locker of this process
 	users    int
-	address  string
-	reserved net.PacketConn // the address, among the tests of all processes, also while it is down; as in testserver
-	listener net.Listener   // nil: it does not run
-	down     bool           // and is not to
+	listener net.Listener // nil: nobody uses it
 	conns    map[net.Conn]struct{}
+	down     bool          // it hangs up on those who connect
 	silent   chan struct{} // nil: it answers
 }
 
-func newServer(flaw string) *server { return &server{store: newStore(flaw)} }
-
-// ports are not among those that a system gives to clients.
-var ports atomic.Int64
-
-func init() { ports.Store(20000 + rand.Int64N(10000)) }
-
-// start has the server listen, where it always does. A program that reserves nothing may be there for a while.
-func (s *server) start() (err error) {
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		address, reserved := s.address, s.reserved
-		if address == "" {
-			address = net.JoinHostPort("127.0.0.1", strconv.FormatInt(12000+ports.Add(1)%20000, 10))
-			if reserved, err = net.ListenPacket("udp4", address); err != nil {
-				continue
-			}
-		}
-		if s.listener, err = net.Listen("tcp4", address); err == nil {
-			s.address, s.reserved, s.conns = address, reserved, map[net.Conn]struct{}{}
-			go s.accept(s.listener)
-			return nil
-		}
-		if s.address == "" {
-			_ = reserved.Close()
-		}
-	}
-	return err
+func newServer(flaw string) *server {
+	return &server{store: newStore(flaw), conns: map[net.Conn]struct{}{}}
 }
 
-func (s *server) stop() {
-	if s.listener == nil {
-		return
-	}
-	_ = s.listener.Close()
+// hangUp ends all conversations.
+func (s *server) hangUp() {
 	for conn := range s.conns {
 		_ = conn.Close()
 	}
-	s.listener, s.conns = nil, nil
+	clear(s.conns)
 }
 
 func (s *server) accept(listener net.Listener) {
@@ -78,16 +45,16 @@ func (s *server) accept(listener net.Listener) {
 			return
 		}
 		s.mu.Lock()
-		current := s.listener == listener
-		if current {
+		up := s.listener == listener && !s.down
+		if up {
 			s.conns[conn] = struct{}{}
 		}
 		s.mu.Unlock()
-		if !current {
+		if up {
+			go s.converse(conn)
+		} else {
 			_ = conn.Close()
-			return
 		}
-		go s.converse(conn)
 	}
 }
 
@@ -123,30 +90,36 @@ func (s *server) answer(q question, conn net.Conn) (a answer, ok bool) {
 	return s.store.answer(q, conn), true
 }
 
-// use has the server run until t ends.
+// use has the server listen until t ends.
 func (s *server) use(t conformance.TB) (address string) {
 	s.mu.Lock()
 	var err error
-	if s.listener == nil && !s.down {
-		err = s.start()
+	if s.listener == nil {
+		if s.listener, err = net.Listen("tcp4", "127.0.0.1:0"); err == nil {
+			go s.accept(s.listener)
+		}
 	}
-	s.users++
-	address = s.address
+	if err == nil {
+		s.users++
+		address = s.listener.Addr().String()
+	}
 	s.mu.Unlock()
+	if err != nil {
+		t.Fatalf("a server of locks: %v", err)
+	}
 	t.Cleanup(func() { // at once, if t has ended
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.users--; s.users == 0 {
-			s.stop()
+			_ = s.listener.Close()
+			s.listener = nil
+			s.hangUp()
 		}
 	})
-	if err != nil {
-		t.Fatalf("a server of locks: %v", err)
-	}
 	return address
 }
 
-// What a process of such Lockers is told.
+// The environment of a process of such Lockers.
 const (
 	servedAddress = "LOCKER_TEST_ADDRESS"
 	servedFlaw    = "LOCKER_TEST_FLAW"
@@ -217,21 +190,25 @@ func (s *server) harness() conformance.Harness {
 func (s *server) faults() conformance.Faults {
 	return conformance.Faults{
 		StopServer: func(conformance.TB) func() { return s.silence() },
-		KillServer: func(t conformance.TB) func() {
+		KillServer: func(conformance.TB) func() {
 			s.crash(s.store.crash)
-			return func() { s.restart(t) }
+			return s.restart
 		},
-		WipeServer: func(t conformance.TB) func() {
+		WipeServer: func(conformance.TB) func() {
 			s.crash(s.store.wipe)
-			return func() { s.restart(t) }
+			return s.restart
 		},
-		FailOver: func(t conformance.TB) func() {
+		Refuse: func(conformance.TB) func() {
+			s.fill(true)
+			return func() { s.fill(false) }
+		},
+		FailOver: func(conformance.TB) func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			takeOver := s.store.replicate()
 			return func() {
 				s.crash(takeOver)
-				s.restart(t)
+				s.restart()
 			}
 		},
 		MoveClock: func(_ conformance.TB, d time.Duration) func() {
@@ -252,7 +229,7 @@ func (s *server) revoke(name string) {
 	s.store.answer(question{Op: "delete", Name: prefix + name}, nil)
 }
 
-// silence has the server take in everything, and answer when it is told to go on.
+// silence has the server take in requests, and answer them when resume is called.
 func (s *server) silence() (resume func()) {
 	silent := make(chan struct{})
 	s.mu.Lock()
@@ -276,22 +253,34 @@ func (s *server) awaitSound() {
 	}
 }
 
-// crash ends the server, and does something to its data.
+// crash ends all conversations, and does something to the data. Connections that are not accepted
+// yet came before its own, and are hung up on, too.
 func (s *server) crash(do func()) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.down = true
-	s.stop()
+	s.hangUp()
 	do()
+	listener := s.listener
+	s.mu.Unlock()
+	if listener == nil {
+		return
+	}
+	if conn, err := net.Dial("tcp4", listener.Addr().String()); err == nil {
+		_, _ = conn.Read(make([]byte, 1))
+		_ = conn.Close()
+	}
 }
 
-func (s *server) restart(t conformance.TB) {
+func (s *server) restart() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.down = false
-	if err := s.start(); err != nil {
-		t.Fatalf("the server does not start again: %v", err)
-	}
+}
+
+func (s *server) fill(full bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.store.full = full
 }
 
 func (s *server) moveClock(d time.Duration) {

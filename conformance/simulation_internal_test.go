@@ -6,13 +6,15 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/conformance/internal/engine"
+	"github.com/go-locker/locker/conformance/internal/party"
 )
 
-// HistoriesLast has random histories take so long, until undo: the longer, the less luck it takes to find a flaw.
+// HistoriesLast has random histories take so long, until undo: the longer, the less luck it takes
+// to find a flaw.
 func HistoriesLast(d time.Duration) (undo func()) {
-	before := someSeconds
-	someSeconds = d
-	return func() { someSeconds = before }
+	before := party.SomeSeconds
+	party.SomeSeconds = d
+	return func() { party.SomeSeconds = before }
 }
 
 // Doubts has so many trials in doubt be tolerated, until undo.
@@ -36,7 +38,7 @@ func Trials(n int) (undo func()) {
 }
 
 // IsSkip and Check are for tests that are not of this package.
-var IsSkip = isSkip
+var IsSkip = engine.IsSkip
 
 // Check tests h once, as Examine does.
 func (s Scenario) Check(t TB, h Harness) error { return s.check(t, h) }

@@ -2,11 +2,9 @@ package docs_test
 
 import (
 	"encoding/json"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -33,9 +31,7 @@ import (
 // lineOf returns the one line of a page of docs/backends that begins so, from there on.
 func lineOf(t *testing.T, page, begins string) string {
 	t.Helper()
-	text, err := os.ReadFile("backends/" + page)
-	require.NoError(t, err)
-	found := regexp.MustCompile(regexp.QuoteMeta(begins)+"[^`\n]*").FindAllString(string(text), -1)
+	found := regexp.MustCompile(regexp.QuoteMeta(begins)+"[^`\n]*").FindAllString(read(t, "backends/"+page), -1)
 	require.Len(t, found, 1, "%s: %q", page, begins)
 	return found[0]
 }
@@ -175,10 +171,9 @@ func TestPages_freeALockByHand(t *testing.T) {
 
 // A backend that has no row is found by nobody.
 func TestBackends_haveRows(t *testing.T) {
-	text, err := os.ReadFile("backends/README.md")
-	require.NoError(t, err)
+	text := read(t, "backends/README.md")
 	for _, b := range backends.All {
-		row := regexp.MustCompile("(?m)^\\|.*`" + b.Schemes[0] + "://`.*$").FindString(string(text))
+		row := regexp.MustCompile("(?m)^\\|.*`" + b.Schemes[0] + "://`.*$").FindString(text)
 		for _, scheme := range b.Schemes {
 			assert.Contains(t, row, "`"+scheme+"://`")
 		}
@@ -188,65 +183,23 @@ func TestBackends_haveRows(t *testing.T) {
 
 // What nobody updates has its vulnerabilities for good.
 func TestDependabot_looksAfterEveryModule(t *testing.T) {
-	config, err := os.ReadFile("../.github/dependabot.yml")
-	require.NoError(t, err)
-	modules := find(t, "go.mod")
-	assert.Greater(t, len(modules), 8)
-	for dir := range modules {
-		assert.Contains(t, string(config), "\n      - "+path.Join("/", dir)+"\n", "no entry for the module in %s", dir)
+	config := read(t, "../.github/dependabot.yml")
+	for _, file := range find(t, "go.mod") {
+		dir := path.Join("/", path.Dir(file))
+		assert.Contains(t, config, "\n      - "+dir+"\n", "no entry for the module in %s", dir)
 	}
 }
 
 // A backend that no part of make nightly names is tested in full by nobody.
 func TestNightly_hasEveryBackend(t *testing.T) {
-	makefile, err := os.ReadFile("../Makefile")
-	require.NoError(t, err)
-	workflow, err := os.ReadFile("../.github/workflows/nightly.yml")
-	require.NoError(t, err)
+	makefile, workflow := read(t, "../Makefile"), read(t, "../.github/workflows/nightly.yml")
 	for _, b := range backends.All[1:] { // memory's suite is a test of package conformance
 		assert.FileExists(t, "../"+b.Folder()+"/conformance_test.go")
-		assert.Contains(t, string(makefile), "\nnightly-"+b.Package+": ")
-		assert.Contains(t, string(makefile), " nightly-soak-"+b.Package)
+		assert.Contains(t, makefile, "\nnightly-"+b.Package+": ")
+		assert.Contains(t, makefile, " nightly-soak-"+b.Package)
 	}
-	for _, part := range regexp.MustCompile(`nightly-([a-z-]+)[ :]`).FindAllStringSubmatch(string(makefile), -1) {
-		assert.Contains(t, string(workflow), "          - "+strings.TrimSuffix(part[1], "-")+"\n")
-	}
-}
-
-// find returns the folders that have a file of that name.
-func find(t *testing.T, name string) map[string]bool {
-	t.Helper()
-	dirs := map[string]bool{}
-	require.NoError(t, fs.WalkDir(os.DirFS(".."), ".", func(file string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && file != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata"):
-			return fs.SkipDir
-		case d.Name() == name:
-			dirs[path.Dir(file)] = true
-		}
-		return nil
-	}))
-	return dirs
-}
-
-// The Go code of a page of recipes is that of a program that is tested.
-func TestRecipes_areThoseOfTheExample(t *testing.T) {
-	files, err := filepath.Glob("../bench/jobs/*.go")
-	require.NoError(t, err)
-	var all strings.Builder
-	for _, file := range files {
-		source, err := os.ReadFile(file)
-		require.NoError(t, err)
-		all.Write(source)
-	}
-	page, err := os.ReadFile("integrations.md")
-	require.NoError(t, err)
-	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllSubmatch(page, -1)
-	require.NotEmpty(t, blocks)
-	for _, block := range blocks {
-		assert.Contains(t, all.String(), string(block[1]))
+	for _, part := range regexp.MustCompile(`nightly-([a-z-]+)[ :]`).FindAllStringSubmatch(makefile, -1) {
+		assert.Contains(t, workflow, "          - "+strings.TrimSuffix(part[1], "-")+"\n")
 	}
 }
 
@@ -259,21 +212,18 @@ func TestCompatibility_namesTheServersOfTheGuarantees(t *testing.T) {
 		Setting struct{ Server string }
 	}
 	require.NoError(t, json.NewDecoder(file).Decode(&first))
-	page, err := os.ReadFile("compatibility.md")
-	require.NoError(t, err)
+	page := read(t, "compatibility.md")
 	servers := strings.Split(first.Setting.Server, ", ")
 	assert.Len(t, servers, 9)
 	for _, server := range servers {
 		name, version, _ := strings.Cut(server, " ")
-		assert.Regexp(t, `(?m)^\| `+name+` .*\b`+version+`\b`, string(page), "the row of %s does not name %s", name, version)
+		assert.Regexp(t, `(?m)^\| `+name+` .*\b`+version+`\b`, page, "the row of %s does not name %s", name, version)
 	}
 }
 
 // What the page says that a TTL may be is what Open takes, and no more.
 func TestLimitsPage(t *testing.T) {
-	text, err := os.ReadFile("limits.md")
-	require.NoError(t, err)
-	rows := regexp.MustCompile("(?m)^\\| [^|]+ \\| `([a-z]+://[^`]*)` \\| (\\w+)[^|]* \\| (\\w+) \\| (\\w*).* \\|$").FindAllStringSubmatch(string(text), -1)
+	rows := regexp.MustCompile("(?m)^\\| [^|]+ \\| `([a-z]+://[^`]*)` \\| (\\w+)[^|]* \\| (\\w+) \\| (\\w*).* \\|$").FindAllStringSubmatch(read(t, "limits.md"), -1)
 	require.Len(t, rows, 5)
 	for _, row := range rows {
 		opens := func(ttl time.Duration) error {

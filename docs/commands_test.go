@@ -31,9 +31,7 @@ func TestCommands(t *testing.T) {
 		require.NoError(t, err)
 		require.NotEmpty(t, found, page)
 		for _, file := range found {
-			text, err := os.ReadFile(file)
-			require.NoError(t, err)
-			blocks = append(blocks, commandsIn(t, file, string(text))...)
+			blocks = append(blocks, commandsIn(t, file, read(t, file))...)
 		}
 	}
 	s := newShell(t, sh)
@@ -44,12 +42,8 @@ func TestCommands(t *testing.T) {
 
 // CI runs what the README calls one of its two commands, and what CONTRIBUTING has beside it.
 func TestCommands_CIRunsMakeTestAndMakeCheck(t *testing.T) {
-	ci, err := os.ReadFile("../.ci/run")
-	require.NoError(t, err)
-	assert.Regexp(t, `(?m)^exec make ci$`, string(ci))
-	makefile, err := os.ReadFile("../Makefile")
-	require.NoError(t, err)
-	assert.Regexp(t, `(?m)^ci:.*\n\t@\$\(PARTS\) setup test .*\$\(CHECKS\)$`, string(makefile))
+	assert.Regexp(t, `(?m)^exec make ci$`, read(t, "../.ci/run"))
+	assert.Regexp(t, `(?m)^ci:.*\n\t@\$\(PARTS\) setup test .*\$\(CHECKS\)$`, read(t, "../Makefile"))
 }
 
 // commands stand together on a page, to be typed one after the other.
@@ -144,9 +138,9 @@ func newShell(t *testing.T, sh string) *shell {
 	for _, file := range []string{bin + "/backup", bin + "/report", dir + "/deploy.sh"} {
 		require.NoError(t, os.WriteFile(file, []byte(stub), 0o700))
 	}
-	history, err := os.ReadFile(repo + "/internal/history/testdata/good-one-after-the-other.json")
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(dir+"/history-7-123.json", history, 0o600)) // what judges it leaves pages beside it
+	history := read(t, "../internal/history/testdata/good-one-after-the-other.json")
+	// The program that judges it writes pages beside it.
+	require.NoError(t, os.WriteFile(dir+"/history-7-123.json", []byte(history), 0o600))
 	build := exec.Command("go", "build", "-C", repo+"/cmd/locker", "-o", bin+"/")
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%v: %s", build, out)
@@ -166,7 +160,6 @@ func newShell(t *testing.T, sh string) *shell {
 			"locker check", "locker check"+quick, "locker bench", "locker bench"+briefly, "locker compare", "locker compare"+quick+briefly,
 			"-run TestConformance ", "-v -run '^TestConformance$/^one_server$/"+soaked+"' ", "-conformance.for=1h", "-conformance.for=30s",
 			"-conformance.dir=histories", `-conformance.dir="$OUT"`,
-			"-bench Pair", "-run '^$' -bench Pair -benchtime 10x",
 		),
 		env: append(os.Environ(), "PATH="+bin+string(filepath.ListSeparator)+os.Getenv("PATH"), "REPO="+repo, "OUT="+t.TempDir()),
 	}

@@ -30,9 +30,7 @@ var (
 // blocksOf returns the Go in a page: whole programs, and parts.
 func blocksOf(t *testing.T, page string) (programs, parts []string) {
 	t.Helper()
-	text, err := os.ReadFile(page)
-	require.NoError(t, err)
-	for _, block := range goBlock.FindAllStringSubmatch(string(text), -1) {
+	for _, block := range goBlock.FindAllStringSubmatch(read(t, page), -1) {
 		if strings.HasPrefix(block[1], "package main\n") {
 			programs = append(programs, block[1])
 		} else {
@@ -97,6 +95,54 @@ func TestPages_goCompiles(t *testing.T) {
 	cmd.Dir = repo
 	out, err := cmd.CombinedOutput()
 	assert.NoError(t, err, "%s", out)
+}
+
+// Go in these pages, in blocks and in the columns of calls, comes from programs and tests, which
+// compile and run.
+func TestPages_showGoThatRuns(t *testing.T) {
+	shown := 0
+	for dir, pages := range map[string][]string{"jobs": {"integrations.md"}, "migrating": {"migrating.md", "changeover.md"}} {
+		files, err := filepath.Glob("../bench/" + dir + "/*.go")
+		require.NoError(t, err)
+		source := ""
+		for _, file := range files {
+			source += read(t, file)
+		}
+		for _, page := range pages {
+			_, blocks := blocksOf(t, page)
+			assert.NotEmpty(t, blocks, page)
+			for _, block := range blocks {
+				for paragraph := range strings.SplitSeq(block, "\n\n") {
+					// assert.Contains would print the whole source.
+					if shown++; !strings.Contains(plain(source), plain(paragraph)) {
+						t.Errorf("%s: no test has\n%s", page, paragraph)
+					}
+				}
+			}
+			for head, cells := range rows(read(t, page)) {
+				if head[0] != "theirs" || head[1] != "ours" {
+					continue
+				}
+				for _, call := range codeSpan.FindAllString(cells[0]+cells[1], -1) {
+					if shown++; !strings.Contains(source, strings.Trim(call, "`")) {
+						t.Errorf("%s: no test has %s", page, call)
+					}
+				}
+			}
+		}
+	}
+	assert.Greater(t, shown, 70)
+}
+
+// plain is code without its indentation and remarks to linters.
+func plain(code string) string {
+	var b strings.Builder
+	b.WriteByte('\n')
+	for line := range strings.Lines(code) {
+		line, _, _ = strings.Cut(line, " //nolint")
+		b.WriteString(strings.TrimSpace(line) + "\n")
+	}
+	return b.String()
 }
 
 // whole makes a file of a block: its package, what it does not say that it imports, and a function around what has none.

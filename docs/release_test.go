@@ -46,7 +46,8 @@ func TestRelease_canBeInstalled(t *testing.T) {
 			others = append(others, b.Module)
 		}
 	}
-	for dir := range find(t, "go.mod") {
+	for _, file := range find(t, "go.mod") {
+		dir := strings.TrimPrefix(path.Dir(file), "../")
 		if strings.HasPrefix(dir, "integrations/") {
 			pages[dir] = "../" + dir + "/README.md"
 			others = append(others, dir)
@@ -121,8 +122,7 @@ func TestRelease_canBeInstalled(t *testing.T) {
 // lines of go.sum.
 func TestCompatibility_saysWhatComesIn(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("compatibility.md")
-	require.NoError(t, err)
+	page := read(t, "compatibility.md")
 	repo, err := filepath.Abs("..")
 	require.NoError(t, err)
 	env := append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off", "GOSUMDB=off")
@@ -145,24 +145,21 @@ func TestCompatibility_saysWhatComesIn(t *testing.T) {
 			deps := lines(user.run("go", "list", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}}{{end}}{{end}}", "."))
 			slices.Sort(deps)
 			deps = slices.DeleteFunc(slices.Compact(deps), func(dep string) bool { return strings.HasPrefix(dep, module) })
-			sum, err := os.ReadFile(filepath.Join(user.dir, "go.sum"))
-			require.NoError(t, err)
-			row := regexp.MustCompile("(?m)^\\| `" + dir + "` \\| (\\d+)\\D.*? (\\d+) \\|$").FindStringSubmatch(string(page))
-			require.NotNil(t, row, "a row: %d modules, %d lines", len(deps), strings.Count(string(sum), "\n"))
+			sums := strings.Count(read(t, filepath.Join(user.dir, "go.sum")), "\n")
+			row := regexp.MustCompile("(?m)^\\| `" + dir + "` \\| (\\d+)\\D.*? (\\d+) \\|$").FindStringSubmatch(page)
+			require.NotNil(t, row, "a row: %d modules, %d lines", len(deps), sums)
 			assert.Equal(t, row[1], strconv.Itoa(len(deps)), strings.Join(deps, " "))
 			said, err := strconv.Atoi(row[2])
 			require.NoError(t, err)
-			assert.InEpsilon(t, said, strings.Count(string(sum), "\n"), 0.2)
+			assert.InEpsilon(t, said, sums, 0.2)
 		})
 	}
 }
 
 // goGet returns the `go get` lines of a page, in their order.
-func goGet(t *testing.T, page string) (found []string) {
+func goGet(t *testing.T, page string) []string {
 	t.Helper()
-	text, err := os.ReadFile(page)
-	require.NoError(t, err)
-	return regexp.MustCompile("\\bgo get [^`\\n]+").FindAllString(string(text), -1)
+	return regexp.MustCompile("\\bgo get [^`\\n]+").FindAllString(read(t, page), -1)
 }
 
 // proxy returns a GOPROXY that serves version of the modules in these folders of the clone, which
@@ -241,35 +238,18 @@ func scratchClone(t *testing.T) place {
 	require.NoError(t, err)
 	env := append(os.Environ(), "GOWORK=off", "GOFLAGS=-modcacherw", "GOSUMDB=off", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1",
 		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com")
-	here, clone := place{t, repo, env}, place{t, t.TempDir(), env}
-	if _, err := here.try("git", "rev-parse"); err != nil {
-		t.Skip("this tree is no clone: nothing tells which files are the project's")
-	}
-	for _, file := range lines(here.run("git", "ls-files", "--cached", "--others", "--exclude-standard")) {
-		copyFile(t, filepath.Join(repo, file), filepath.Join(clone.dir, file))
-	}
+	clone := place{t, t.TempDir(), env}
+	clone.run("git", "init", "-q", "-b", "main")
+	clone.in(repo).run("git", "--git-dir="+filepath.Join(clone.dir, ".git"), "--work-tree=.", "add", "-A")
+	clone.run("git", "checkout", "-q", "--", ".")
 	changelog, err := os.OpenFile(filepath.Join(clone.dir, "CHANGELOG.md"), os.O_APPEND|os.O_WRONLY, 0)
 	require.NoError(t, err)
 	_, err = fmt.Fprintf(changelog, "\n## %s\n", version)
 	require.NoError(t, err)
 	require.NoError(t, changelog.Close())
-	clone.run("git", "init", "-q", "-b", "main")
 	clone.run("git", "add", "-A")
 	clone.run("git", "commit", "-q", "-m", "the tree as it is")
 	return clone
-}
-
-// copyFile copies no file that was deleted, and no folder behind a link.
-func copyFile(t *testing.T, from, to string) {
-	t.Helper()
-	info, err := os.Stat(from)
-	if err != nil || info.IsDir() {
-		return
-	}
-	text, err := os.ReadFile(from)
-	require.NoError(t, err)
-	require.NoError(t, os.MkdirAll(filepath.Dir(to), 0o700))
-	require.NoError(t, os.WriteFile(to, text, info.Mode()))
 }
 
 func lines(text string) []string { return strings.Split(text, "\n") }

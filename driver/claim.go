@@ -6,7 +6,10 @@ import (
 )
 
 // Claim is one owner's claim to one name: it is asked for, then held, then given back. Ask is
-// called by one goroutine at a time, and before the methods of Lease.
+// called by one goroutine at a time. Once it has granted the lease, the other methods may be called
+// by several goroutines at once, Extend and Release included: an Extend that arrives after Release
+// has no effect. They act only for this owner, in one atomic step at the backend, or return an
+// error that matches ErrLost. Token and Validity make no request and do not block.
 //
 // Release gives back whatever there is of the claim: the lease, the place in the queue, and what a
 // request that was not answered may still take. It returns nil, and makes no request, if the claim
@@ -14,8 +17,6 @@ import (
 // ErrHeld. A request that arrives after Release was answered takes nothing. If that cannot be
 // ensured, what it takes ends within one TTL of when it was sent.
 type Claim interface {
-	Lease
-
 	// Ask makes one attempt to get the lock, or a share of it: in most Drivers one request. A
 	// backend may need several, such as one that looks and one that takes. All are sent within ctx.
 	// If Ask fails after some of them, Release removes what these have left.
@@ -57,13 +58,7 @@ type Claim interface {
 	// first waiter for an exclusive lease. Shares that are held at the same time have the same
 	// token. It is above that of the exclusive lease before them, and below that of the next one.
 	Ask(ctx context.Context) (next time.Duration, err error)
-}
 
-// Lease is one grant. Its methods act only for its own owner, in one atomic step at the backend, or
-// return an error that matches ErrLost. They may be called by several goroutines at once, Extend
-// and Release included: an Extend that arrives after Release has no effect. Token and Validity make
-// no request and do not block.
-type Lease interface {
 	// Token returns the fencing token, from 1 to 2^63 - 1. It is the same for the life of the
 	// lease.
 	Token() uint64
@@ -123,6 +118,6 @@ type WaitNotifier interface {
 type LossNotifier interface {
 	// NotifyLost makes the Driver call f once, and soon, when the lease has ended without Release.
 	// The core calls NotifyLost at most once on a lease. f does not block, and calls no method of a
-	// Lease.
+	// Claim.
 	NotifyLost(f func())
 }

@@ -40,8 +40,8 @@
 //	Extend     by an application: TTL/2, tried once. By a renewal: two thirds of the TTL, tried until
 //	           the hold's deadline. If a renewal is not answered, another is sent after TTL/6, while
 //	           the first may still be under way. If it fails, another is sent after TTL/24.
-//	Release    TTL/4. It is called again, 1 ms to 1 s apart, until it returns nil or ErrLost, or the
-//	           TTL has passed.
+//	Release    TTL/4. It is called again, 0.5 ms to 1.5 s apart, until it returns nil or ErrLost, or
+//	           the TTL has passed.
 //	Inspect    half the TTL of the Client, tried once. The same holds for ForceRelease, and for
 //	           each page of List.
 //	Warnings   5 s, tried once.

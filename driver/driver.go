@@ -45,10 +45,10 @@ type Request struct {
 
 // BatchExtender is a [Driver] that extends many leases in one round trip, or in a few round trips.
 type BatchExtender interface {
-	// ExtendAll extends each of the leases as Lease.Extend does, and returns an error, or nil, for
+	// ExtendAll extends each of the leases as Claim.Extend does, and returns an error, or nil, for
 	// each, in their order. Each is a claim of this Driver that was granted, with this TTL. It is
 	// the value that Claim returned, not a wrapper around it.
-	ExtendAll(ctx context.Context, leases []Lease, ttl time.Duration) []error
+	ExtendAll(ctx context.Context, leases []Claim, ttl time.Duration) []error
 }
 
 // Warner is a Driver that notices settings of its servers which let a promise be broken.
@@ -61,7 +61,8 @@ type Warner interface {
 	Warnings(ctx context.Context) ([]string, error)
 }
 
-// TTLChecker is a Driver that does not honour every TTL, or has a default TTL of its own.
+// TTLChecker is a Driver that does not honour every TTL, or has a default TTL of its own. A
+// Driver may have only one of these methods.
 type TTLChecker interface {
 	// CheckTTL returns an error for a TTL that the backend cannot honour exactly. The error matches
 	// ErrUnsupported, and names a TTL that would do. CheckTTL makes no request. The core calls it

@@ -6,7 +6,8 @@ import (
 )
 
 // Operator is a Driver that can show a lock, list the locks that are held, and end the hold of
-// another process. A method that the backend has no means for returns ErrUnsupported.
+// another process. The core looks for each method by itself. A method that the backend has no means
+// for may be missing, or return ErrUnsupported.
 type Operator interface {
 	// Inspect looks at the lock called name, which includes the prefix, as Request.Name does. It
 	// does not contend for the lock.
@@ -89,7 +90,7 @@ type State struct {
 
 	// Since is when the hold began, reckoned from the backend's clock. Of shares that are held
 	// together, it is when the first one began. It is zero if nobody holds the lock, or if the
-	// backend does not tell: etcd and ZooKeeper do not.
+	// backend does not tell, as etcd and ZooKeeper do not.
 	Since time.Time
 
 	// Token is the fencing token of the holder, or else the last one that the backend remembers. It
@@ -105,11 +106,10 @@ type State struct {
 // Participant holds a lock, or waits for it.
 type Participant struct {
 	// ID is what the backend calls this attempt to hold. At the time, no other attempt has the same
-	// ID. It is empty if the backend has none.
+	// ID. It is empty if the backend has none. IDs with the same text before a slash are of one
+	// Driver.
 	ID string
 
-	// Metadata is the text of WithMetadata. It is also empty for a waiter whose metadata the
-	// backend does not keep. Redis keeps the metadata of holders, and of readers that wait, but not
-	// of writers that wait.
+	// Metadata is the text of WithMetadata. It is also empty if the backend does not keep it.
 	Metadata string
 }

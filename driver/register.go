@@ -57,9 +57,11 @@ func Schemes() []string {
 // The caller refuses those that are left. Open fails if no package has registered u.Scheme, or if
 // the OpenFunc fails.
 func Open(ctx context.Context, u *URL) (Driver, error) {
-	open, err := opener(u.Scheme)
-	if err != nil {
-		return nil, err
+	registry.Lock()
+	open, ok := registry.schemes[u.Scheme]
+	registry.Unlock()
+	if !ok {
+		return nil, unknown(u.Scheme)
 	}
 	d, err := open(ctx, u)
 	if err == nil && d == nil {
@@ -68,19 +70,14 @@ func Open(ctx context.Context, u *URL) (Driver, error) {
 	return d, err
 }
 
-func opener(scheme string) (OpenFunc, error) {
-	registry.Lock()
-	open, ok := registry.schemes[scheme]
-	registry.Unlock()
-	if ok {
-		return open, nil
-	}
+// unknown returns the error for a scheme that no package has registered.
+func unknown(scheme string) error {
 	if b, ok := backends.Of(scheme); ok {
-		return nil, fmt.Errorf("unknown scheme %q: add the import _ \"github.com/go-locker/locker/%s\"", scheme, b.Folder())
+		return fmt.Errorf("unknown scheme %q: add the import _ \"github.com/go-locker/locker/%s\"", scheme, b.Folder())
 	}
 	known := "none is registered: import the package of a backend"
 	if schemes := Schemes(); len(schemes) > 0 {
 		known = "registered are " + strings.Join(schemes, ", ")
 	}
-	return nil, fmt.Errorf("unknown scheme %q: %s", scheme, known)
+	return fmt.Errorf("unknown scheme %q: %s", scheme, known)
 }

@@ -20,7 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-locker/locker"
@@ -32,9 +32,8 @@ type Election struct {
 	client *locker.Client
 	lock   *locker.Mutex
 
-	mu        sync.Mutex
-	candidate bool  // Lead is under way
-	term      *term // what this process leads, or nil
+	candidate atomic.Bool          // Lead is in progress
+	term      atomic.Pointer[term] // what this process leads, or nil
 }
 
 // New returns the election called name, which is the name of its lock. It makes no request. Give
@@ -73,10 +72,10 @@ var (
 // TTL. During an outage Lead goes on; a [locker.Observer] is told of the errors. If lead panics,
 // the term ends, and the panic goes on.
 func (e *Election) Lead(ctx context.Context, reserve time.Duration, lead func(ctx context.Context, term uint64)) error {
-	if err := e.enter(); err != nil {
-		return err
+	if e.candidate.Swap(true) {
+		return errCandidate
 	}
-	defer e.leave()
+	defer e.candidate.Store(false)
 	for first := true; ; first = false {
 		over, err := e.once(ctx, reserve, lead)
 		if ctx.Err() != nil || permanent(err) || first && err != nil && !e.valid() {
@@ -135,13 +134,15 @@ func (e *Election) once(ctx context.Context, reserve time.Duration, lead func(co
 	if reserve >= time.Until(h.Deadline()) {
 		return time.Now(), nil // to extend it took too long
 	}
-	t := begin(ctx, h, reserve)
-	e.set(t)
+	own, end := context.WithCancelCause(ctx)
+	own, forget := h.Context(own, reserve)
+	e.term.Store(&term{h.Token(), own, end})
 	defer func() {
-		e.set(nil)
-		t.end(nil)
+		e.term.Store(nil)
+		end(nil)
+		forget()
 	}()
-	lead(t.ctx, t.number)
+	lead(own, h.Token())
 	now = time.Now()
 	deadline := h.Deadline()
 	switch {
@@ -154,34 +155,6 @@ func (e *Election) once(ctx context.Context, reserve time.Duration, lead func(co
 	}
 }
 
-func (e *Election) enter() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.candidate {
-		return errCandidate
-	}
-	e.candidate = true
-	return nil
-}
-
-func (e *Election) leave() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.candidate = false
-}
-
-func (e *Election) set(t *term) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.term = t
-}
-
-func (e *Election) current() *term {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.term
-}
-
 // IsLeader reports whether this process leads. It makes no request, and looks at the clock. It
 // returns false when the reserve of [Election.Lead], or less, is left of the term. This is so even
 // right after a pause of the process or of the machine, before any timer has fired.
@@ -190,7 +163,7 @@ func (e *Election) IsLeader() bool { return e.Term() != 0 }
 // Term returns the number of the term that this process leads, and 0 when it does not lead. See
 // [Election.IsLeader].
 func (e *Election) Term() uint64 {
-	t := e.current()
+	t := e.term.Load()
 	if t == nil || t.ctx.Err() != nil {
 		return 0
 	}
@@ -201,7 +174,7 @@ func (e *Election) Term() uint64 {
 // false at once, the context of lead ends, and when lead has returned, another process leads. This
 // one becomes a candidate again, as [Election.Lead] says.
 func (e *Election) Resign() {
-	if t := e.current(); t != nil {
+	if t := e.term.Load(); t != nil {
 		t.end(errResigned)
 	}
 }
@@ -210,14 +183,5 @@ func (e *Election) Resign() {
 type term struct {
 	number uint64
 	ctx    context.Context // its Err looks at the clock
-	end    func(cause error)
-}
-
-func begin(ctx context.Context, h *locker.Hold, reserve time.Duration) *term {
-	ctx, cancel := context.WithCancelCause(ctx)
-	own, forget := h.Context(ctx, reserve)
-	return &term{h.Token(), own, func(cause error) {
-		cancel(cause)
-		forget()
-	}}
+	end    context.CancelCauseFunc
 }

@@ -15,11 +15,9 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/election"
-	"github.com/go-locker/locker/internal/test/clienttest"
 	"github.com/go-locker/locker/internal/test/testwait"
 	"github.com/go-locker/locker/locktest"
 	"github.com/go-locker/locker/memory"
-	_ "github.com/go-locker/locker/redis"
 )
 
 const (
@@ -227,6 +225,8 @@ func TestLead_ofWhatIsNotValidReturnsAtOnce(t *testing.T) {
 		require.Error(t, election.New(c.Client, "x", nil).Lead(t.Context(), 0, lead))
 		require.Error(t, election.New(c.Client, "x", locker.WithBackoff(0, 0)).Lead(t.Context(), 0, lead))
 		require.ErrorIs(t, election.New(c.Client, "x", locker.WithTTL(0)).Lead(t.Context(), 0, lead), locker.ErrUnsupported)
+		c.FailNext(locker.ErrUnsupported) // says a server that is asked for the first time
+		require.ErrorIs(t, election.New(c.Client, "x").Lead(t.Context(), 0, lead), locker.ErrUnsupported)
 		require.ErrorContains(t, election.New(c.Client, "x").Lead(t.Context(), ttl, lead), "reserve")
 		require.ErrorContains(t, election.New(c.Client, "x").Lead(t.Context(), -1, lead), "reserve")
 		h, err := c.Mutex("x").TryAcquire(t.Context())
@@ -352,67 +352,4 @@ func ExampleElection_Lead() {
 	// Output:
 	// web-1 leads: true true <nil>
 	// <nil> false
-}
-
-// Three candidates lead and resign in turn. Terms do not overlap, and rise, also for those who observe them.
-func TestOnServers_termsRiseAndObserversNeverGoBack(t *testing.T) {
-	clienttest.OnMemoryAndRedis(t, func(t *testing.T, open clienttest.Open, _ func() func()) {
-		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
-		defer stop()
-		var turns clienttest.Turns
-		var terms atomic.Int64
-		var candidates []<-chan error
-		for range 3 {
-			e := election.New(open(), "leader")
-			candidates = append(candidates, testwait.Go(func() error {
-				var seen error
-				err := e.Lead(ctx, 0, func(ctx context.Context, term uint64) {
-					if seen = turns.Take("lead", term, 50*time.Millisecond); seen != nil || terms.Add(1) == 6 {
-						stop()
-						return
-					}
-					e.Resign()
-					<-ctx.Done()
-				})
-				return errors.Join(seen, err)
-			}))
-		}
-		newest := uint64(0)
-		for leader, err := range election.New(open(), "leader").Observe(ctx, 10*time.Millisecond) {
-			if err != nil || leader.Term == 0 {
-				continue // a busy server, or nobody leads
-			}
-			assert.GreaterOrEqual(t, leader.Term, newest, "an observer")
-			newest = leader.Term
-		}
-		for _, done := range candidates {
-			require.NoError(t, <-done)
-		}
-		assert.NotZero(t, newest, "terms that were observed")
-		assert.GreaterOrEqual(t, terms.Load(), int64(6))
-	})
-}
-
-func TestOnServers_aSilenceEndsTheTerm(t *testing.T) {
-	clienttest.OnMemoryAndRedis(t, func(t *testing.T, open clienttest.Open, silence func() func()) {
-		if silence == nil {
-			t.Skip("memory answers at all times")
-		}
-		e, terms := election.New(open(locker.WithTTL(clienttest.TTL)), "leader"), make(chan uint64, 100)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := testwait.Go(func() error {
-			return e.Lead(ctx, clienttest.TTL/4, func(ctx context.Context, term uint64) { terms <- term; <-ctx.Done() })
-		})
-		first := <-terms
-		resume := silence()
-		defer resume()
-		time.Sleep(clienttest.TTL + time.Millisecond)
-		assert.False(t, e.IsLeader())
-		resume()
-		assert.Greater(t, <-terms, first)
-		cancel()
-		if err := <-done; err != nil {
-			t.Log(err) // on a busy machine its Unlock may be too late
-		}
-	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/election"
 	"github.com/go-locker/locker/locktest"
+	"github.com/go-locker/locker/memory"
 )
 
 func TestObserve_tellsOfEachChange(t *testing.T) {
@@ -60,7 +61,6 @@ func TestObserve_tellsOfEachChange(t *testing.T) {
 // scripted is a Driver that tells of these terms, one after the other.
 type scripted struct {
 	driver.Driver
-	driver.Operator
 	terms []uint64
 }
 
@@ -72,18 +72,10 @@ func (s *scripted) Inspect(context.Context, string) (driver.State, error) {
 	return driver.State{Held: token != 0, Token: token}, nil
 }
 
-// blind is a Driver that is no Operator.
-type blind struct{ driver.Driver }
-
-func (blind) Guarantees() driver.Guarantees       { return nil }
-func (blind) Close() error                        { return nil }
-func (s *scripted) Guarantees() driver.Guarantees { return nil }
-func (s *scripted) Close() error                  { return nil }
-
 // A replica, or a follower, may answer what was the case a while ago.
 func TestObserve_neverGoesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := locker.New(&scripted{terms: []uint64{3, 7, 3, 7, 0, 7, 5, 9, 7, 11}})
+		c, err := locker.New(&scripted{memory.NewDriver(), []uint64{3, 7, 3, 7, 0, 7, 5, 9, 7, 11}})
 		require.NoError(t, err)
 		defer c.Close()
 		var seen []uint64
@@ -99,7 +91,7 @@ func TestObserve_neverGoesBack(t *testing.T) {
 
 func TestObserve_endsWhereThereIsNothingToSee(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		unsupported, err := locker.New(blind{})
+		unsupported, err := locker.New(struct{ driver.Driver }{memory.NewDriver()}) // no Operator
 		require.NoError(t, err)
 		defer unsupported.Close()
 		closed := locktest.New(t)

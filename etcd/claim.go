@@ -36,10 +36,11 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 			return 0, err
 		}
 		e, ahead := c.entry, ""
-		if e.created.Load() == 0 {
+		switch {
+		case e.created.Load() == 0:
 			ahead, err = e.enqueue(ctx, c.Wake != nil)
-		} else {
-			ahead, err = e.readPredecessor(ctx)
+		case !e.granted.Swap(false):
+			ahead, err = e.readPredecessor(ctx, e.ahead)
 		}
 		if err == nil && ahead == "" && e.session.Left() < c.TTL/5*3 {
 			err = e.session.renew(ctx)
@@ -114,12 +115,12 @@ func (c *claim) leave(ctx context.Context) error {
 	return nil
 }
 
-// Token implements driver.Lease.
+// Token implements driver.Claim.
 func (c *claim) Token() uint64 {
 	return uint64(cmp.Or(c.entry.token.Load(), c.entry.created.Load()))
 }
 
-// Validity implements driver.Lease.
+// Validity implements driver.Claim.
 func (c *claim) Validity() time.Duration {
 	if c.entry == nil {
 		return 0
@@ -134,7 +135,7 @@ func (c *claim) NotifyLost(f func()) { c.entry.session.Notify(c.entry, f) }
 func (c *claim) NotifyWait(ctx context.Context, wake func()) (waits bool, next time.Duration, err error) {
 	e := c.entry
 	queue, revision, err := c.of.readQueue(ctx, e.folder)
-	if err != nil || len(queue) > holders(queue) {
+	if err != nil || len(queue) > len(sessions.Holders(queue)) {
 		return err == nil, 0, err
 	}
 	e.session.watcher.awaitComer(ctx, e, revision, wake)
@@ -144,12 +145,12 @@ func (c *claim) NotifyWait(ctx context.Context, wake func()) (waits bool, next t
 // Leave implements driver.Leaver.
 func (c *claim) Leave() { c.entry.left.Store(true) }
 
-// Extend implements driver.Lease.
+// Extend implements driver.Claim.
 func (c *claim) Extend(ctx context.Context, ttl time.Duration) error {
-	return c.of.ExtendAll(ctx, []driver.Lease{c}, ttl)[0]
+	return c.of.ExtendAll(ctx, []driver.Claim{c}, ttl)[0]
 }
 
-// Release implements driver.Lease.
+// Release implements driver.Claim.
 func (c *claim) Release(ctx context.Context) error {
 	if c.entry == nil {
 		return nil
@@ -193,7 +194,7 @@ const keysPerLook = 100
 // ExtendAll renews the session of the holds, and then reads their keys, in this order: a read before
 // the renewal would not show that a key is there after it. The holds may be on two sessions, since one
 // that is retired accepts no new ones.
-func (d *backend) ExtendAll(ctx context.Context, leases []driver.Lease, _ time.Duration) []error {
+func (d *backend) ExtendAll(ctx context.Context, leases []driver.Claim, _ time.Duration) []error {
 	errs, renewed := make([]error, len(leases)), map[*session]error{}
 	for i, l := range leases {
 		s := l.(*claim).entry.session
@@ -213,7 +214,7 @@ func (d *backend) ExtendAll(ctx context.Context, leases []driver.Lease, _ time.D
 }
 
 // verify sets the errors of leases whose keys are not there.
-func (d *backend) verify(ctx context.Context, leases []driver.Lease, errs []error) {
+func (d *backend) verify(ctx context.Context, leases []driver.Claim, errs []error) {
 	if !slices.Contains(errs[:len(leases)], nil) {
 		return
 	}

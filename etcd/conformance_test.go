@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/etcd"
 	"github.com/go-locker/locker/internal/knownbreaks"
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
@@ -53,12 +54,17 @@ func cluster(t *testing.T, g *testserver.EtcdGroup, users bool) conformance.Harn
 	if servers := g.Servers(); len(servers) > 1 {
 		h.Faults.FailOver = harness.QuorumFailOver(servers, g.Leader)
 	}
-	h.Faults.Revoke = func(t conformance.TB, name string) {
+	asRoot := func(t conformance.TB) *clientv3.Client {
 		cli, err := clientv3.New(root)
 		if err != nil {
 			t.Fatalf("etcd: %v", err)
 		}
-		defer func() { _ = cli.Close() }()
+		t.Cleanup(func() { _ = cli.Close() })
+		return cli
+	}
+	h.Faults.Refuse = func(t conformance.TB) (accept func()) { return etcd.SpaceAlarm(t, asRoot(t)) }
+	h.Faults.Revoke = func(t conformance.TB, name string) {
+		cli := asRoot(t)
 		first, err := cli.Get(t.Context(), "locker:"+name+"/", clientv3.WithFirstCreate()...)
 		if err == nil && len(first.Kvs) > 0 {
 			_, err = cli.Revoke(t.Context(), clientv3.LeaseID(first.Kvs[0].Lease))

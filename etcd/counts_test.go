@@ -130,6 +130,36 @@ func TestCounts_ofShares(t *testing.T) {
 	require.NoError(t, writer.Unlock(t.Context()))
 }
 
+// Without settleTogether, each of the shares reads and writes when the writer has ended.
+func TestCounts_ofSharesThatWait(t *testing.T) {
+	t.Parallel()
+	const shares = 30
+	addr := testserver.SharedEtcd(t).Addr()
+	cli, requests, _, _ := counting(t, addr)
+	c, writer := clientOf(t, cli, locker.WithTTL(time.Hour), locker.WithoutRenewal()), newClient(t, addr).Mutex("x")
+	require.NoError(t, writer.Lock(t.Context()))
+	tokens := make(chan uint64, shares)
+	for range shares {
+		go func() {
+			h, err := c.RWMutex("x").RAcquire(t.Context())
+			assert.NoError(t, err)
+			tokens <- h.Token()
+		}()
+	}
+	direct := connect(t, addr)
+	eventually(t, "they wait", func() bool { return len(queue(t, direct, "x")) == 1+shares })
+	// Wait until no more requests come: then all share one watch.
+	for sent := int64(0); sent != requests.Load(); time.Sleep(200 * time.Millisecond) {
+		sent = requests.Load()
+	}
+	require.NoError(t, writer.Unlock(t.Context()))
+	token := <-tokens
+	for range shares - 1 {
+		assert.Equal(t, token, <-tokens)
+	}
+	assert.LessOrEqual(t, requests.Load(), int64(1+2*shares+8), "the session; a place and a look each when the watch begins; what settles them together")
+}
+
 // A holder that asks whether somebody waits reads the queue once, and once more when one comes.
 func TestCounts_ofWanted(t *testing.T) {
 	t.Parallel()

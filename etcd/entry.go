@@ -41,8 +41,8 @@ import (
 // session is renewed before the release counts as a success.
 //
 // Folders are read with their values: asked for keys only, etcd 3.7 also leaves out their leases
-// (https://github.com/etcd-io/etcd/issues/22209), by which contenders are told from foreign keys. The
-// server reads a whole folder to find its latest key, and sends that one.
+// (https://github.com/etcd-io/etcd/issues/22209), by which contenders are distinguished from
+// foreign keys. The server reads a whole folder to find its latest key, and sends that one.
 
 // errRemoved: the session lasts, and our key is not there.
 var errRemoved = errors.New("somebody removed our key from the queue")
@@ -55,19 +55,20 @@ type entry struct {
 	session *session
 	left    atomic.Bool // see driver.Leaver
 
-	// owned by the goroutine that asks:
-	ahead string // the key before ours in the last read, or our own
-	seen  int64  // the revision of that read
+	ahead string       // the key before ours in the last read, or our own; owned by the asking goroutine
+	seen  atomic.Int64 // the revision of that read
 
 	watch int64 // number of the watch of our key, or of that ahead; the watcher's mutex guards it
 
 	created  atomic.Int64 // the revision that created the key; 0 if that is not known
 	token    atomic.Int64 // of a share, when it is settled; or 0
+	granted  atomic.Bool  // the share was settled by settleTogether: the next Ask need not read
 	doubtful atomic.Bool  // a put has an unknown outcome, or may still arrive
 	releases atomic.Int64 // that were sent
 
 	mu       sync.Mutex // guards what follows
 	hinted   string     // the hint's value if it names this share, or empty
+	released bool       // a release has begun
 	finished bool
 	result   error // of the release once it is finished: nil or ErrLost
 }
@@ -105,9 +106,9 @@ func (e *entry) enqueue(ctx context.Context, waits bool) (ahead string, err erro
 		if last := first(resp.Responses[0]); last == nil || e.waitsFor(last) {
 			return string(last.GetKey()), nil
 		}
-		return e.readPredecessor(ctx)
+		return e.readPredecessor(ctx, e.ahead)
 	case e.created.Load() != 0: // an earlier request has put it
-		return e.readPredecessor(ctx)
+		return e.readPredecessor(ctx, e.ahead)
 	case waits: // there is a tombstone
 		return "", errRemoved
 	}
@@ -120,7 +121,7 @@ func (e *entry) enqueue(ctx context.Context, waits bool) (ahead string, err erro
 		return "", errRemoved
 	case e.waitsFor(oldest):
 		e.session.noteHolder(e.folder, oldest)
-		return "", &driver.HeldError{Holder: participant(oldest, e.folder)}
+		return "", &driver.HeldError{Holder: contenderAt(oldest, e.folder).Participant}
 	default: // a foreign key is the oldest: from within the queue the predecessor shows
 		return e.enqueue(ctx, true)
 	}
@@ -157,7 +158,7 @@ func (e *entry) take(ctx context.Context, conditions []clientv3.Cmp, then, other
 	if err != nil {
 		return nil, e.endIfGone(err)
 	}
-	e.seen = resp.Header.Revision
+	e.seen.Store(resp.Header.Revision)
 	if hasPut(resp) {
 		e.created.Store(resp.Header.Revision)
 	} else if kv := first(resp.Responses[0]); kv != nil {
@@ -191,8 +192,8 @@ func (e *entry) endIfGone(err error) error {
 // readPredecessor returns the key that is ahead of ours, if there is one. Otherwise a share's token is
 // settled. It fails if our own is gone. While the key that was ahead is there, no folder is read. After
 // that the latest key before ours is, and all of them if that one is foreign.
-func (e *entry) readPredecessor(ctx context.Context) (string, error) {
-	created, ahead := e.created.Load(), e.ahead
+func (e *entry) readPredecessor(ctx context.Context, ahead string) (string, error) {
+	created := e.created.Load()
 	for limit := int64(1); ; {
 		otherwise := []clientv3.Op{clientv3.OpGet(e.key), e.earlier(clientv3.WithMaxCreateRev(created-1), clientv3.WithLimit(limit))}
 		if e.Shared {
@@ -202,7 +203,7 @@ func (e *entry) readPredecessor(ctx context.Context) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		e.seen = resp.Header.Revision
+		e.seen.Store(resp.Header.Revision)
 		own := first(resp.Responses[0])
 		if !e.isKey(own) {
 			return "", errRemoved
@@ -251,7 +252,11 @@ func (e *entry) release(ctx context.Context) error {
 	created, doubtful := e.created.Load(), e.doubtful.Load()
 	e.mu.Lock()
 	over := e.finished
+	e.released = true
 	e.mu.Unlock()
+	if e.token.Load() != 0 { // from now on it may be gone: no other is to be put beside it
+		e.session.forgetShare(e.folder, e.key)
+	}
 	if over || created == 0 && !doubtful {
 		return e.finish(nil)
 	}
@@ -323,9 +328,6 @@ func (e *entry) finish(result error) error {
 	e.mu.Unlock()
 	if !e.doubtful.Load() && (result == nil || e.created.Load() == 0) {
 		e.session.returnOwner(e.owner)
-	}
-	if e.token.Load() != 0 {
-		e.session.forgetShare(e.folder, e.key)
 	}
 	e.session.watcher.remove(e)
 	e.session.Leave(e)

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -21,7 +23,9 @@ import (
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/sessions"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/fuzzurl"
+	"github.com/go-locker/locker/internal/test/testserver"
 )
 
 // Whatever two names there are: neither stands in the other's folder, and nothing but what is ours
@@ -84,22 +88,9 @@ func TestRefused_isOnlyWhatTheServerHasNotDone(t *testing.T) {
 }
 
 // A server that is busy with authentication goes on with it when nobody waits any more, and is not
-// to be asked at once again.
-func TestAsk_isPatientWithAuthentication(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		patience := func(user string, left time.Duration) time.Duration {
-			ctx, cancel := context.WithTimeout(t.Context(), left)
-			defer cancel()
-			return newDriver(&clientv3.Client{Username: user}).patience(ctx)
-		}
-		assert.Equal(t, 300*time.Millisecond, patience("", 3*time.Second))
-		assert.Equal(t, time.Second, patience("alice", 3*time.Second))
-		assert.Equal(t, time.Second, patience("", 24*time.Hour))
-	})
-}
-
-// A slow answer is remembered for seconds, however many fast ones there are.
-func TestPatience_afterASlowAnswer(t *testing.T) {
+// to be asked at once again. A slow answer is remembered for seconds, however many fast ones there
+// are.
+func TestAsk_isPatient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDriver(&clientv3.Client{})
 		patience := func(left time.Duration) time.Duration {
@@ -107,6 +98,11 @@ func TestPatience_afterASlowAnswer(t *testing.T) {
 			defer cancel()
 			return d.patience(ctx)
 		}
+		assert.Equal(t, 300*time.Millisecond, patience(3*time.Second))
+		assert.Equal(t, time.Second, patience(24*time.Hour))
+		d.cli.Username = "alice"
+		assert.Equal(t, time.Second, patience(3*time.Second))
+		d.cli.Username = ""
 		d.latency.note(3 * time.Second)
 		for range 1000 {
 			d.latency.note(time.Millisecond)
@@ -231,4 +227,55 @@ func FuzzOpen(f *testing.F) {
 
 func FuzzOpen_tls(f *testing.F) {
 	fuzzurl.Run(f, plainScheme+"s", read, "h?tls_ca=ca.pem&tls_cert=c.pem&tls_key=k.pem&tls_server_name=n", "h?tls_skip_verify=true")
+}
+
+// Queues are longer than a page, keys of others stand between those of locks, and some names are
+// hashes.
+func TestList_goesThroughAllKeys(t *testing.T) {
+	t.Parallel()
+	d := driverAt(t, testserver.SharedEtcd(t))
+	prefix := strings.Split(fresh(), ":")[0] + fmt.Sprint(time.Now().UnixNano()) + ":"
+	session, err := d.cli.Grant(t.Context(), 60)
+	require.NoError(t, err)
+	put := func(keys ...string) {
+		for some := range slices.Chunk(keys, 100) {
+			var ops []clientv3.Op
+			for _, key := range some {
+				ops = append(ops, clientv3.OpPut(key, "", clientv3.WithLease(session.ID)))
+			}
+			_, err := d.cli.Txn(t.Context()).Then(ops...).Commit()
+			require.NoError(t, err)
+		}
+	}
+	var want, keys []string
+	for _, name := range []string{"a", "a/b", "a%", "a0", "b", "c"} {
+		want = append(want, prefix+name)
+		for range 2*keysPerPage/5 + 1 {
+			keys = append(keys, newPlace(prefix+name, sessions.NewOwner()).key)
+		}
+	}
+	long := prefix + strings.Repeat("d", sessions.LongName+1)
+	keys = append(keys, newPlace(long, sessions.NewOwner()).key, prefix+"a/note", prefix+"a0", prefix+"d/note", newPlace(prefix+"e", sessions.NewOwner()).tombstone, prefix+"%2f/"+sessions.NewOwner())
+	put(keys...)
+	slices.Sort(want)
+	names, unnamed, pages := claims.List(t, d, prefix)
+	assert.Equal(t, want, names, "each once")
+	assert.Equal(t, 1, unnamed)
+	assert.Less(t, pages, 8)
+	names, unnamed, _ = claims.List(t, d, prefix+"a/")
+	assert.Equal(t, []string{prefix + "a/b"}, names)
+	assert.Equal(t, 1, unnamed, "it may begin so")
+	names, _, _ = claims.List(t, d, prefix+"x")
+	assert.Empty(t, names)
+
+	// A page ends among keys of others, in a folder that a contender comes later in.
+	var notes []string
+	for i := range keysPerPage {
+		notes = append(notes, fmt.Sprintf("%sn/!%04d", prefix, i))
+	}
+	put(append(notes, newPlace(prefix+"n", sessions.NewOwner()).key)...)
+	names, _, _ = claims.List(t, d, prefix+"n")
+	assert.Equal(t, []string{prefix + "n"}, names)
+	_, err = d.cli.Revoke(t.Context(), session.ID)
+	require.NoError(t, err)
 }

@@ -23,10 +23,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(testserver.Tests(m))
 }
 
-const (
-	patient = time.Minute
-	tick    = 2 * time.Millisecond
-)
+const patient = time.Minute
 
 var (
 	eventually  = testwait.Patience(patient).Until
@@ -53,6 +50,20 @@ func login(t testing.TB, user string, addrs ...string) *clientv3.Client {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = cli.Close() })
 	return cli
+}
+
+// addUser adds a user with rights to the keys that begin with prefix.
+func addUser(t testing.TB, root *clientv3.Client, user, prefix string, rights clientv3.PermissionType) {
+	t.Helper()
+	ctx := t.Context()
+	_, err := root.RoleAdd(ctx, user)
+	require.NoError(t, err)
+	_, err = root.RoleGrantPermission(ctx, user, prefix, clientv3.GetPrefixRangeEnd(prefix), rights)
+	require.NoError(t, err)
+	_, err = root.UserAdd(ctx, user, password)
+	require.NoError(t, err)
+	_, err = root.UserGrantRole(ctx, user, user)
+	require.NoError(t, err)
 }
 
 // in is options of a Client whose locks are in the test's space.
@@ -93,22 +104,10 @@ func driverOf(t testing.TB, cli *clientv3.Client) claims.Driver {
 	return d.(claims.Driver)
 }
 
-// folder is where the contenders for a Mutex's name stand, in the test's space.
-func folder(t testing.TB, name string) string {
-	t.Helper()
-	return space(t) + ":" + name + "/"
-}
-
-// dead is where the marks of those stand who gave up while a take was in doubt.
-func dead(t testing.TB, name string) string {
-	t.Helper()
-	return space(t) + ":" + name + "%/dead/"
-}
-
 // queue lists the keys of those who stand in the queue of a name, in order.
 func queue(t testing.TB, cli *clientv3.Client, name string) []string {
 	t.Helper()
-	return keys(t, cli, folder(t, name))
+	return keys(t, cli, space(t)+":"+name+"/")
 }
 
 func keys(t testing.TB, cli *clientv3.Client, prefix string) []string {
@@ -139,13 +138,9 @@ func leases(t testing.TB, cli *clientv3.Client) []clientv3.LeaseID {
 	return all
 }
 
-// leaseOf is the lease that a key is on.
-func leaseOf(t testing.TB, cli *clientv3.Client, key string) clientv3.LeaseID {
-	t.Helper()
-	resp, err := cli.Get(t.Context(), key)
-	require.NoError(t, err)
-	require.Len(t, resp.Kvs, 1)
-	return clientv3.LeaseID(resp.Kvs[0].Lease)
+func TestSessions(t *testing.T) {
+	t.Parallel()
+	sessions(t).Run(t)
 }
 
 // sessions is a server, for the tests that are those of another backend too.
@@ -159,8 +154,13 @@ func sessions(t testing.TB) harness.Sessions {
 		Open: func(t testing.TB, ttl time.Duration, opts ...locker.Option) *locker.Client {
 			return newClient(t, addr, append(opts, locker.WithPrefix(prefix), locker.WithTTL(ttl))...)
 		},
-		Queue:     func(t testing.TB, name string) []string { return keys(t, direct, prefix+":"+name+"/") },
-		SessionOf: func(t testing.TB, key string) int64 { return int64(leaseOf(t, direct, key)) },
+		Queue: func(t testing.TB, name string) []string { return keys(t, direct, prefix+":"+name+"/") },
+		SessionOf: func(t testing.TB, key string) int64 {
+			resp, err := direct.Get(t.Context(), key)
+			require.NoError(t, err)
+			require.Len(t, resp.Kvs, 1)
+			return resp.Kvs[0].Lease
+		},
 		End: func(t testing.TB, session int64) {
 			_, err := direct.Revoke(t.Context(), clientv3.LeaseID(session))
 			require.NoError(t, err)
@@ -174,30 +174,6 @@ func sessions(t testing.TB) harness.Sessions {
 			require.NoError(t, err)
 		},
 	}
-}
-
-// faulty is a server, a proxy in front of it, and Clients on both sides of that.
-type faulty struct {
-	proxy  *testserver.Proxy
-	direct *clientv3.Client // to the server itself
-	client *locker.Client   // through the proxy, without renewal
-	other  *locker.Client   // to the server itself
-}
-
-func newFaulty(t testing.TB, ttl time.Duration) *faulty {
-	t.Helper()
-	return newFaultyAt(t, testserver.SharedEtcd(t), ttl)
-}
-
-func newFaultyAt(t testing.TB, s *testserver.EtcdServer, ttl time.Duration) *faulty {
-	t.Helper()
-	f := &faulty{proxy: testserver.NewProxy(t, s.Addr()), direct: connect(t, s.Addr())}
-	f.client = newClient(t, f.proxy.Addr(), locker.WithTTL(ttl), locker.WithoutRenewal())
-	f.other = clientOf(t, f.direct, locker.WithTTL(ttl), locker.WithoutRenewal())
-	warm := f.client.Mutex("warm") // there are a connection and a session
-	require.NoError(t, warm.Lock(t.Context()))
-	require.NoError(t, warm.Unlock(t.Context()))
-	return f
 }
 
 // revisionNow counts the changes that the server has made.

@@ -51,13 +51,14 @@ type session struct {
 	due        time.Time  // when to renew it
 	tombstones int
 	shares     map[string][]knownShare     // by folder, the latest that was settled last
+	settling   map[string]chan struct{}    // by folder, closed when the first share's attempt ends
 	owners     []string                    // that are free to be reused
 	holders    map[string]*mvccpb.KeyValue // by folder: the oldest key of a queue, as a TryLock has found it
 }
 
 // newSession returns a session whose anchor begins with prefix.
 func newSession(d *backend, ttl time.Duration, prefix string) *session {
-	s := &session{driver: d, prefix: prefix, shares: map[string][]knownShare{}, holders: map[string]*mvccpb.KeyValue{}, looking: make(chan struct{}, 1)}
+	s := &session{driver: d, prefix: prefix, shares: map[string][]knownShare{}, settling: map[string]chan struct{}{}, holders: map[string]*mvccpb.KeyValue{}, looking: make(chan struct{}, 1)}
 	s.Session, s.watcher = sessions.New[*entry](d.sessions.Context(), ttl, s), newWatcher(s)
 	return s
 }

@@ -1,10 +1,13 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -21,17 +24,23 @@ type knownShare struct {
 // How a share gets its token, which all shares that hold together have. A share whose token is settled
 // has it in its value.
 //
-//	beside   a share of our session is settled: put our key with its token, if that share is there
-//	first    the queue is empty: the token is the revision of our key
-//	hinted   the hint names a settled share: adopt its token
-//	search   read the folder: adopt the token of a settled share, or else settle our token and that of
-//	         the oldest share as the oldest's revision
+//	beside    a share of our session is settled: put our key with its token, if that share is there
+//	first     there is no hint, and the queue is empty: the token is the revision of our key
+//	enqueue   otherwise: put our key without a token, and settle it by one of the next rows when no writer
+//	          is before it
+//	hinted    the hint names a settled share: adopt its token
+//	search    read the folder: adopt the token of a settled share, or else settle our token and that of
+//	          the oldest share as the oldest's revision
+//	together  the key that shares of our session have waited for is gone: the last of them settles its
+//	          token, and the others adopt that, up to 100 in one transaction
 //
-// Each row is one transaction. The first two compare that no writer is in the queue, the others that our
-// key is unchanged (no writer can come before it any more), and that the share whose token is taken is
-// there, or unchanged if it is not settled. Of two shares that settle at once one fails, reads again,
-// and sees the other's token. Why tokens agree and increase: docs/evidence/protocols.md. Lost reply:
-// our own key has the token, if it was settled.
+// Search is a read and a transaction, together is several, each other row is one; so a share beside
+// others of its session costs one to take and one to release. The first two compare that no writer
+// is in the queue, the last three that our key is unchanged (no writer can come before it any
+// more), and that the share whose token is taken is there, or unchanged if it is not settled. Of
+// two shares that settle at once one fails, reads again, and sees the other's token. Why tokens
+// agree and increase: docs/evidence/protocols.md. Lost reply: our own key has the token, if it was
+// settled.
 //
 // The hint, a key beside the folder, only saves reads: it counts for nothing if its share is not there.
 
@@ -41,54 +50,55 @@ func (e *entry) enqueueShared(ctx context.Context, waits bool) (ahead string, er
 	if !waits {
 		behind = append(behind, e.noWriter())
 	}
-	// The server reads all keys for empty, and for oldest. Behind a writer it reads no share: noWriter
-	// is evaluated before empty.
-	conditions, then := []clientv3.Cmp{e.alive(), e.noWriter(), e.empty()}, []clientv3.Op{e.putShare(ownRevision), e.putHint(hint)}
 	otherwise := []clientv3.Op{
 		e.own(), e.earlier(clientv3.WithLimit(1)), clientv3.OpGet(e.hint()), clientv3.OpTxn(behind, []clientv3.Op{e.putShare("")}, nil),
 	}
 	if !waits {
 		otherwise = append(otherwise, e.oldest())
 	}
-	known, beside := e.session.knownShare(e.folder)
+	// The server reads all keys for empty, and for oldest. Behind a writer, or beside a share that the
+	// hint names, it does not evaluate empty.
+	noHint := clientv3.Compare(clientv3.CreateRevision(e.hint()), "=", 0)
+	conditions, then := []clientv3.Cmp{e.alive(), e.noWriter(), noHint, e.empty()}, []clientv3.Op{e.putShare(ownRevision), e.putHint(hint)}
+	known, beside, done := e.session.awaitShare(ctx, e.folder)
+	defer done()
+	if err := ctx.Err(); err != nil {
+		return "", err // nothing was sent
+	}
 	if beside {
-		otherwise = []clientv3.Op{e.own(), clientv3.OpTxn(conditions, then, otherwise)}
 		there := clientv3.Compare(clientv3.CreateRevision(known.key), "=", known.created)
 		conditions, then = []clientv3.Cmp{e.noWriter(), e.alive(), e.absent(), there}, []clientv3.Op{e.putShare(formatToken(known.token))}
 	}
 	resp, err := e.take(ctx, conditions, then, otherwise)
-	if err != nil {
+	switch {
+	case err != nil:
 		return "", err
-	}
-	if beside {
-		if resp.Succeeded {
-			e.settleAs(known.token, "")
-			return "", nil
-		}
-		resp = (*clientv3.TxnResponse)(resp.Responses[1].GetResponseTxn())
-	}
-	if resp.Succeeded {
+	case resp.Succeeded && beside:
+		e.settleAs(known.token, "")
+		return "", nil
+	case resp.Succeeded:
 		e.settleAs(e.created.Load(), hint)
 		return "", nil
 	}
 	writer, hinted := first(resp.Responses[1]), first(resp.Responses[2])
-	switch done := hasPut(resp); {
-	case done && e.waitsFor(writer):
+	switch put := hasPut(resp); {
+	case put && e.waitsFor(writer):
 		return string(writer.Key), nil
-	case done && writer == nil:
+	case put && writer == nil:
 		own := &mvccpb.KeyValue{Value: []byte(shareValue("", "")), ModRevision: e.created.Load()}
 		if err := e.settleToken(ctx, own, hinted); err != nil || e.token.Load() != 0 {
 			return "", err
 		}
-		return e.readPredecessor(ctx)
+		return e.readPredecessor(ctx, e.ahead)
 	case e.created.Load() != 0:
-		return e.readPredecessor(ctx)
+		return e.readPredecessor(ctx, e.ahead)
 	case waits || writer == nil: // there is a tombstone
 		return "", errRemoved
 	}
 	if oldest := first(resp.Responses[4]); e.waitsFor(writer) && isContender(oldest, e.folder) {
-		return "", &driver.HeldError{Holder: participant(oldest, e.folder)}
+		return "", &driver.HeldError{Holder: contenderAt(oldest, e.folder).Participant}
 	}
+	done()
 	return e.enqueueShared(ctx, true)
 }
 
@@ -98,8 +108,10 @@ func (e *entry) putShare(token string) clientv3.Op { return e.put(shareValue(tok
 func (e *entry) settleAs(token int64, hinted string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.token.Store(token)
-	if e.hinted = hinted; !e.finished {
+	if hinted != "" {
+		e.hinted = hinted
+	}
+	if e.token.Swap(token) == 0 && !e.released {
 		e.session.noteShare(e.folder, knownShare{e.key, e.created.Load(), token})
 	}
 }
@@ -176,6 +188,44 @@ func (e *entry) adoptToken(ctx context.Context, own, witness *mvccpb.KeyValue, h
 	return err
 }
 
+// settleTogether settles the tokens of the shares that have waited for a key, which is gone or has
+// become a share, and wakes them. The last of them settles its token first: if no writer is before it,
+// none is before the others, who adopt its token, many in one transaction. Those that fail, or whose
+// reply is lost, read for themselves when they are woken.
+func (s *session) settleTogether(t *watch) {
+	defer t.wake()
+	ctx, cancel := context.WithTimeout(s.Context(), min(s.TTL/4, 5*time.Second))
+	defer cancel()
+	shares := slices.DeleteFunc(slices.Clone(t.waiting), (*entry).leaving)
+	slices.SortFunc(shares, func(a, b *entry) int { return cmp.Compare(b.created.Load(), a.created.Load()) })
+	if len(shares) == 0 {
+		return
+	}
+	last := shares[0]
+	if ahead, err := last.readPredecessor(ctx, t.key); err != nil || ahead != "" {
+		return
+	}
+	last.granted.Store(true)
+	token, there := last.token.Load(), clientv3.Compare(clientv3.CreateRevision(last.key), "=", last.created.Load())
+	for some := range slices.Chunk(shares[1:], keysPerLook) {
+		adopt := make([]clientv3.Op, len(some))
+		for i, e := range some {
+			unsettled := clientv3.Compare(clientv3.ModRevision(e.key), "=", e.created.Load())
+			adopt[i] = clientv3.OpTxn([]clientv3.Cmp{unsettled}, []clientv3.Op{e.putShare(formatToken(token))}, nil)
+		}
+		resp, err := s.driver.commit(ctx, []clientv3.Cmp{there}, adopt, nil)
+		if err != nil || !resp.Succeeded {
+			return
+		}
+		for i, e := range some {
+			if resp.Responses[i].GetResponseTxn().Succeeded {
+				e.settleAs(token, "")
+				e.granted.Store(true)
+			}
+		}
+	}
+}
+
 // hintValue names us, by our ID, the revision that created our key, and our token. Either number is
 // ownRevision if it is that of the hint. The share that put the hint deletes it when it ends.
 func (p *place) hintValue(created, token string) string {
@@ -214,15 +264,35 @@ func (s *session) noteShare(folder string, known knownShare) {
 	s.shares[folder] = append(s.shares[folder], known)
 }
 
-// knownShare returns the share of the folder that was settled last, of those not known to have
-// ended.
-func (s *session) knownShare(folder string) (known knownShare, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if shares := s.shares[folder]; len(shares) > 0 {
-		return shares[len(shares)-1], true
+// awaitShare returns the share of the folder that was settled last, of those whose release has not
+// begun. If there is none, the first caller is to settle one, and to call done; others wait for that.
+func (s *session) awaitShare(ctx context.Context, folder string) (known knownShare, ok bool, done func()) {
+	for range 2 {
+		s.mu.Lock()
+		shares, settling := s.shares[folder], s.settling[folder]
+		if len(shares) == 0 && settling == nil {
+			over := make(chan struct{})
+			s.settling[folder] = over
+			done = sync.OnceFunc(func() {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				delete(s.settling, folder)
+				close(over)
+			})
+		}
+		s.mu.Unlock()
+		switch {
+		case len(shares) > 0:
+			return shares[len(shares)-1], true, func() {}
+		case done != nil:
+			return known, false, done
+		}
+		select {
+		case <-settling:
+		case <-ctx.Done():
+		}
 	}
-	return known, false
+	return known, false, func() {}
 }
 
 // forgetShare forgets a share that has ended.

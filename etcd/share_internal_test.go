@@ -119,7 +119,7 @@ func TestEnter_aTryThatKnowsTheHolderReadsNoQueue(t *testing.T) {
 
 func settleAlone(t *testing.T, c *claim) {
 	t.Helper()
-	ahead, err := c.entry.readPredecessor(t.Context())
+	ahead, err := c.entry.readPredecessor(t.Context(), c.entry.ahead)
 	require.NoError(t, err)
 	require.Empty(t, ahead)
 }
@@ -134,11 +134,10 @@ func TestSettle_tokensDoNotFallWhenTheOldestAreSlow(t *testing.T) {
 	oldest, slow := standShared(t, d, name), standShared(t, d, name)
 	gaveUp, _ := stand(t, d, name)
 	late := standShared(t, d, name)
-	ahead, err := late.entry.readPredecessor(t.Context())
+	ahead, err := late.entry.readPredecessor(t.Context(), late.entry.ahead)
 	require.NoError(t, err)
 	require.Equal(t, gaveUp.entry.key, ahead, "it has seen a writer before it")
-	found, err := d.cli.Get(t.Context(), late.entry.key)
-	require.NoError(t, err)
+	found := fetch(t, d, late.entry.key)
 	require.NoError(t, late.entry.settleToken(t.Context(), found.Kvs[0], nil), "as if it had seen none")
 	require.Zero(t, late.entry.token.Load(), "the writer is found in the folder")
 	require.NoError(t, holder.Release(t.Context()))
@@ -163,42 +162,61 @@ func TestHint_ofAShareThatHasEndedCountsForNothing(t *testing.T) {
 	t.Parallel()
 	d, other := driverAt(t, testserver.SharedEtcd(t)), driverAt(t, testserver.SharedEtcd(t)) // a session knows of its own shares
 	req := driver.Request{Name: fresh(), TTL: time.Minute}
-	first, err := claims.Share(t.Context(), d, req)
-	require.NoError(t, err)
-	at := first.(*claim).entry
-	hint, err := d.cli.Get(t.Context(), at.hint())
-	require.NoError(t, err)
+	first := share(t, d, req)
+	at := first.entry
+	hint := fetch(t, d, at.hint())
 	require.Len(t, hint.Kvs, 1, "others find the token at the first")
 	old := at.hintValue(formatToken(at.created.Load()), formatToken(at.created.Load()))
 	require.NoError(t, first.Release(t.Context()))
-	hint, err = d.cli.Get(t.Context(), at.hint())
-	require.NoError(t, err)
+	hint = fetch(t, d, at.hint())
 	require.Empty(t, hint.Kvs, "it has gone with its share")
-	writer, err := claims.Take(t.Context(), d, req)
-	require.NoError(t, err)
+	writer := take(t, d, req)
 	require.NoError(t, writer.Release(t.Context()))
 
-	_, err = d.cli.Put(t.Context(), at.hint(), old)
+	_, err := d.cli.Put(t.Context(), at.hint(), old)
 	require.NoError(t, err)
-	back, err := claims.Share(t.Context(), d, req)
-	require.NoError(t, err)
-	require.Equal(t, at.key, back.(*claim).entry.key)
+	back := share(t, d, req)
+	require.Equal(t, at.key, back.entry.key)
 	assert.Greater(t, back.Token(), writer.Token())
 	_, err = d.cli.Put(t.Context(), at.hint(), old)
 	require.NoError(t, err)
-	beside, err := claims.Share(t.Context(), other, req)
-	require.NoError(t, err)
+	beside := share(t, other, req)
 	assert.Equal(t, back.Token(), beside.Token())
 	require.NoError(t, beside.Release(t.Context()))
 	for _, junk := range []string{"", "x", "x\x00y\x00z", "\x00\x001\x002\x003"} {
 		_, err = d.cli.Put(t.Context(), at.hint(), junk)
 		require.NoError(t, err)
-		l, err := claims.Share(t.Context(), other, req)
-		require.NoError(t, err)
+		l := share(t, other, req)
 		assert.Equal(t, back.Token(), l.Token(), "%q", junk)
 		require.NoError(t, l.Release(t.Context()))
 	}
 	require.NoError(t, back.Release(t.Context()))
+}
+
+// Shares that are settled together are granted without another look, but for one whose key is gone.
+func TestSettleTogether_grantsWhatIsThere(t *testing.T) {
+	t.Parallel()
+	d, name := driverAt(t, testserver.SharedEtcd(t)), fresh()
+	holder, _ := stand(t, d, name)
+	var shares []*claim
+	var at watch
+	for range 4 { // the last settles its own token with the oldest's
+		c := standShared(t, d, name)
+		shares, at.waiting = append(shares, c), append(at.waiting, c.entry)
+	}
+	require.NoError(t, holder.Release(t.Context()))
+	_, err := d.cli.Delete(t.Context(), shares[1].entry.key)
+	require.NoError(t, err)
+	at.key = holder.entry.key
+	holder.entry.session.settleTogether(&at)
+	for i, c := range shares {
+		assert.Equal(t, i >= 2, c.entry.granted.Load(), "share %d", i)
+		_, err := c.Ask(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, c.Extend(t.Context(), time.Minute))
+		assert.Equal(t, shares[3].Token(), c.Token())
+		require.NoError(t, c.Release(t.Context()))
+	}
 }
 
 // Who settles the token of another's share leaves it on the other's session.
@@ -210,14 +228,12 @@ func TestSettle_leavesASharesSession(t *testing.T) {
 	slow, l := standShared(t, other, name), standShared(t, d, name)
 	require.NoError(t, holder.Release(t.Context()))
 	settleAlone(t, l)
-	found, err := d.cli.Get(t.Context(), slow.entry.key)
-	require.NoError(t, err)
+	found := fetch(t, d, slow.entry.key)
 	require.Len(t, found.Kvs, 1)
 	assert.Equal(t, int64(l.Token()), parseValue(found.Kvs[0]).token)
 	assert.Equal(t, slow.entry.session.id, clientv3.LeaseID(found.Kvs[0].Lease))
 	require.NoError(t, other.Close())
-	found, err = d.cli.Get(t.Context(), slow.entry.key)
-	require.NoError(t, err)
+	found = fetch(t, d, slow.entry.key)
 	assert.Empty(t, found.Kvs)
 	require.NoError(t, l.Release(t.Context()))
 }
@@ -227,10 +243,9 @@ func TestHint_whoWaitsToLookHeedsItsContext(t *testing.T) {
 	t.Parallel()
 	d := driverAt(t, testserver.SharedEtcd(t))
 	req := driver.Request{Name: fresh(), TTL: time.Minute}
-	first, err := claims.Share(t.Context(), d, req)
-	require.NoError(t, err)
-	at, other := first.(*claim).entry, driverAt(t, testserver.SharedEtcd(t))
-	_, err = d.cli.Delete(t.Context(), at.hint())
+	first := share(t, d, req)
+	at, other := first.entry, driverAt(t, testserver.SharedEtcd(t))
+	_, err := d.cli.Delete(t.Context(), at.hint())
 	require.NoError(t, err)
 	looking := acquire(t, other, req.TTL).entry.session.looking
 	looking <- struct{}{} // another looks, and is not done
@@ -241,12 +256,34 @@ func TestHint_whoWaitsToLookHeedsItsContext(t *testing.T) {
 	require.NotNil(t, gaveUp, "its key is there")
 	require.NoError(t, gaveUp.Release(t.Context()))
 	<-looking
-	next, err := claims.Share(t.Context(), other, req)
-	require.NoError(t, err)
+	next := share(t, other, req)
 	assert.Equal(t, first.Token(), next.Token())
 	require.NoError(t, next.Release(t.Context()))
 	require.NoError(t, first.Release(t.Context()))
-	left, err := d.cli.Get(t.Context(), at.folder, clientv3.WithPrefix())
-	require.NoError(t, err)
+	left := fetch(t, d, at.folder, clientv3.WithPrefix())
 	assert.Empty(t, left.Kvs)
+}
+
+// A share waits for another of its session to settle first. If its ctx ends meanwhile it has sent
+// nothing, and leaves nothing: no doubt, and no tombstone. One that is not awaited any more settles
+// by itself.
+func TestEnterShared_whoseContextEndsBeforeItsTurn(t *testing.T) {
+	t.Parallel()
+	d, name := driverAt(t, testserver.SharedEtcd(t)), fresh()
+	req := driver.Request{Name: name, TTL: time.Minute, Shared: true, Wake: func() {}}
+	first := share(t, d, req)
+	e := first.entry
+	require.NoError(t, first.Release(t.Context()))
+	_, known, done := e.session.awaitShare(t.Context(), e.folder)
+	require.False(t, known)
+	second := d.Claim(req).(*claim)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err := second.Ask(ctx)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.False(t, second.entry != nil && second.entry.doubtful.Load())
+	require.NoError(t, second.Release(t.Context()))
+	assert.Zero(t, e.session.tombstones)
+	done() // it failed
+	require.NoError(t, share(t, d, req).Release(t.Context()))
 }

@@ -17,12 +17,12 @@ import (
 // a hold that lasts, of its own key; for a hold that asks who waits, of the folder. The client's own
 // Watch would cost a goroutine or two each.
 //
-// A waiter's watch begins at the present revision: for one that begins in the past, a server catches
-// up ten times a second only. Its key may have gone before that, so the waiter is woken when the watch
-// has been created, too, unless its last read was at that revision or later. A hold's watch begins with
-// the revision that created its key, so nothing is missed. A watch ends with its first event. If the
-// stream breaks, all watches are created again on the next one. Lost event: waiters poll, and holds
-// are verified by their renewals.
+// A waiter's watch begins at the present revision: a watch that begins in the past is served only
+// ten times a second. The watched key may have gone before that, so the waiter is woken when the
+// watch has been created, too; a share that joins a watch, at once if its last read was before
+// that. A hold's watch begins behind the revision that created its key, so nothing is missed. A
+// watch ends with its first event. If the stream breaks, all watches are created again on the next
+// one. Lost event: waiters poll, and holds are verified by their renewals.
 type watcher struct {
 	session *session
 	running sync.WaitGroup
@@ -70,7 +70,7 @@ func (w *watcher) await(e *entry, ahead string) {
 		if t := w.watched[w.shared[ahead]]; t != nil && e.Shared {
 			t.waiting = append(t.waiting, e)
 			e.watch = w.shared[ahead]
-			again = e.seen < t.begun
+			again = e.seen.Load() < t.begun
 		} else {
 			w.add(&watch{key: ahead, waiting: []*entry{e}})
 		}
@@ -271,7 +271,11 @@ func (w *watcher) receive(resp *etcdserverpb.WatchResponse) bool {
 		return false
 	case len(resp.Events) > 0:
 		w.cancel(resp.WatchId)
-		t.wake()
+		if len(t.waiting) > 1 { // all are shares
+			w.running.Go(func() { w.session.settleTogether(t) })
+		} else {
+			t.wake()
+		}
 	case resp.Created && t.entry == nil:
 		t.begun = resp.Header.Revision
 		t.wake()

@@ -58,18 +58,3 @@ func ExampleCheck() {
 	// fence: "orders/42": stale fencing token: 33, the holder of 34 has written
 	// fence: "orders/42": stale fencing token: 0, which is the token of nobody: the lock is not held
 }
-
-func ExampleMemory() {
-	ctx := context.Background()
-	var guard fence.Memory
-	write := func(context.Context) error {
-		fmt.Println("written")
-		return nil
-	}
-	fmt.Println(guard.Write(ctx, "orders/42", 34, write))
-	fmt.Println(guard.Write(ctx, "orders/42", 33, write))
-	// Output:
-	// written
-	// <nil>
-	// fence: "orders/42": stale fencing token: 33, the holder of 34 has written
-}

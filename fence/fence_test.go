@@ -4,11 +4,17 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/go-locker/locker/fence"
 )
+
+const patience = time.Minute
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestStaleError_saysWhatWasRefusedAndWhy(t *testing.T) {
 	for want, err := range map[string]*fence.StaleError{

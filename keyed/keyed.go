@@ -56,18 +56,20 @@ func (l *Locks) Lock(ctx context.Context, name string) error {
 	one, began := l.enter(name), clock.Now()
 	select {
 	case one.turn <- struct{}{}:
+		if one.failed {
+			ctx = noanswer.WithStart(ctx, began)
+		}
+		hold, err := one.Acquire(ctx)
+		return l.took(one, hold, err)
 	case <-ctx.Done():
-		defer l.leave(one)
-		return l.interrupted(ctx, one)
 	case <-l.client.Closed():
-		l.leave(one)
-		return failed("lock", name, locker.ErrClosed)
 	}
-	if one.failed {
-		ctx = noanswer.WithStart(ctx, began)
+	defer l.leave(one)
+	_, err := one.Acquire(ctx) // it makes no request, because ctx or the Client has ended
+	if e, ok := errors.AsType[*locker.Error](err); ok && ctx.Err() != nil && l.FencingToken(name) != 0 {
+		err = failed(e.Op, name, fmt.Errorf("%w: %w", e.Err, locker.ErrHeld))
 	}
-	hold, err := one.Acquire(ctx)
-	return l.took(one, hold, err)
+	return err
 }
 
 // TryLock makes one attempt. It returns ErrHeld if another owner holds the lock, or others of this
@@ -78,20 +80,16 @@ func (l *Locks) TryLock(ctx context.Context, name string) error {
 	case one.turn <- struct{}{}:
 	default:
 		l.leave(one)
-		return failed("trylock", name, l.busy())
+		err := locker.ErrHeld
+		select {
+		case <-l.client.Closed():
+			err = locker.ErrClosed
+		default:
+		}
+		return failed("trylock", name, err)
 	}
 	hold, err := one.TryAcquire(ctx)
 	return l.took(one, hold, err)
-}
-
-// busy returns why no attempt is made while others of this Locks hold or await the lock.
-func (l *Locks) busy() error {
-	select {
-	case <-l.client.Closed():
-		return locker.ErrClosed
-	default:
-		return locker.ErrHeld
-	}
 }
 
 // took makes hold that of one, whose turn the caller has, or gives the turn back.
@@ -167,18 +165,6 @@ func (l *Locks) FencingToken(name string) uint64 {
 
 func failed(op, name string, why error) error {
 	return &locker.Error{Op: op, Name: name, Err: why}
-}
-
-// interrupted returns the error of a Lock whose ctx ended before its turn.
-func (l *Locks) interrupted(ctx context.Context, one *lock) error {
-	err := ctx.Err()
-	if cause := context.Cause(ctx); !errors.Is(err, cause) {
-		err = fmt.Errorf("%w: %w", err, cause)
-	}
-	if l.FencingToken(one.Name()) != 0 {
-		err = fmt.Errorf("%w: %w", err, locker.ErrHeld)
-	}
-	return failed("lock", one.Name(), err)
 }
 
 // enter counts a user of the lock called name, which it makes for the first. Each enter needs one

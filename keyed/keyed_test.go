@@ -12,12 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/test/clienttest"
 	"github.com/go-locker/locker/internal/test/testwait"
 	"github.com/go-locker/locker/keyed"
 	"github.com/go-locker/locker/locktest"
 	_ "github.com/go-locker/locker/memory"
-	_ "github.com/go-locker/locker/redis"
 )
 
 const ttl = 30 * time.Second // the default
@@ -190,9 +188,16 @@ func TestLock_endsWhenTheClientIsClosed(t *testing.T) {
 	}
 }
 
+// Metrics count the Unlock of each hold, and what the backend may still have of it is released.
 func TestRelock_takesALostLockAnewAfterAllOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, other, ctx := keyed.New(locktest.New(t).Client, locker.WithoutRenewal()), keyed.New(locktest.New(t).Client), t.Context()
+		var unlocked []uint64
+		observer := locker.WithObserver(locker.Observer{Done: func(_ context.Context, call locker.Call, r locker.Result) {
+			if call.Op == "unlock" {
+				unlocked = append(unlocked, r.Token)
+			}
+		}})
+		l, other, ctx := keyed.New(locktest.New(t, observer).Client, locker.WithoutRenewal()), keyed.New(locktest.New(t).Client), t.Context()
 		require.ErrorIs(t, l.Relock(ctx, "a"), locker.ErrNotHeld)
 		require.NoError(t, l.Lock(ctx, "a"))
 		first := l.FencingToken("a")
@@ -208,6 +213,7 @@ func TestRelock_takesALostLockAnewAfterAllOthers(t *testing.T) {
 		second := other.FencingToken("a")
 		require.NoError(t, other.Unlock(ctx, "a"))
 		require.NoError(t, <-again)
+		assert.Equal(t, []uint64{first}, unlocked)
 		assert.Greater(t, l.FencingToken("a"), second)
 		require.NoError(t, l.Extend(ctx, "a"))
 		require.Empty(t, waits, "its turn has not come")
@@ -215,25 +221,6 @@ func TestRelock_takesALostLockAnewAfterAllOthers(t *testing.T) {
 		require.NoError(t, <-waits)
 		require.NoError(t, l.Unlock(ctx, "a"))
 		assert.Zero(t, keyed.InUse(l)+keyed.InUse(other))
-	})
-}
-
-// Metrics count the Unlock of each hold, and what the backend may still have of it is released.
-func TestRelock_endsTheLostHold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var unlocked []uint64
-		observer := locker.Observer{Done: func(_ context.Context, call locker.Call, r locker.Result) {
-			if call.Op == "unlock" {
-				unlocked = append(unlocked, r.Token)
-			}
-		}}
-		l, ctx := keyed.New(locktest.New(t, locker.WithObserver(observer)).Client, locker.WithoutRenewal()), t.Context()
-		require.NoError(t, l.Lock(ctx, "a"))
-		first := l.FencingToken("a")
-		time.Sleep(ttl)
-		require.NoError(t, l.Relock(ctx, "a"))
-		assert.Equal(t, []uint64{first}, unlocked)
-		require.NoError(t, l.Unlock(ctx, "a"))
 	})
 }
 
@@ -274,13 +261,6 @@ func TestLock_thatFailsKeepsNothing(t *testing.T) {
 		c.Up()
 		assert.Zero(t, keyed.InUse(l))
 		require.NoError(t, other.Unlock(ctx, "a"))
-		require.NoError(t, l.Lock(ctx, "a"))
-		waits := testwait.Go(func() error { return l.Lock(ctx, "a") })
-		synctest.Wait()
-		require.NoError(t, c.Close())
-		require.ErrorIs(t, l.Unlock(ctx, "a"), locker.ErrLost)
-		require.ErrorIs(t, <-waits, locker.ErrClosed)
-		assert.Zero(t, keyed.InUse(l))
 	})
 }
 
@@ -303,52 +283,4 @@ func ExampleNew() {
 	// locker: trylock "cert/example.com": the lock is held by another owner
 	// <nil>
 	// locker: unlock "cert/example.com": the lock is not held
-}
-
-func TestOnServers_oneOfEachName(t *testing.T) {
-	clienttest.OnMemoryAndRedis(t, func(t *testing.T, open clienttest.Open, _ func() func()) {
-		var turns clienttest.Turns
-		var programs []<-chan error
-		for range 3 {
-			l := keyed.New(open())
-			for i := range 4 {
-				name := []string{"a", "b"}[i%2]
-				programs = append(programs, testwait.Go(func() (err error) {
-					for range 4 {
-						if err = errors.Join(err, l.Lock(testwait.Context(t, clienttest.Long), name)); err == nil {
-							err = errors.Join(turns.Take(name, l.FencingToken(name), time.Millisecond), l.Unlock(t.Context(), name))
-						}
-					}
-					return err
-				}))
-			}
-		}
-		for _, done := range programs {
-			require.NoError(t, <-done)
-		}
-	})
-}
-
-func TestOnServers_aSilenceIsALossThatRelockEnds(t *testing.T) {
-	clienttest.OnMemoryAndRedis(t, func(t *testing.T, open clienttest.Open, silence func() func()) {
-		if silence == nil {
-			t.Skip("memory answers at all times")
-		}
-		l := keyed.New(open(locker.WithTTL(clienttest.TTL)))
-		require.NoError(t, l.Lock(t.Context(), "a"))
-		last := l.FencingToken("a")
-		resume := silence()
-		defer resume()
-		time.Sleep(clienttest.TTL + time.Millisecond)
-		assert.Zero(t, l.FencingToken("a"))
-		resume()
-		other := keyed.New(open())
-		require.NoError(t, other.Lock(testwait.Context(t, clienttest.Long), "a"))
-		assert.Greater(t, other.FencingToken("a"), last)
-		last = other.FencingToken("a")
-		require.NoError(t, other.Unlock(t.Context(), "a"))
-		require.NoError(t, l.Relock(testwait.Context(t, clienttest.Long), "a"))
-		assert.Greater(t, l.FencingToken("a"), last)
-		require.NoError(t, l.Unlock(t.Context(), "a"))
-	})
 }

@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/go-locker/locker/internal/clock"
 	"github.com/go-locker/locker/internal/noanswer"
 )
 
@@ -101,10 +102,7 @@ func (a *api) do(ctx context.Context, method, path string, query url.Values, bod
 	}
 	if resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusMultipleChoices {
 		if pause, bad := strconv.Atoi(resp.Header.Get("Retry-After")); bad == nil {
-			select {
-			case <-time.After(time.Duration(pause) * time.Second):
-			case <-ctx.Done():
-			}
+			_ = clock.Sleep(ctx, time.Duration(pause)*time.Second)
 		}
 		err := failure(resp, answer)
 		if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= http.StatusInternalServerError {

@@ -176,13 +176,13 @@ func (c *claim) latest() object {
 	return c.held
 }
 
-// Token implements driver.Lease.
+// Token implements driver.Claim.
 func (c *claim) Token() uint64 { return c.latest().token }
 
-// Validity implements driver.Lease.
+// Validity implements driver.Claim.
 func (c *claim) Validity() time.Duration { return c.until.Left() }
 
-// Extend implements driver.Lease.
+// Extend implements driver.Claim.
 func (c *claim) Extend(ctx context.Context, ttl time.Duration) error {
 	if c.Validity() <= 0 {
 		return driver.ErrLost

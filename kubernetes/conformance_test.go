@@ -121,7 +121,10 @@ func TestConformance(t *testing.T) {
 		h := harness.ForURL(2*time.Second, "kubernetes://%s?kubeconfig="+s.Kubeconfig(testserver.KubeAdmin), []string{s.Addr()})
 		h.RW = nil // there are no shares
 		h.Deviations = knownbreaks.Consensus()
-		harness.Servers(&h.Faults, []*testserver.KubeServer{s}, s.Restart)
+		harness.Servers(&h.Faults, []harness.Server{s, s.Etcd}, func() {
+			s.Etcd.Restart()
+			s.Restart()
+		})
 		h.Faults.Revoke = func(t conformance.TB, name string) {
 			if _, err := s.Call(http.MethodDelete, "/apis/coordination.k8s.io/v1/namespaces/default/leases/"+objectName("locker:"+name), "", nil); err != nil {
 				t.Fatalf("delete: %v", err)

@@ -6,8 +6,9 @@
 // It finds the cluster as kubectl does: by a kubeconfig, or by the service account of its pod.
 // [New] takes the client of a clientset of your own instead.
 //
-// Which rights a user needs, what a lock costs, and how it compares with client-go's leader
-// election: https://github.com/go-locker/locker/blob/main/docs/backends/kubernetes.md.
+// Which rights a user needs, what a client of your own should set, what a lock costs and leaves,
+// and how it compares with client-go's leader election:
+// https://github.com/go-locker/locker/blob/main/docs/backends/kubernetes.md.
 //
 // # The URL
 //
@@ -95,15 +96,4 @@
 //	the Lease is deleted    the hold is lost, at the next renewal at the latest
 //	etcd is restored        tokens may repeat, and holds since the backup are forgotten:
 //	                        see Guarantees
-//
-// # A client of your own
-//
-// If an HTTP/2 connection does not answer, all requests on it wait, and client-go gives the
-// connection up only after 45 s. If a hold is to survive that, set NextProtos of your rest.Config
-// to http/1.1, as Open does.
-//
-// # What is left
-//
-// A Client that makes new Leases also deletes old ones: those that were free for ten minutes, and
-// those whose holder died a day ago. It deletes none that has changed since it was read.
 package kubernetes

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -51,6 +52,7 @@ type fake struct {
 	ahead  atomic.Int64                                                 // nanoseconds, by which its clock is
 	refuse int                                                          // a status with which it answers, as a proxy does, if that is not 0
 	late   int                                                          // a status with which it answers what it has applied, if that is not 0
+	why    metav1.StatusReason                                          // of that
 	lose   func(method string, applied bool) (lost bool)                // breaks the connection, before the request is applied or after
 	answer func(w http.ResponseWriter, r *http.Request) (answered bool) // in place of the API server
 	admit  func(l *coordinationv1.Lease)                                // changes what is written, as an admission policy does
@@ -71,6 +73,34 @@ func newFake(t testing.TB) *fake {
 		f.Close()
 	})
 	return f
+}
+
+// set changes f while it serves nobody.
+func (f *fake) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+// refuses has f answer with a status, as a proxy does; 0: with what it has.
+func (f *fake) refuses(status int) { f.set(func() { f.refuse = status }) }
+
+// answers has requests of some methods answered in place of f.
+func (f *fake) answers(answer http.HandlerFunc, methods ...string) {
+	f.set(func() {
+		f.answer = func(w http.ResponseWriter, r *http.Request) (answered bool) {
+			if answered = slices.Contains(methods, r.Method); answered {
+				answer(w, r)
+			}
+			return answered
+		}
+	})
+}
+
+// count returns how many requests of a method, or WATCH, there were.
+func (f *fake) count(method string) (n int) {
+	f.set(func() { n = f.requests[method] })
+	return n
 }
 
 func (f *fake) now() time.Time { return time.Now().Add(time.Duration(f.ahead.Load())) }
@@ -105,7 +135,7 @@ func (f *fake) serve(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Retry-After", "1")
 	}
 	if f.late != 0 {
-		code, result = refuse(f.late, metav1.StatusReasonTimeout)
+		code, result = refuse(f.late, f.why)
 	}
 	if f.lose != nil && f.lose(r.Method, true) {
 		panic(http.ErrAbortHandler)
@@ -256,9 +286,7 @@ func (f *fake) driver(t testing.TB) *backend {
 
 // sent returns how many requests f makes, by method.
 func (f *fake) sent(do func()) map[string]int {
-	f.mu.Lock()
-	f.requests = map[string]int{}
-	f.mu.Unlock()
+	f.set(func() { f.requests = map[string]int{} })
 	do()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -406,7 +434,7 @@ func TestKube_twoServers(t *testing.T) {
 	require.NoError(t, a.Lock(t.Context()))
 	locked = async(func() error { return b.Lock(t.Context()) })
 	time.Sleep(200 * time.Millisecond)
-	second.RestartAlone()
+	second.Restart()
 	require.NoError(t, a.Unlock(t.Context()))
 	require.NoError(t, await(t, locked))
 }

@@ -26,15 +26,17 @@ func TestCounts_waiting(t *testing.T) {
 	client, err := locker.New(f.driver(t), locker.WithTTL(request.TTL), locker.WithPrefix("locker"))
 	require.NoError(t, err)
 	defer func() { _ = client.Close() }()
-	locked := make([]<-chan error, 3)
-	mutexes := make([]*locker.Mutex, 3)
-	watching := func() int { f.mu.Lock(); defer f.mu.Unlock(); return f.requests["WATCH"] }
+	const waiters = 3
+	holds := make(chan *locker.Hold, waiters)
 	asked := f.sent(func() {
-		for i := range locked {
-			mutexes[i] = client.Mutex("orders/42")
-			locked[i] = async(func() error { return mutexes[i].Lock(t.Context()) })
+		for range waiters {
+			go func() {
+				hold, err := client.Mutex("orders/42").Acquire(t.Context())
+				assert.NoError(t, err)
+				holds <- hold
+			}()
 		}
-		eventually(t, "they watch", func() bool { return watching() > 0 })
+		eventually(t, "they watch", func() bool { return f.count("WATCH") > 0 })
 		time.Sleep(100 * time.Millisecond) // the others have entered
 	})
 	assert.Equal(t, 1, asked["WATCH"], "%v", asked)
@@ -47,17 +49,8 @@ func TestCounts_waiting(t *testing.T) {
 	}), "the holder's own")
 	cost := f.sent(func() {
 		require.NoError(t, c.Release(t.Context()))
-		for range locked {
-			var first int
-			select {
-			case err = <-locked[0]:
-			case err = <-locked[1]:
-				first = 1
-			case err = <-locked[2]:
-				first = 2
-			}
-			require.NoError(t, err)
-			require.NoError(t, mutexes[first].Unlock(t.Context()))
+		for range waiters {
+			require.NoError(t, (<-holds).Unlock(t.Context()))
 		}
 	})
 	assert.Equal(t, 7, cost["PUT"], "a release, and three takes and releases: %v", cost)
@@ -80,7 +73,7 @@ func TestCounts_manyClientsWait(t *testing.T) {
 			}
 		}()
 	}
-	eventually(t, "all wait", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.requests["WATCH"] >= clients-1 })
+	eventually(t, "all wait", func() bool { return f.count("WATCH") >= clients-1 })
 	asked := f.sent(func() {
 		for range rounds {
 			require.NoError(t, (<-holds).Unlock(t.Context()))
@@ -155,11 +148,9 @@ func TestWatch_ends(t *testing.T) {
 	require.NoError(t, err)
 	d := f.driver(t)
 	waiter, woken := wait(t, d, long)
-	watches := func() int { f.mu.Lock(); defer f.mu.Unlock(); return f.requests["WATCH"] }
-	refuse := func(status int) { f.mu.Lock(); defer f.mu.Unlock(); f.refuse = status }
-	eventually(t, "it watches", func() bool { return watches() == 1 })
+	eventually(t, "it watches", func() bool { return f.count("WATCH") == 1 })
 
-	refuse(http.StatusServiceUnavailable)
+	f.refuses(http.StatusServiceUnavailable)
 	f.CloseClientConnections()
 	eventually(t, "another asks in vain", func() bool {
 		other := long
@@ -167,13 +158,13 @@ func TestWatch_ends(t *testing.T) {
 		_, err := d.Claim(other).Ask(t.Context())
 		return err != nil && !errors.Is(err, driver.ErrHeld)
 	})
-	refuse(0)
-	eventually(t, "it watches again", func() bool { return watches() == 2 })
-	f.mu.Lock()
-	name := objectName(long.Name)
-	f.store("DELETED", f.leases[name].DeepCopy())
-	delete(f.leases, name)
-	f.mu.Unlock()
+	f.refuses(0)
+	eventually(t, "it watches again", func() bool { return f.count("WATCH") == 2 })
+	f.set(func() {
+		name := objectName(long.Name)
+		f.store("DELETED", f.leases[name].DeepCopy())
+		delete(f.leases, name)
+	})
 	require.NoError(t, await(t, woken))
 	_, err = waiter.Ask(t.Context())
 	require.NoError(t, err)
@@ -227,8 +218,8 @@ func TestViews(t *testing.T) {
 	assert.Len(t, d.views.of, mostViews)
 }
 
-// story is what befalls a hold. A Lease is stored at second 0 and, if renewed is above 0, once more
-// then. An observer looks at it at first, and again at last. Each time another API server may
+// story is the course of a hold. A Lease is stored at second 0 and, if renewed is above 0, once
+// more then. An observer looks at it at first, and again at last. Each time another API server may
 // answer, and each has a clock of its own.
 type story struct {
 	ttl, first, last, renewed time.Duration

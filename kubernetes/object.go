@@ -33,7 +33,7 @@ const (
 // object is a Lease as an API server returned it. It is never changed.
 type object struct {
 	lease   *coordinationv1.Lease
-	date    time.Time     // what time it was there, a moment later perhaps; zero if that was not told
+	date    time.Time     // the server's time then, or a moment later; zero if it did not say
 	version uint64        // its resourceVersion
 	owner   string        // who holds it; "" if nobody does
 	ttl     time.Duration // of that hold

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 
-	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/noanswer"
 	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testwait"
 )
@@ -37,7 +36,7 @@ func take(t *testing.T, d *backend) driver.Claim {
 	t.Helper()
 	l, err := claims.Take(t.Context(), d, request)
 	require.NoError(t, err)
-	return l.(driver.Claim)
+	return l
 }
 
 func TestNames_areThoseOfKubernetes(t *testing.T) {
@@ -84,9 +83,7 @@ func TestAsk_afterATakeWhoseReplyWasLost(t *testing.T) {
 	_, err := c.Ask(t.Context())
 	require.Error(t, err)
 	require.NotErrorIs(t, err, driver.ErrHeld)
-	f.mu.Lock()
-	f.lose = nil
-	f.mu.Unlock()
+	f.set(func() { f.lose = nil })
 	_, err = c.Ask(t.Context())
 	require.NoError(t, err)
 	token := c.Token()
@@ -109,9 +106,7 @@ func TestRelease_beforeARequestArrives(t *testing.T) {
 	f.lose = func(method string, applied bool) bool { return !applied && method == http.MethodPut }
 	_, err := c.Ask(t.Context())
 	require.Error(t, err)
-	f.mu.Lock()
-	f.lose = nil
-	f.mu.Unlock()
+	f.set(func() { f.lose = nil })
 	s, _ := d.views.recall(request.Name, false)
 	late := s.taken(c.owner, request, time.Now()) // what was lost
 	require.NoError(t, c.Release(t.Context()))
@@ -127,33 +122,23 @@ func TestRelease_beforeARequestArrives(t *testing.T) {
 	require.ErrorIs(t, c.Extend(t.Context(), request.TTL), driver.ErrLost)
 }
 
-// The network sends a take twice. The reply is that to the second copy, which finds that the Lease has
-// changed.
-func TestRelease_ofATakeThatWasSentTwice(t *testing.T) {
-	f := newFake(t)
-	client := f.client(t).(*rest.RESTClient)
-	by := client.Client.Transport
-	refuse := func(status int) { f.mu.Lock(); defer f.mu.Unlock(); f.refuse = status }
-	var once atomic.Bool
-	client.Client.Transport = transport(func(r *http.Request) (*http.Response, error) {
-		if r.Method == http.MethodPut && once.CompareAndSwap(false, true) {
-			first := r.Clone(r.Context())
-			first.Body, _ = r.GetBody()
-			resp, err := by.RoundTrip(first)
-			require.NoError(t, err)
-			require.NoError(t, resp.Body.Close())
-			defer refuse(http.StatusServiceUnavailable) // so that the owner is not seen
-		}
-		return by.RoundTrip(r)
-	})
-	d, err := NewDriver(client, "default")
-	require.NoError(t, err)
-	c := d.Claim(request)
-	_, err = c.Ask(t.Context())
-	require.ErrorContains(t, err, "503")
-	refuse(0)
-	require.NoError(t, c.Release(t.Context()))
-	take(t, f.driver(t))
+// The API server has stored a take, but its reply does not say so: it timed out, or the network has
+// delivered the take twice, and the second copy finds that the Lease has changed.
+func TestRelease_ofATakeThatWasStored(t *testing.T) {
+	for status, reason := range map[int]metav1.StatusReason{
+		http.StatusGatewayTimeout: metav1.StatusReasonTimeout, http.StatusConflict: metav1.StatusReasonConflict,
+	} {
+		f := newFake(t)
+		d := f.driver(t)
+		require.NoError(t, take(t, d).Release(t.Context()))
+		c := d.Claim(request)
+		f.late, f.why = status, reason
+		_, err := c.Ask(t.Context())
+		require.Equal(t, reason, apierrors.ReasonForError(err), "%v", err)
+		f.late = 0
+		require.NoError(t, c.Release(t.Context()))
+		take(t, f.driver(t))
+	}
 }
 
 // What refuses each write as outdated, though nobody has changed the Lease, is no contender but a
@@ -174,17 +159,12 @@ func TestAsk_refusedThoughNothingHasChanged(t *testing.T) {
 				require.NoError(t, err)
 				require.NoError(t, l.Release(t.Context()))
 			}
-			f.mu.Lock()
-			f.answer = func(w http.ResponseWriter, r *http.Request) bool {
-				if r.Method == method {
-					w.WriteHeader(http.StatusConflict)
-					_ = json.NewEncoder(w).Encode(metav1.Status{
-						Status: metav1.StatusFailure, Code: http.StatusConflict, Reason: reason, Message: "no locks on Sundays",
-					})
-				}
-				return r.Method == method
-			}
-			f.mu.Unlock()
+			f.answers(func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(http.StatusConflict)
+				_ = json.NewEncoder(w).Encode(metav1.Status{
+					Status: metav1.StatusFailure, Code: http.StatusConflict, Reason: reason, Message: "no locks on Sundays",
+				})
+			}, method)
 			fails := func(most int, do func(ctx context.Context) error) {
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 				defer cancel()
@@ -206,20 +186,6 @@ func TestAsk_refusedThoughNothingHasChanged(t *testing.T) {
 	}
 }
 
-// The API server has given up, and tells nothing of what it has stored.
-func TestRelease_afterATimeoutOfTheServer(t *testing.T) {
-	f := newFake(t)
-	d := f.driver(t)
-	require.NoError(t, take(t, d).Release(t.Context()))
-	c := d.Claim(request)
-	f.late = http.StatusGatewayTimeout
-	_, err := c.Ask(t.Context())
-	require.True(t, apierrors.IsTimeout(err), "%v", err)
-	f.late = 0
-	require.NoError(t, c.Release(t.Context()))
-	take(t, f.driver(t))
-}
-
 // A redirect is no answer. net/http would turn a PUT into a GET, whose 200 looks like a grant, and
 // client-go would send its token to the other host.
 func TestAsk_redirected(t *testing.T) {
@@ -229,15 +195,9 @@ func TestAsk_redirected(t *testing.T) {
 		held := take(t, d)
 		require.NoError(t, take(t, elsewhere.driver(t)).Release(t.Context()))
 		redirect := func(to *fake, methods ...string) {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			f.answer = func(w http.ResponseWriter, r *http.Request) bool {
-				if !slices.Contains(methods, r.Method) {
-					return false
-				}
+			f.answers(func(w http.ResponseWriter, r *http.Request) {
 				http.Redirect(w, r, to.URL+r.URL.Path+"?secret", status)
-				return true
-			}
+			}, methods...)
 		}
 		refused := func(err error, by *fake) {
 			require.ErrorContains(t, err, by.URL+": locker follows no redirect")
@@ -270,11 +230,7 @@ func TestAsk_anAdmissionPolicyThatChangesALease(t *testing.T) {
 		"go-locker.github.io/name from ":         func(l *coordinationv1.Lease) { l.Annotations[nameKey] = "x" },
 	} {
 		f := newFake(t)
-		policy := func(admit func(l *coordinationv1.Lease)) {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			f.admit = admit
-		}
+		policy := func(admit func(l *coordinationv1.Lease)) { f.set(func() { f.admit = admit }) }
 		c := take(t, f.driver(t))
 		policy(admit)
 		before := c.Validity()
@@ -307,10 +263,7 @@ func TestAsk_anAdmissionPolicyThatChangesALease(t *testing.T) {
 func TestAsk_theAnswerIsAnothersLease(t *testing.T) {
 	f := newFake(t)
 	other := take(t, f.driver(t)).(*claim).latest()
-	f.answer = func(w http.ResponseWriter, _ *http.Request) bool {
-		_ = json.NewEncoder(w).Encode(other.lease)
-		return true
-	}
+	f.answers(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(other.lease) }, http.MethodGet)
 	_, err := f.driver(t).Claim(driver.Request{Name: "x", TTL: request.TTL}).Ask(t.Context())
 	require.ErrorContains(t, err, other.lease.Name)
 	require.NotErrorIs(t, err, driver.ErrHeld)
@@ -415,7 +368,8 @@ func TestAsk_expiryOfAHoldThatAnotherManagerRenewed(t *testing.T) {
 	take(t, f.driver(t))
 }
 
-// The answer 429 is an error when the pause that it asks for is over.
+// The answer 429 is an error when the pause that it asks for is over. A Lock rides that out, and a
+// server that starts or has no store.
 func TestAsk_tooManyRequests(t *testing.T) {
 	f := newFake(t)
 	d := f.driver(t)
@@ -424,7 +378,11 @@ func TestAsk_tooManyRequests(t *testing.T) {
 	_, err := c.Ask(t.Context())
 	require.True(t, apierrors.IsTooManyRequests(err), "%v", err)
 	assert.GreaterOrEqual(t, time.Since(began), time.Second)
+	require.True(t, noanswer.Outage(err), "%v", err)
 	assert.Empty(t, f.sent(func() { require.NoError(t, c.Release(t.Context())) }), "nothing was taken")
+	f.refuses(http.StatusServiceUnavailable)
+	_, err = c.Ask(t.Context())
+	require.True(t, noanswer.Outage(err), "%v", err)
 }
 
 // transport is one that heeds no context, such as that of a credential plugin that hangs.
@@ -450,7 +408,7 @@ func TestAsk_whileACredentialPluginHangs(t *testing.T) {
 	d, err := NewDriver(client, "default")
 	require.NoError(t, err)
 	wait(t, d.(*backend), request)
-	eventually(t, "it watches", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.requests["WATCH"] == 1 })
+	eventually(t, "it watches", func() bool { return f.count("WATCH") == 1 })
 	hangs.Store(true)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -461,21 +419,6 @@ func TestAsk_whileACredentialPluginHangs(t *testing.T) {
 	require.NoError(t, await(t, async(d.Close)), "its watch heeds no context either")
 	close(plugin)
 	<-done
-}
-
-// A Lock rides out a server that starts, or has no store.
-func TestAsk_whileTheServerServesNobody(t *testing.T) {
-	f := newFake(t)
-	f.refuse = http.StatusServiceUnavailable
-	client, err := locker.New(f.driver(t), locker.WithTTL(time.Minute))
-	require.NoError(t, err)
-	defer func() { _ = client.Close() }()
-	locked := async(func() error { return client.Mutex("x").Lock(t.Context()) })
-	eventually(t, "it asks again", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.requests["GET"] > 5 })
-	f.mu.Lock()
-	f.refuse = 0
-	f.mu.Unlock()
-	require.NoError(t, await(t, locked))
 }
 
 func TestSweep_deletesWhatNobodyUses(t *testing.T) {
@@ -489,7 +432,7 @@ func TestSweep_deletesWhatNobodyUses(t *testing.T) {
 		}
 		return all
 	}
-	taken := func(name string) driver.Lease {
+	taken := func(name string) driver.Claim {
 		l, err := claims.Take(t.Context(), d, driver.Request{Name: name, TTL: time.Second})
 		require.NoError(t, err)
 		return l

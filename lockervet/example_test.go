@@ -20,7 +20,7 @@ func Example() {
 		fmt.Println(string(out), err)
 		return
 	}
-	out, err := exec.Command("go", "vet", "-vettool="+tool, "./testdata/orders").CombinedOutput()
+	out, err := exec.Command("go", "vet", "-vettool="+tool, "./testdata/goroutine").CombinedOutput()
 	for line := range strings.Lines(string(out)) {
 		if !strings.HasPrefix(line, "#") {
 			fmt.Print(filepath.ToSlash(line))
@@ -28,6 +28,7 @@ func Example() {
 	}
 	fmt.Println(err)
 	// Output:
-	// testdata/orders/orders.go:10:61: ctx, which Do was given, does not end when the lock is lost: use the context that Do gives to its function
+	// testdata/goroutine/goroutine.go:14:3: this goroutine uses the lock and may outlive it: Do unlocks when its function returns, which does not wait for the goroutine
+	// testdata/goroutine/goroutine.go:22:3: this goroutine uses the lock and may outlive it: Join unlocks when its function returns, which does not wait for the goroutine
 	// exit status 1
 }

@@ -12,6 +12,7 @@
 //   - In that function: a goroutine that uses the lock and that the function does not wait for. Do
 //     unlocks before the goroutine ends.
 //   - A Lock, TryLock, Do, TryDo or Unlock whose error is dropped. Assign it to _ if you mean it.
+//   - An Acquire or TryAcquire whose hold is dropped, also by assigning it to _.
 //   - A deferred Unlock with a context that is cancelled or has a limit: the caller does not learn
 //     whether the hold lasted. Pass context.WithoutCancel of it.
 //   - An Unlock that is not deferred, with a return between Lock, TryLock, Acquire or TryAcquire and
@@ -84,11 +85,13 @@ func (p pass) method(call *ast.CallExpr) (name string, receiver ast.Expr) {
 	return f.Name(), selector.X
 }
 
-// function returns the full name of the function or method that is called, as context.WithCancel or
-// (*testing.common).Context.
-func (p pass) function(call *ast.CallExpr) string {
-	if f, ok := typeutil.Callee(p.TypesInfo, call).(*types.Func); ok {
-		return f.FullName()
+// function returns the full name of the function or method that e calls, as context.WithCancel or
+// (*testing.common).Context. It is empty if e is no such call.
+func (p pass) function(e ast.Expr) string {
+	if call, ok := ast.Unparen(e).(*ast.CallExpr); ok {
+		if f, ok := typeutil.Callee(p.TypesInfo, call).(*types.Func); ok {
+			return f.FullName()
+		}
 	}
 	return ""
 }
@@ -106,17 +109,12 @@ func (p pass) isContext(e ast.Expr) bool {
 
 // isNewContext reports whether e is context.Background() or context.TODO().
 func (p pass) isNewContext(e ast.Expr) bool {
-	call, ok := ast.Unparen(e).(*ast.CallExpr)
-	return ok && slices.Contains([]string{"context.Background", "context.TODO"}, p.function(call))
+	return slices.Contains([]string{"context.Background", "context.TODO"}, p.function(e))
 }
 
 // isTestContext reports whether e is the Context of a test, which ends when the test has.
 func (p pass) isTestContext(e ast.Expr) bool {
-	call, ok := ast.Unparen(e).(*ast.CallExpr)
-	if !ok {
-		return false
-	}
-	name := p.function(call)
+	name := p.function(e)
 	return strings.HasPrefix(name, "(*testing.") || strings.HasPrefix(name, "(testing.")
 }
 

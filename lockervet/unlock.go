@@ -5,6 +5,7 @@ import (
 	"go/token"
 	"go/types"
 	"slices"
+	"strings"
 
 	"golang.org/x/tools/go/ast/inspector"
 )
@@ -34,6 +35,7 @@ func (p pass) checkUnlock(c inspector.Cursor, call *ast.CallExpr) {
 		}
 	}
 	p.checkDropped(c, call, tells[name])
+	p.checkDroppedHold(c, call, name)
 	if name == "Unlock" && len(call.Args) > 0 {
 		p.checkEnded(c, call)
 	}
@@ -53,6 +55,24 @@ func (p pass) checkDropped(c inspector.Cursor, call *ast.CallExpr, says string) 
 	}
 }
 
+// checkDroppedHold reports an Acquire or the like whose hold nobody keeps: it is renewed until the
+// Client is closed. A test may want the error alone.
+func (p pass) checkDroppedHold(c inspector.Cursor, call *ast.CallExpr, name string) {
+	if !strings.HasSuffix(strings.ToLower(name), "acquire") || p.isTest(call) {
+		return
+	}
+	switch s := c.Parent().Node().(type) {
+	case *ast.AssignStmt:
+		if id, ok := s.Lhs[0].(*ast.Ident); !ok || id.Name != "_" {
+			return
+		}
+	case *ast.ExprStmt, *ast.GoStmt, *ast.DeferStmt:
+	default:
+		return
+	}
+	p.Reportf(call.Pos(), "the hold of %s is dropped: nobody can unlock it, and it lasts until the Client is closed, or for a TTL if it is not renewed", types.ExprString(call.Fun))
+}
+
 // checkEnded reports an Unlock that runs when its function returns, or a test has ended, with a
 // context that may have ended by then.
 func (p pass) checkEnded(c inspector.Cursor, call *ast.CallExpr) {
@@ -70,23 +90,23 @@ func (p pass) checkEnded(c inspector.Cursor, call *ast.CallExpr) {
 // runsLate returns the body of the function at whose end the call at c runs, or nil if it is not
 // deferred, and whether it runs in the Cleanup of a test.
 func (p pass) runsLate(c inspector.Cursor) (late *ast.BlockStmt, cleanup bool) {
+	deferred := false
 	for c := range c.Enclosing((*ast.DeferStmt)(nil), (*ast.CallExpr)(nil), (*ast.FuncLit)(nil), (*ast.FuncDecl)(nil)) {
 		switch n := c.Node().(type) {
 		case *ast.CallExpr:
 			if name := p.function(n); name == "(*testing.common).Cleanup" || name == "(testing.TB).Cleanup" {
-				return late, true
+				return nil, true
 			}
 		case *ast.DeferStmt:
-			for c := range c.Enclosing((*ast.FuncLit)(nil), (*ast.FuncDecl)(nil)) {
-				switch f := c.Node().(type) {
-				case *ast.FuncLit:
-					return f.Body, false
-				case *ast.FuncDecl:
-					return f.Body, false
-				}
+			deferred = true
+		case *ast.FuncLit:
+			if deferred {
+				return n.Body, false
 			}
 		case *ast.FuncDecl:
-			return nil, false
+			if deferred {
+				return n.Body, false
+			}
 		}
 	}
 	return nil, false
@@ -105,8 +125,7 @@ func (p pass) isLimited(body *ast.BlockStmt, ctx ast.Expr) bool {
 		if !ok || !slices.ContainsFunc(assign.Lhs, func(e ast.Expr) bool { return p.object(e) == obj }) {
 			continue
 		}
-		call, ok := assign.Rhs[0].(*ast.CallExpr)
-		if !ok || !slices.Contains(limits, p.function(call)) {
+		if !slices.Contains(limits, p.function(assign.Rhs[0])) {
 			return false
 		}
 		limited = true
@@ -114,35 +133,54 @@ func (p pass) isLimited(body *ast.BlockStmt, ctx ast.Expr) bool {
 	return limited
 }
 
-// checkReturns looks, in one list of statements, for a Lock or TryLock and the Unlock of the same
-// Mutex, or an Acquire or TryAcquire and the Unlock of its hold. It reports the Unlock if it is not deferred and a statement
-// in between may return without one. Tests are left alone: the Client of one ends with it.
+// checkReturns looks, in one list of statements, for a Lock or TryLock, and for an Acquire or
+// TryAcquire. Tests are left alone: the Client of one ends with it.
 func (p pass) checkReturns(list []ast.Stmt) {
 	for i, s := range list {
-		lock, failed := p.locks(s)
-		if lock == nil || p.isTest(s) {
+		rest := list[i+1:]
+		if branch, ok := s.(*ast.IfStmt); ok && branch.Init != nil {
+			lock, failed := p.locks(branch.Init)
+			switch {
+			case p.succeeds(branch.Cond, failed):
+				p.checkHeld(lock, branch.Body.List)
+			case branch.Else == nil && !inBranch(branch.Cond):
+				p.checkHeld(lock, rest)
+			}
 			continue
 		}
+		lock, failed := p.locks(s)
 		// Up to the statements that look at the error, nobody knows whether the lock is held.
-		rest := list[i+1:]
 		for failed != nil && len(rest) > 0 && !p.looks(rest[0], failed) {
+			if branch, ok := rest[0].(*ast.IfStmt); ok && branch.Init == nil && p.succeeds(branch.Cond, failed) {
+				rest, failed = branch.Body.List, nil
+				break
+			}
 			rest = rest[1:]
 		}
 		for failed != nil && len(rest) > 0 && p.looks(rest[0], failed) {
 			rest = rest[1:]
 		}
-		var leak *ast.ReturnStmt
-		for _, next := range rest {
-			if unlock := p.unlocks(next, lock); unlock != nil {
-				if leak != nil && p.plain(next, unlock) {
-					p.Reportf(unlock.Pos(), "%s is not deferred: the return at line %d leaves the lock taken",
-						types.ExprString(unlock.Fun), p.Fset.Position(leak.Pos()).Line)
-				}
-				break
+		p.checkHeld(lock, rest)
+	}
+}
+
+// checkHeld reports the Unlock of lock, which is held where list begins, if it is not deferred and a
+// statement before it may return without one.
+func (p pass) checkHeld(lock ast.Expr, list []ast.Stmt) {
+	if lock == nil || p.isTest(lock) {
+		return
+	}
+	var leak *ast.ReturnStmt
+	for _, next := range list {
+		if unlock := p.unlocks(next, lock); unlock != nil {
+			if leak != nil && p.plain(next, unlock) {
+				p.Reportf(unlock.Pos(), "%s is not deferred: the return at line %d leaves the lock taken",
+					types.ExprString(unlock.Fun), p.Fset.Position(leak.Pos()).Line)
 			}
-			if leak == nil {
-				leak = returns(next)
-			}
+			return
+		}
+		if leak == nil {
+			leak = p.leaves(next, p.object(lock))
 		}
 	}
 }
@@ -159,6 +197,12 @@ func (p pass) looks(s ast.Stmt, failed types.Object) bool {
 	}
 }
 
+// succeeds reports whether cond is failed == nil.
+func (p pass) succeeds(cond ast.Expr, failed types.Object) bool {
+	b, ok := ast.Unparen(cond).(*ast.BinaryExpr)
+	return ok && failed != nil && b.Op == token.EQL && p.object(b.X) == failed && p.TypesInfo.Types[b.Y].IsNil()
+}
+
 // inBranch reports whether the lock is held in the branch of cond alone, as with err == nil, or not
 // at all after it, as with !errors.Is(err, locker.ErrHeld).
 func inBranch(cond ast.Expr) bool {
@@ -173,13 +217,8 @@ func inBranch(cond ast.Expr) bool {
 }
 
 // locks returns the lock that s takes: the receiver of Lock, TryLock, RLock or TryRLock, or the hold
-// that Acquire and the like return. It also returns the variable that has the error, unless s itself
-// looks at it.
+// that Acquire and the like return. It also returns the variable that has the error.
 func (p pass) locks(s ast.Stmt) (lock ast.Expr, failed types.Object) {
-	if branch, ok := s.(*ast.IfStmt); ok && branch.Init != nil && branch.Else == nil && !inBranch(branch.Cond) {
-		lock, _ := p.locks(branch.Init)
-		return lock, nil
-	}
 	assign, ok := s.(*ast.AssignStmt)
 	if !ok || len(assign.Rhs) != 1 {
 		return nil, nil
@@ -228,12 +267,15 @@ func (p pass) plain(s ast.Stmt, call *ast.CallExpr) bool {
 	}
 }
 
-// returns returns a return statement in s, outside of its function literals, or nil.
-func returns(s ast.Stmt) (found *ast.ReturnStmt) {
+// leaves returns a return statement in s that does not hand held on, outside of function literals, or
+// nil.
+func (p pass) leaves(s ast.Stmt, held types.Object) (found *ast.ReturnStmt) {
 	ast.Inspect(s, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.ReturnStmt:
-			found = n
+			if !p.uses(n, held) {
+				found = n
+			}
 		case *ast.FuncLit:
 			return false
 		}

@@ -109,36 +109,6 @@ func ExampleClient_Down() {
 	// locker: unlock "leader": the lock was lost: it was not extended in time
 }
 
-func ExampleClient_Hang() {
-	t := &test{name: "TestHang"}
-	defer t.end()
-	locks := locktest.New(t)
-
-	locks.Hang()
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
-	defer cancel()
-	err := locks.Mutex("x").Lock(ctx)
-	fmt.Println(errors.Is(err, context.DeadlineExceeded), errors.Is(err, locker.ErrHeld))
-	// Output:
-	// true false
-}
-
-func ExampleClient_Slow() {
-	t := &test{name: "TestSlow"}
-	defer t.end()
-	ctx := context.Background()
-	locks := locktest.New(t)
-
-	locks.Slow(20 * time.Millisecond)
-	began := time.Now()
-	m := locks.Mutex("x")
-	fmt.Println(m.Lock(ctx), m.Unlock(ctx))
-	fmt.Println(time.Since(began) >= 40*time.Millisecond) // a request each
-	// Output:
-	// <nil> <nil>
-	// true
-}
-
 func ExampleClient_FailNext() {
 	t := &test{name: "TestFailNext"}
 	defer t.end()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/clock"
 )
 
 // faults are those of one Client, and its holds.
@@ -38,54 +39,36 @@ func (f *faults) up() {
 	}
 }
 
-// heal ends all faults.
-func (f *faults) heal() {
-	f.set(func(f *faults) {
-		f.up()
-		f.delay, f.next = 0, nil
-	})
-}
-
 // request returns what becomes of a request: nil if it is to be carried out.
 func (f *faults) request(ctx context.Context) error {
 	f.mu.Lock()
-	delay, hang := f.delay, f.hang
+	delay := f.delay
 	var fails error
 	if len(f.next) > 0 {
 		fails, f.next = f.next[0], f.next[1:]
 	}
 	f.mu.Unlock()
-	if delay > 0 {
-		select {
-		case <-time.After(delay):
-		case <-ctx.Done():
-		}
-	}
-	for ; hang != nil; hang = f.hanging() {
-		select {
-		case <-hang:
-		case <-ctx.Done():
+	_ = clock.Sleep(ctx, delay)
+	for {
+		f.mu.Lock()
+		hang, down := f.hang, f.down
+		f.mu.Unlock()
+		switch {
+		case ctx.Err() != nil:
 			return ctx.Err()
+		case hang != nil:
+			select {
+			case <-hang:
+			case <-ctx.Done():
+			}
+		case fails != nil:
+			return fails
+		case down:
+			return ErrUnreachable
+		default:
+			return nil
 		}
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case fails != nil:
-		return fails
-	case f.down:
-		return ErrUnreachable
-	default:
-		return nil
-	}
-}
-
-func (f *faults) hanging() chan struct{} {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.hang
 }
 
 // lose tells the holds of name that have this token of their end.

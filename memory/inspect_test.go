@@ -9,8 +9,8 @@ import (
 
 func TestInspect(t *testing.T) {
 	harness.Inspect(t, harness.Inspection{
-		URL: "mem://inspect?", TTL: 300 * time.Millisecond,
-		Left: true, Since: true, TokenWhenWaited: true, Queue: true, IDs: true, QueueMetadata: true, TellsHolder: true, TellsMetadata: true,
+		URL: "mem://inspect", TTL: 300 * time.Millisecond,
+		Left: true, Since: true, TokenWhenWaited: true, Queue: true, IDs: true, TellsHolder: true, TellsMetadata: true,
 	})
 }
 

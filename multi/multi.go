@@ -100,7 +100,7 @@ func (h *Hold) during(ctx context.Context, f func(context.Context, *Hold) error)
 		cancel()
 		for _, ended := range h.unlock(context.WithoutCancel(ctx)) {
 			e, ok := errors.AsType[*locker.Error](ended)
-			if ok && errors.Is(err, e.Err) { // f has returned this loss, which is to be told of once
+			if ok && errors.Is(err, e.Err) { // f has returned this loss: report it once
 				err = &locker.Error{Op: e.Op, Name: e.Name, Err: err}
 			} else {
 				err = errors.Join(err, ended)

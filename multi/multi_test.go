@@ -17,12 +17,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/test/clienttest"
 	"github.com/go-locker/locker/internal/test/testwait"
 	"github.com/go-locker/locker/locktest"
 	_ "github.com/go-locker/locker/memory"
 	"github.com/go-locker/locker/multi"
-	_ "github.com/go-locker/locker/redis"
 )
 
 const (
@@ -203,17 +201,86 @@ func TestHold_oneLossEndsAllAndTheEarliestDeadlineCounts(t *testing.T) {
 	})
 }
 
-func TestAcquire_ofAnUnreachableBackendIsItsError(t *testing.T) {
+// As a hold of one lock does.
+func TestUnlock_withAContextOfTheHoldEndsThatLast(t *testing.T) {
+	for _, n := range []int{2, 20} {
+		synctest.Test(t, func(t *testing.T) {
+			c := locktest.New(t)
+			var names []string
+			for i := range n {
+				names = append(names, fmt.Sprint("name/", i))
+			}
+			h, err := multi.New(c.Client, names).Acquire(t.Context())
+			require.NoError(t, err)
+			ctx, cancel := h.Context(t.Context(), 0)
+			defer cancel()
+			ctx, stop := context.WithTimeout(ctx, 5*time.Second) // 20 are released at once
+			defer stop()
+			c.Slow(time.Second)
+			require.NoError(t, h.Unlock(ctx))
+			require.ErrorIs(t, context.Cause(ctx), locker.ErrNotHeld)
+			c.Slow(0)
+			wantFree(t, names...)
+
+			h, err = multi.New(c.Client, names).Acquire(t.Context())
+			require.NoError(t, err)
+			ctx, cancel = h.Context(t.Context(), 0)
+			defer cancel()
+			ctx, stop = context.WithTimeout(ctx, time.Second)
+			defer stop()
+			began := time.Now()
+			c.Hang()
+			require.ErrorIs(t, h.Unlock(ctx), context.DeadlineExceeded)
+			assert.Equal(t, time.Second, time.Since(began))
+			c.Up()
+			time.Sleep(ttl)
+			wantFree(t, names...)
+		})
+	}
+}
+
+// An Observer may keep the context of a call, and unlock another hold with it.
+func TestUnlock_contextThatIsKeptHoldsNothingBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := locktest.New(t)
-		c.Down()
-		m := multi.New(c.Client, []string{"a", "b"})
-		for _, acquire := range []func(context.Context) (*multi.Hold, error){m.Acquire, m.TryAcquire} {
-			_, err := acquire(t.Context())
-			require.ErrorIs(t, err, locktest.ErrUnreachable)
-			require.NotErrorIs(t, err, locker.ErrHeld)
+		var kept context.Context
+		c := locktest.New(t, locker.WithObserver(locker.Observer{Done: func(ctx context.Context, _ locker.Call, _ locker.Result) {
+			kept = ctx //nolint:fatcontext // of the latest call
+		}}))
+		for _, own := range []bool{false, true} {
+			outer, err := c.Mutex("outer").Acquire(t.Context())
+			require.NoError(t, err)
+			ctx, cancel := outer.Context(t.Context(), 0)
+			h, err := multi.New(c.Client, []string{"a"}).Acquire(ctx)
+			require.NoError(t, err)
+			unlocking, done := h.Context(ctx, 0)
+			if !own {
+				unlocking = ctx
+			}
+			require.NoError(t, h.Unlock(unlocking))
+			assert.Equal(t, own, outer.Unlock(kept) != nil, "it has ended if it was of h")
+			require.ErrorIs(t, context.Cause(ctx), locker.ErrNotHeld)
+			done()
+			cancel()
 		}
 	})
+}
+
+// If each release looked at the clocks of all holds, that would take a minute.
+func TestUnlock_withAContextOfManyHoldsIsQuick(t *testing.T) {
+	c, err := locker.Open(t.Context(), "mem://"+t.Name())
+	require.NoError(t, err)
+	defer c.Close()
+	var names []string
+	for i := range 7000 {
+		names = append(names, fmt.Sprint("name/", i))
+	}
+	h, err := multi.New(c, names).Acquire(t.Context())
+	require.NoError(t, err)
+	ctx, cancel := h.Context(t.Context(), 0)
+	defer cancel()
+	began := time.Now()
+	require.NoError(t, h.Unlock(ctx))
+	assert.Less(t, time.Since(began), 5*time.Second)
 }
 
 func TestDo_releasesAfterAPanicAndReturnsTheFunctionsError(t *testing.T) {
@@ -354,48 +421,4 @@ func ExampleNew() {
 	// Output:
 	// both are held: true
 	// locker: trylock "account/7": the lock is held by another owner
-}
-
-func TestOnServers_oppositeOrdersEnd(t *testing.T) {
-	clienttest.OnMemoryAndRedis(t, func(t *testing.T, open clienttest.Open, _ func() func()) {
-		var turns clienttest.Turns
-		var programs []<-chan error
-		for _, names := range [][]string{{"a", "b"}, {"b", "a"}, {"b", "c"}, {"c", "a"}} {
-			m := multi.New(open(), names)
-			programs = append(programs, testwait.Go(func() error {
-				for range 8 {
-					err := m.Do(testwait.Context(t, clienttest.Long), func(_ context.Context, h *multi.Hold) error {
-						return errors.Join(turns.Take(names[0], h.Token(names[0]), time.Millisecond), turns.Take(names[1], h.Token(names[1]), 0))
-					})
-					if err != nil {
-						return err
-					}
-				}
-				return nil
-			}))
-		}
-		for _, done := range programs {
-			require.NoError(t, <-done)
-		}
-	})
-}
-
-func TestOnServers_aSilenceEndsAll(t *testing.T) {
-	clienttest.OnMemoryAndRedis(t, func(t *testing.T, open clienttest.Open, silence func() func()) {
-		if silence == nil {
-			t.Skip("memory answers at all times")
-		}
-		names := []string{"a", "b"}
-		h, err := multi.New(open(locker.WithTTL(clienttest.TTL)), names).Acquire(t.Context())
-		require.NoError(t, err)
-		resume := silence()
-		defer resume()
-		time.Sleep(clienttest.TTL + time.Millisecond)
-		require.ErrorIs(t, h.Err(), locker.ErrLost)
-		resume()
-		again, err := multi.New(open(), names).Acquire(testwait.Context(t, clienttest.Long))
-		require.NoError(t, err)
-		require.ErrorIs(t, h.Unlock(t.Context()), locker.ErrLost)
-		require.NoError(t, again.Unlock(t.Context()))
-	})
 }

@@ -16,19 +16,7 @@ import (
 )
 
 // An application that has set its providers, with otel.SetTracerProvider and otel.SetMeterProvider of
-// go.opentelemetry.io/otel, needs no option.
-func Example() {
-	ctx := context.Background()
-	client, err := locker.Open(ctx, "mem://shop", locker.WithObserver(otel.NewObserver()))
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer client.Close()
-
-	fmt.Println(client.Mutex("orders/42").Lock(ctx))
-	// Output: <nil>
-}
-
+// go.opentelemetry.io/otel, needs none of these options.
 func ExampleNewObserver() {
 	ctx := context.Background()
 	spans := tracetest.NewSpanRecorder() // an application has an exporter here

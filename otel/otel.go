@@ -299,7 +299,7 @@ type holds struct {
 }
 
 // lasting is a hold, or several shares, which have the same token. n is below 0 if the end of a
-// hold was told before its beginning.
+// hold was reported before its beginning.
 type lasting struct {
 	label string
 	since time.Time

@@ -59,8 +59,11 @@ func (s *subscription) send(ctx context.Context, name string, args ...string) er
 // subscription yet for an error.
 func (s *subscription) Receive(timeout time.Duration) (wait.Event, error) {
 	received, err := redis.ReceiveWithTimeout(s.conn, timeout)
+	if answer, ok := errors.AsType[redis.Error](err); ok {
+		err = wait.Refusal(answer)
+	}
 	if err != nil {
-		return wait.Event{}, refusal(err)
+		return wait.Event{}, err
 	}
 	parts, _ := received.([]any)
 	if len(parts) != 3 {
@@ -84,12 +87,3 @@ func (s *subscription) Receive(timeout time.Duration) (wait.Event, error) {
 
 // Close ends Receive and requests under way.
 func (s *subscription) Close() error { return s.conn.Close() }
-
-// refusal returns err, as an ErrNoSubscriptions if the server will not have subscriptions from this
-// client.
-func refusal(err error) error {
-	if answer, ok := errors.AsType[redis.Error](err); ok {
-		return wait.Refusal(answer)
-	}
-	return err
-}

@@ -46,12 +46,8 @@ func open(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 		pool.DialContext, pool.TestOnBorrowContext = s.dial, s.test
 		addr = ""
 	}
-	made, err := NewDriver(pool)
-	if err != nil {
-		return nil, err
-	}
-	d := made.(*backend)
-	d.addr, d.runner.owned, d.runner.replicas = addr, true, t.Replicas
+	r := &runner{pool: pool, replicas: t.Replicas, owned: true}
+	d := &backend{scripts: redisscript.NewDriver(r), runner: r, addr: addr}
 	if s != nil {
 		redisscript.Watch(d.scripts, t.Addrs, func(ctx context.Context, addr string) (map[string]string, error) {
 			return redis.StringMap(s.askOne(ctx, addr, "master"))

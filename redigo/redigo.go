@@ -69,14 +69,7 @@ type backend struct {
 	addr   string // of the one server that Open was given
 }
 
-var (
-	_ driver.Driver        = (*backend)(nil)
-	_ driver.BatchExtender = (*backend)(nil)
-	_ driver.Operator      = (*backend)(nil)
-	_ driver.TTLChecker    = (*backend)(nil)
-	_ driver.Warner        = (*backend)(nil)
-	_ quorum.Node          = (*backend)(nil) // of package redlock
-)
+var _ quorum.Node = (*backend)(nil) // a Driver with all that it may have, and what package redlock needs
 
 // scripts has the methods of a Driver but Close, and is not for programs to get hold of.
 type scripts = redisscript.Driver

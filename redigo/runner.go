@@ -1,12 +1,11 @@
 package redigo
 
 import (
-	"cmp"
 	"context"
-	"slices"
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/go-locker/locker/internal/redisscript"
 	"github.com/go-locker/locker/internal/redisscript/script"
 	"github.com/go-locker/locker/internal/redisscript/send"
 )
@@ -35,27 +34,20 @@ func (r *runner) HeedsDeadlines() bool {
 // Run implements script.Runner.
 func (r *runner) Run(ctx context.Context, calls []script.Call, replies []script.Reply) {
 	p := &pipeline{calls: calls}
-	grants := func(c script.Call) bool { return c.Script.Grants }
-	if slices.ContainsFunc(calls, grants) {
+	if r.replicas.Awaited(calls) {
 		p.replicas = r.replicas
 	}
 	answers, lost, err := r.request(ctx, p)
-	var acknowledged int64
-	var unheard error
-	if err == nil && p.replicas.N > 0 {
-		acknowledged, unheard = redis.Int64(answers[len(calls)], nil)
-	}
 	for i := range replies {
 		reply := &replies[i]
 		if reply.Err = err; err == nil {
 			reply.Value, reply.Err = result(answers[i])
 		}
-		if reply.Err == nil && p.replicas.N > 0 && grants(calls[i]) {
-			if err := p.waits.Check(reply.Value, acknowledged); err != nil {
-				reply.Err, reply.Ran = cmp.Or(unheard, err), true
-			}
-		}
-		reply.MayHaveRun = reply.Err != nil && (lost || reply.Ran)
+		reply.MayHaveRun = reply.Err != nil && lost
+	}
+	if err == nil && p.replicas.N > 0 {
+		acknowledged, unheard := redis.Int64(answers[len(calls)], nil)
+		p.waits.Acknowledged(calls, replies, acknowledged, unheard)
 	}
 }
 
@@ -80,11 +72,8 @@ type pipeline struct {
 
 // command returns the command that is a call. The next overwrites its arguments.
 func (p *pipeline) command(call script.Call) (name string, args []any) {
-	name, args = "EVALSHA", append(p.args[:0], call.Script.SHA, len(call.Keys))
-	if call.Load {
-		name, args[0] = "EVAL", call.Script.Source
-	}
-	return name, append(append(args, call.Keys...), call.Args...)
+	words := call.Command(p.args[:0])
+	return words[0].(string), words[1:]
 }
 
 // send writes the commands for c to send.
@@ -117,4 +106,21 @@ func (p *pipeline) answered(answers []any) {
 			}
 		}
 	}
+}
+
+// Scans implements redisscript.Runner.
+func (r *runner) Scans(context.Context) ([]redisscript.Scan, error) {
+	return []redisscript.Scan{r.scan}, nil
+}
+
+func (r *runner) scan(ctx context.Context, cursor uint64, match string) (keys []string, next uint64, err error) {
+	answers, _, err := r.request(ctx, &pipeline{scan: redis.Args{cursor, "MATCH", match, "COUNT", redisscript.ScanCount}})
+	if err != nil {
+		return nil, 0, err
+	}
+	reply, err := redis.Values(answers[0], nil)
+	if err == nil {
+		_, err = redis.Scan(reply, &next, &keys)
+	}
+	return keys, next, err
 }

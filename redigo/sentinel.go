@@ -53,7 +53,8 @@ func (s *sentinels) dial(ctx context.Context) (redis.Conn, error) {
 	}
 	// A sentinel may not know yet that it is no more, and the server not yet that it is.
 	role, err := redis.Values(redis.DoContext(c, ctx, "ROLE"))
-	if err == nil && (len(role) == 0 || !isMaster(role[0])) {
+	var name string
+	if _, odd := redis.Scan(role, &name); err == nil && (odd != nil || name != "master") {
 		err = fmt.Errorf("sentinels say that %s is the primary of %q, and it is not", addr, s.master)
 	}
 	if err != nil {
@@ -61,11 +62,6 @@ func (s *sentinels) dial(ctx context.Context) (redis.Conn, error) {
 		return nil, err
 	}
 	return toPrimary{c.(conn), addr}, nil
-}
-
-func isMaster(role any) bool {
-	name, err := redis.String(role, nil)
-	return err == nil && name == "master"
 }
 
 // test refuses an idle connection to a server that the sentinels no longer call the primary. Such a
@@ -91,7 +87,8 @@ func (s *sentinels) test(ctx context.Context, c redis.Conn, _ time.Time) error {
 	return nil
 }
 
-// ask returns the address of the primary, from the first sentinel that knows it.
+// ask returns the address of the primary, from the first sentinel that knows it, which is asked
+// first from then on.
 func (s *sentinels) ask(ctx context.Context) (string, error) {
 	s.mu.Lock()
 	addrs := slices.Clone(s.addrs)
@@ -102,7 +99,12 @@ func (s *sentinels) ask(ctx context.Context) (string, error) {
 		primary, err := s.askForPrimary(asking, addr)
 		cancel()
 		if err == nil {
-			s.answered(addr, primary)
+			s.mu.Lock()
+			s.primary, s.asked = primary, time.Now()
+			if i := slices.Index(s.addrs, addr); i > 0 {
+				s.addrs = slices.Insert(slices.Delete(s.addrs, i, i+1), 0, addr)
+			}
+			s.mu.Unlock()
 			return primary, nil
 		}
 		errs = append(errs, fmt.Errorf("sentinel %s: %w", addr, err))
@@ -143,14 +145,4 @@ func (s *sentinels) askForPrimary(ctx context.Context, addr string) (string, err
 		return "", fmt.Errorf("unexpected answer %q", primary)
 	}
 	return net.JoinHostPort(primary[0], primary[1]), nil
-}
-
-// answered puts the sentinel at addr first, and remembers what it said.
-func (s *sentinels) answered(addr, primary string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.primary, s.asked = primary, time.Now()
-	if i := slices.Index(s.addrs, addr); i > 0 {
-		s.addrs = slices.Insert(slices.Delete(s.addrs, i, i+1), 0, addr)
-	}
 }

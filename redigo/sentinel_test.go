@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
@@ -22,7 +23,7 @@ func TestSentinel_failoverWhileHeldAndWaiting(t *testing.T) {
 	token := m.FencingToken()
 	waiting := async(func() error { return other.Lock(withTimeout(t, time.Minute)) })
 	old := g.Primary()
-	eventually(t, "the waiter is subscribed", func() bool { return listening(t, old) == 1 })
+	eventually(t, "the waiter is subscribed", func() bool { return harness.RedisListening(old)(1) })
 	for _, s := range g.Servers() {
 		if s != old {
 			s.WaitSynced(old)
@@ -32,11 +33,11 @@ func TestSentinel_failoverWhileHeldAndWaiting(t *testing.T) {
 	primary := g.WaitFailover(old)
 	require.NoError(t, m.Extend(ctx), "the replica knew of the hold")
 	assert.Equal(t, token, m.FencingToken())
-	eventually(t, "the waiter is subscribed at the new primary", func() bool { return listening(t, primary) == 1 })
+	eventually(t, "the waiter is subscribed at the new primary", func() bool { return harness.RedisListening(primary)(1) })
 	require.NoError(t, m.Unlock(ctx))
 	require.NoError(t, await(t, waiting))
 	assert.Greater(t, other.FencingToken(), token)
-	assert.True(t, isHeld(t, primary, "x"))
+	assert.True(t, harness.RedisHeld(primary, keyOf("x")))
 	require.NoError(t, other.Unlock(ctx))
 }
 
@@ -51,7 +52,7 @@ func TestSentinel_connectionsToTheOldPrimaryAreGivenUp(t *testing.T) {
 	primary := g.Failover()
 	time.Sleep(1100 * time.Millisecond) // for which a connection is trusted
 	require.NoError(t, c.Mutex("after").Lock(ctx))
-	assert.True(t, isHeld(t, primary, "after"))
+	assert.True(t, harness.RedisHeld(primary, keyOf("after")))
 	assert.NotEqual(t, old, primary)
 }
 
@@ -82,8 +83,9 @@ func TestSentinel_sentinelsThatKnowNothingHangOrAreDead(t *testing.T) {
 
 func TestSentinel_passwordsAndTLS(t *testing.T) {
 	t.Parallel()
+	const secret = "s3cr3t-Passw0rd"
 	g := testserver.Sentinel(t, testserver.RedisTLS(),
-		testserver.RedisConfig("user app on >"+secret+toWait+" +role +select"),
+		testserver.RedisConfig("user app on >"+secret+" ~{locker:* +eval +evalsha +time +hmget +hget +hset +hdel +pttl +pexpire +role +select"),
 		testserver.SentinelConfig("user looker on >"+secret+"-too +sentinel|get-master-addr-by-name"))
 	s := g.Servers()[0]
 	files := "&tls_ca=" + s.CAFile + "&tls_cert=" + s.CertFile + "&tls_key=" + s.KeyFile

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 )
@@ -32,6 +33,17 @@ func wantNoPerm(t *testing.T, err error) {
 		}
 	}
 	wantOwnError(t, err, "NOPERM")
+}
+
+// wantOwnError fails unless err is the client library's, with text in it, and no news of another owner.
+func wantOwnError(t *testing.T, err error, text string) {
+	t.Helper()
+	require.Error(t, err)
+	require.NotErrorIs(t, err, locker.ErrHeld)
+	require.NotErrorIs(t, err, locker.ErrLost)
+	var own goredis.Error
+	require.ErrorAs(t, err, &own, "%v", err)
+	require.Contains(t, own.Error(), text, "%q, want %s in it", own, text)
 }
 
 // userWith is a line of configuration for a user of that name who may run commands.
@@ -61,14 +73,15 @@ func TestACL_eachMissingRightIsItsOwnErrorAndLeavesNoLockBehind(t *testing.T) {
 		for _, before := range befores {
 			t.Run(missing+", "+before, func(t *testing.T) {
 				require.NoError(t, admin.FlushAll(ctx).Err())
-				loadScripts(t, admin)
+				other := take(t, driverOf(t, admin), "other", time.Minute)
+				require.NoError(t, errors.Join(other.Extend(ctx, time.Minute), other.Release(ctx)), "loads the scripts")
 				name := "locker:x"
 				switch before {
 				case "released before":
 					require.NoError(t, take(t, driverOf(t, admin), name, time.Second).Release(ctx))
 				case "expired before":
 					take(t, driverOf(t, admin), name, time.Minute)
-					expire(t, admin, keyOf("x"))
+					require.NoError(t, admin.PExpire(ctx, keyOf("x"), keep-time.Millisecond).Err())
 				case "scripts not loaded":
 					require.NoError(t, admin.ScriptFlush(ctx).Err())
 				}
@@ -78,24 +91,19 @@ func TestACL_eachMissingRightIsItsOwnErrorAndLeavesNoLockBehind(t *testing.T) {
 				if err == nil {
 					err = errors.Join(m.Extend(ctx), m.Unlock(ctx))
 				} else {
-					assert.False(t, isHeldAt(t, admin, keyOf("x")), "nothing is taken by a Lock that fails")
+					assert.False(t, harness.RedisHeld(s, keyOf("x")), "nothing is taken by a Lock that fails")
 				}
 				// Extend and Unlock alone need some rights, and others are needed for an error, a flush alone.
 				if err != nil {
 					wantNoPerm(t, err)
 				}
-				assert.Equal(t, needless(missing, before), err == nil, "%v", err)
-				testwait.Patience(ttl+ttl/2).Until(t, "no lock outlives its TTL", func() bool { return !isHeldAt(t, admin, keyOf("x")) })
+				assert.Equal(t, missing == "eval" && before != "scripts not loaded", err == nil, "%v", err)
+				testwait.Patience(ttl+ttl/2).Until(t, "no lock outlives its TTL", func() bool { return !harness.RedisHeld(s, keyOf("x")) })
 				wantExpiry(t, admin, keyOf("x"))
 				assert.NoError(t, clientOf(t, admin).Mutex("x").TryLock(ctx), "others are not locked out")
 			})
 		}
 	}
-}
-
-// needless reports whether locking works without a right: those that serve other errors.
-func needless(missing, before string) bool {
-	return missing == "eval" && before != "scripts not loaded"
 }
 
 // A Redis 6 keeps the hash, empty, of a user without the right to PEXPIRE.
@@ -107,4 +115,141 @@ func wantExpiry(t *testing.T, rdb *goredis.Client, key string) {
 	ms, err := rdb.Do(t.Context(), "PTTL", key).Int64()
 	require.NoError(t, err)
 	assert.NotEqual(t, int64(-1), ms, "%s has no expiry: %v", key, rdb.HGetAll(t.Context(), key).Val())
+}
+
+// What docs/backends/redis.md says that a user needs beside rights.
+var (
+	queueRights      = []string{"zadd", "zcard", "zpopmin", "zrange", "zrem", "zscore"}
+	channelRights    = []string{"pubsub|numsub", "publish", "subscribe", "unsubscribe", "ping"}
+	clusterRights    = []string{"cluster|slots", "asking"}
+	shardedRights    = []string{"pubsub|shardnumsub", "spublish", "ssubscribe", "sunsubscribe", "ping"}
+	sentinelCommands = []string{"sentinel|get-master-addr-by-name", "sentinel|sentinels", "subscribe", "ping"}
+)
+
+// waitsAndGets has a Mutex wait for another, and fails unless it is served.
+func waitsAndGets(t *testing.T, a, b *locker.Mutex) {
+	t.Helper()
+	ctx := withTimeout(t, time.Minute)
+	require.NoError(t, a.Lock(ctx))
+	done := async(func() error { return b.Lock(ctx) })
+	time.Sleep(50 * time.Millisecond)
+	require.ErrorIs(t, b.TryLock(ctx), locker.ErrHeld)
+	require.NoError(t, a.Unlock(ctx))
+	require.NoError(t, awaitLong(t, done))
+	require.NoError(t, b.Extend(ctx))
+	require.NoError(t, b.Unlock(ctx))
+}
+
+// shares fails unless c may hold shares.
+func shares(t *testing.T, c *locker.Client) {
+	t.Helper()
+	ctx := t.Context()
+	h, err := c.RWMutex("shared").Acquire(ctx)
+	require.NoError(t, err)
+	require.NoError(t, h.Downgrade(ctx))
+	other, err := c.RWMutex("shared").RAcquire(ctx)
+	require.NoError(t, err)
+	for _, share := range []*locker.Hold{h, other} {
+		require.NoError(t, share.Extend(ctx))
+		require.NoError(t, share.Unlock(ctx))
+	}
+}
+
+func TestACL_waiting(t *testing.T) {
+	t.Parallel()
+	all := slices.Concat(rights, queueRights, channelRights)
+	users := []string{
+		userWith("all", all) + " &{locker:*",
+		userWith("no-channels", slices.Concat(rights, queueRights)) + " resetchannels",
+		userWith("no-queue", rights) + " resetchannels",
+	}
+	for _, r := range slices.Concat(queueRights, channelRights) {
+		users = append(users, userWith("no-"+strings.ReplaceAll(r, "|", "-"), slices.DeleteFunc(slices.Clone(all), func(x string) bool { return x == r }))+" &{locker:*")
+	}
+	s := testserver.Redis(t, testserver.RedisConfig(users...))
+	for _, line := range users {
+		user := strings.Fields(line)[1]
+		t.Run(user, func(t *testing.T) {
+			t.Parallel()
+			ctx := t.Context()
+			c := openURL(t, "redis://"+user+":"+secret+"@"+s.Addr()+"?renew=false")
+			a, b := c.Mutex("x"+user), c.Mutex("x"+user)
+			if user != "no-queue" && user != "no-zadd" {
+				waitsAndGets(t, a, b)
+				if user == "all" || user == "no-channels" {
+					shares(t, c)
+				}
+				return
+			}
+			require.NoError(t, a.Lock(ctx))
+			require.ErrorIs(t, b.TryLock(ctx), locker.ErrHeld)
+			wantNoPerm(t, b.Lock(ctx))
+			require.NoError(t, a.Unlock(ctx))
+			require.NoError(t, b.Lock(ctx), "who need not wait")
+
+			rw := c.RWMutex("rw" + user)
+			_, err := rw.TryRAcquire(ctx)
+			wantNoPerm(t, err)
+			h, err := rw.TryAcquire(ctx)
+			require.NoError(t, err, "nothing is taken")
+			wantNoPerm(t, h.Downgrade(ctx))
+			require.NoError(t, h.Extend(ctx), "it is what it was")
+			require.NoError(t, h.Unlock(ctx))
+		})
+	}
+}
+
+func TestACL_cluster(t *testing.T) {
+	t.Parallel()
+	c := testserver.Cluster(t, testserver.RedisConfig("user default off", "user admin on >"+secret+" ~* &* +@all",
+		userWith("app", slices.Concat(rights, queueRights, shardedRights, clusterRights, []string{"wait"}))+" &{locker:*"))
+	ways := []string{""}
+	if testwait.Thorough() {
+		ways = append(ways, "&replicas=1")
+	}
+	for _, more := range ways {
+		addr := strings.Join(c.Addrs(), ",") + "?cluster=true&renew=false" + more
+		a := openURL(t, "redis://app:"+secret+"@"+addr).Mutex("x")
+		b := openURL(t, "redis://app:"+secret+"@"+addr).Mutex("x")
+		waitsAndGets(t, a, b)
+		require.NoError(t, a.Lock(t.Context()))
+		move := c.StartMove(keyOf("x"), c.OtherPrimary(keyOf("x")))
+		move.MoveKeys()
+		require.NoError(t, a.Extend(t.Context()), "by ASK")
+		move.Finish()
+		require.NoError(t, a.Unlock(t.Context()))
+		waitsAndGets(t, a, b)
+		subscriptions := 0
+		for _, s := range c.Servers() {
+			channels, err := connect(t, s.Addr(), as("admin")).PubSubShardChannels(t.Context(), "*").Result()
+			require.NoError(t, err)
+			subscriptions += len(channels)
+		}
+		assert.Positive(t, subscriptions, "they listen")
+		wantOwnError(t, openURL(t, "redis://app:wrong-"+secret+"@"+addr).Mutex("x").Lock(t.Context()), "WRONGPASS")
+	}
+}
+
+func TestACL_sentinel(t *testing.T) {
+	t.Parallel()
+	g := testserver.Sentinel(t,
+		testserver.RedisConfig("user default off", userWith("app", slices.Concat(rights, queueRights, channelRights, []string{"select"}))+" &{locker:*"),
+		testserver.SentinelConfig("user default off", "user watcher on >hidden-"+secret+" &* +"+strings.Join(sentinelCommands, " +")))
+	addr := strings.Join(g.Addrs(), ",") + "/2?renew=false&master_name=" + g.MasterName()
+	watcher := "&sentinel_username=watcher&sentinel_password=hidden-" + secret
+	a := openURL(t, "redis://app:"+secret+"@"+addr+watcher).Mutex("x")
+	b := openURL(t, "redis://app:"+secret+"@"+addr+watcher).Mutex("x")
+	waitsAndGets(t, a, b)
+	old := g.Primary()
+	old.Kill()
+	g.WaitFailover(old)
+	waitsAndGets(t, a, b)
+	for _, wrong := range []string{
+		"app:" + secret + "@" + addr, "app:" + secret + "@" + addr + watcher + "-wrong", "app:wrong-" + secret + "@" + addr + watcher,
+	} {
+		err := openURL(t, "redis://"+wrong).Mutex("x").Lock(t.Context())
+		require.Error(t, err)
+		require.NotErrorIs(t, err, locker.ErrHeld)
+		assert.NotContains(t, err.Error(), secret)
+	}
 }

@@ -21,7 +21,7 @@ import (
 // minute by default. Methods do nothing on nil.
 type cluster struct {
 	*goredis.ClusterClient
-	reloaded atomic.Int64 // when it was last told to look, in nanoseconds since epoch
+	reloaded atomic.Int64 // when doubt last called ReloadState, in nanoseconds since epoch
 	looked   atomic.Int64 // when somebody last waited for a look
 	doubtful atomic.Bool  // and nobody has waited for that
 }
@@ -44,7 +44,7 @@ func (c *cluster) noticed(err error) {
 	}
 }
 
-// doubt has go-redis look, in the background.
+// doubt makes go-redis reload the slots in the background.
 func (c *cluster) doubt() {
 	c.doubtful.Store(true)
 	now, last := int64(time.Since(epoch)), c.reloaded.Load()
@@ -59,26 +59,18 @@ func (c *cluster) watch() (done func()) {
 	if c == nil {
 		return func() {}
 	}
-	var (
-		mu    sync.Mutex
-		over  bool
-		timer *time.Timer
-	)
-	mu.Lock()
-	defer mu.Unlock()
-	timer = time.AfterFunc(patience, func() {
-		mu.Lock()
-		defer mu.Unlock()
-		if !over {
+	var over atomic.Bool
+	var look func()
+	look = func() {
+		if !over.Load() {
 			c.doubt()
-			timer.Reset(patience)
+			time.AfterFunc(patience, look)
 		}
-	})
+	}
+	first := time.AfterFunc(patience, look)
 	return func() {
-		mu.Lock()
-		defer mu.Unlock()
-		over = true
-		timer.Stop()
+		over.Store(true)
+		first.Stop()
 	}
 }
 
@@ -144,19 +136,6 @@ func (c *cluster) look(ctx context.Context, addr string) (*goredis.Client, error
 	return found, err
 }
 
-// next returns the node to send a call about key to, and whether to ask it, after the error that
-// the call has had so far.
-func (c *cluster) next(ctx context.Context, key string, err error) (to target, _ error) {
-	if addr, ok := goredis.IsAskError(err); ok {
-		node, err := c.look(ctx, addr)
-		if node != nil || err != nil {
-			return target{node, true}, err
-		}
-	}
-	node, err := c.primary(ctx, key)
-	return target{node, false}, err
-}
-
 // target is a node, and whether it is about to get the slots of what is sent to it.
 type target struct {
 	node   *goredis.Client
@@ -193,7 +172,15 @@ func (r *runner) sendToPrimaries(ctx context.Context, c *cluster, calls []script
 func (r *runner) sendShares(ctx context.Context, c *cluster, calls []script.Call, replies []script.Reply, which []int) (sent []int) {
 	shares := map[target][]int{}
 	for _, i := range which {
-		to, err := c.next(ctx, calls[i].Keys[0].(string), replies[i].Err)
+		var to target
+		var err error
+		if addr, ok := goredis.IsAskError(replies[i].Err); ok {
+			to.node, err = c.look(ctx, addr)
+			to.asking = to.node != nil
+		}
+		if to.node == nil && err == nil {
+			to.node, err = c.primary(ctx, calls[i].Keys[0].(string))
+		}
 		if err != nil {
 			replies[i].Err = cmp.Or(replies[i].Err, err)
 			continue
@@ -204,14 +191,9 @@ func (r *runner) sendShares(ctx context.Context, c *cluster, calls []script.Call
 	var wg sync.WaitGroup
 	for to, share := range shares {
 		wg.Go(func() {
-			mine, got := make([]script.Call, len(share)), make([]script.Reply, len(share))
-			for n, i := range share {
-				mine[n] = calls[i]
-			}
-			r.sendAndWait(ctx, to.node, to.asking, mine, got)
-			for n, i := range share {
-				replies[i] = got[n].After(replies[i])
-			}
+			script.RunSome(calls, replies, share, func(mine []script.Call, got []script.Reply) {
+				r.sendAndWait(ctx, to.node, to.asking, mine, got)
+			})
 		})
 	}
 	wg.Wait()

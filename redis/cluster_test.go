@@ -16,21 +16,19 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/claims"
+	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/redis"
 )
 
 // clusterClients are Clients of a cluster, without renewal: by URL, with and without WAIT, and over the
 // application's own go-redis client with its default options.
-func clusterClients(t *testing.T, c *testserver.RedisCluster, ttl time.Duration) map[string]*locker.Client {
+func clusterClients(t *testing.T, c *testserver.RedisCluster) map[string]*locker.Client {
 	t.Helper()
-	rdb := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: c.Addrs()})
-	t.Cleanup(func() { _ = rdb.Close() })
-	opts := []locker.Option{locker.WithTTL(ttl), locker.WithoutRenewal()}
 	return map[string]*locker.Client{
-		"by URL":           openURL(t, clusterURL(c), opts...),
-		"WAIT":             openURL(t, clusterURL(c)+"&replicas=1", opts...),
-		"NewClusterClient": clientOf(t, rdb, opts...),
+		"by URL":           openURL(t, clusterURL(c), lasting...),
+		"WAIT":             openURL(t, clusterURL(c)+"&replicas=1", lasting...),
+		"NewClusterClient": clientOf(t, connectCluster(t, c), lasting...),
 	}
 }
 
@@ -41,7 +39,7 @@ func TestCluster_operationsWhileTheirSlotMoves(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	var pairs atomic.Int64
-	for kind, client := range clusterClients(t, c, time.Minute) {
+	for kind, client := range clusterClients(t, c) {
 		for range 2 {
 			all.Go(func() {
 				for m := client.Mutex("x"); ctx.Err() == nil; pairs.Add(1) {
@@ -71,8 +69,7 @@ func TestCluster_aNewNameWhoseSlotMoves(t *testing.T) {
 	t.Parallel()
 	c := testserver.Cluster(t)
 	ctx := t.Context()
-	rdb := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: c.Addrs()})
-	defer func() { _ = rdb.Close() }()
+	rdb := connectCluster(t, c)
 	slot := rdb.ClusterKeySlot(ctx, keyOf("x")).Val()
 	sameSlot := func(i int) (name string, next int) {
 		for ; ; i++ {
@@ -108,8 +105,7 @@ func TestCluster_waitersComeWhileTheKeysOfALockAreApart(t *testing.T) {
 	const hash, queue = "{locker:x}", "{locker:x}:queue"
 	for name, moved := range map[string][]string{"the hash": {hash}, "the queue": {queue}, "all but the mark": {hash, queue}} {
 		t.Run(name, func(t *testing.T) {
-			rdb := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: c.Addrs()})
-			defer func() { _ = rdb.Close() }()
+			rdb := connectCluster(t, c)
 			waits := func() <-chan error {
 				d, held := driverOf(t, rdb), make(chan error, 1000)
 				done := async(func() error {
@@ -151,12 +147,11 @@ func TestCluster_renewalsWhoseSlotsMove(t *testing.T) {
 	t.Parallel()
 	c := testserver.Cluster(t)
 	ctx := t.Context()
-	rdb := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: c.Addrs()})
-	defer func() { _ = rdb.Close() }()
+	rdb := connectCluster(t, c)
 	with := driverOf(t, rdb, redis.WaitReplicas(1, time.Second))
 	for kind, d := range map[string]claims.Driver{"without WAIT": driverOf(t, rdb), "WAIT": with} {
 		t.Run(kind, func(t *testing.T) {
-			var leases []driver.Lease
+			var leases []driver.Claim
 			for i := range 30 {
 				leases = append(leases, take(t, d, fmt.Sprint(kind, i), time.Minute))
 			}
@@ -187,67 +182,41 @@ func TestCluster_renewalsWhoseSlotsMove(t *testing.T) {
 	}
 }
 
-// listeners is how many clients the server would tell of a release of name.
-func listeners(t testing.TB, s *testserver.RedisServer, name string) int {
-	t.Helper()
-	if !s.HasShardChannels() {
-		t.Skip("channels belong to a slot from Redis 7 on")
-	}
-	channels, err := connect(t, s.Addr()).PubSubShardChannels(t.Context(), keyOf(name)+":*").Result()
-	require.NoError(t, err)
-	return len(channels)
-}
-
 // A subscription follows the slot, and the queue moves with it: so order is kept.
 func TestCluster_whoWaitsIsWokenInOrderAfterTheSlotHasMoved(t *testing.T) {
 	t.Parallel()
 	c := testserver.Cluster(t)
+	if !c.Servers()[0].HasShardChannels() {
+		t.Skip("channels belong to a slot from Redis 7 on")
+	}
 	ctx := t.Context()
-	all := clusterClients(t, c, time.Minute)
-	holder := openURL(t, clusterURL(c), locker.WithTTL(time.Minute), locker.WithoutRenewal()).Mutex("x")
+	all := clusterClients(t, c)
+	holder := openURL(t, clusterURL(c), lasting...).Mutex("x")
 	require.NoError(t, holder.Lock(ctx))
 	kinds := []string{"WAIT", "by URL", "NewClusterClient", "by URL", "WAIT"}
 	admin := connect(t, c.PrimaryOf(keyOf("x")).Addr())
-	var o order
-	done := lineUp(t, all, kinds, "x", func() int64 { return admin.ZCard(ctx, keyOf("x")+":queue").Val() }, &o)
-	listen := func() bool { return listeners(t, c.PrimaryOf(keyOf("x")), "x") == len(all) }
+	got := make(chan string, len(kinds))
+	var done []<-chan error
+	for i, kind := range kinds {
+		m := all[kind].Mutex("x")
+		done = append(done, async(func() error {
+			if err := m.Lock(ctx); err != nil {
+				return err
+			}
+			got <- kind
+			return m.Unlock(ctx)
+		}))
+		eventually(t, kind+" waits", func() bool { return admin.ZCard(ctx, keyOf("x")+":queue").Val() == int64(i+1) })
+	}
+	listen := func() bool { return harness.RedisListening(c.PrimaryOf(keyOf("x")))(len(all)) }
 	eventually(t, "all listen", listen)
 	c.MoveSlot(keyOf("x"), c.OtherPrimary(keyOf("x")))
 	eventually(t, "all listen where the slot is now", listen)
 	require.NoError(t, holder.Unlock(ctx))
-	for _, d := range done {
-		require.NoError(t, awaitLong(t, d))
+	for i, d := range done {
+		require.NoError(t, awaitLong(t, d), kinds[i])
 	}
-	assert.Equal(t, kinds, o.got)
-}
-
-// order is who was served.
-type order struct {
-	mu  sync.Mutex
-	got []string
-}
-
-func (o *order) add(name string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.got = append(o.got, name)
-}
-
-// lineUp has the clients wait for a name, in the order of kinds. Each lets go as soon as it has it.
-func lineUp(t *testing.T, all map[string]*locker.Client, kinds []string, name string, waiters func() int64, o *order) (done []<-chan error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	t.Cleanup(cancel)
-	for i, kind := range kinds {
-		m := all[kind].Mutex(name)
-		done = append(done, async(func() error {
-			if err := m.Lock(ctx); err != nil {
-				return errors.Join(errors.New(kind), err)
-			}
-			o.add(kind)
-			return m.Unlock(ctx)
-		}))
-		eventually(t, kind+" waits", func() bool { return waiters() == int64(i+1) })
+	for _, kind := range kinds {
+		assert.Equal(t, kind, <-got)
 	}
-	return done
 }

@@ -60,6 +60,7 @@ func standalone(t *testing.T, s *testserver.RedisServer) conformance.Harness {
 	h := forURL(t, "redis://%s?prefix=locker", []string{s.Addr()})
 	harness.Servers(&h.Faults, servers, s.Restart)
 	harness.Clocks(&h.Faults, servers)
+	harness.RedisRefuse(&h.Faults, servers)
 	h.Faults.Revoke = harness.RedisRevoke(func(string) *testserver.RedisServer { return s })
 	return h
 }
@@ -99,7 +100,7 @@ func sentinel(t *testing.T, opts ...testserver.RedisOption) conformance.Harness 
 // and a fault does not say of which.
 func cluster(t *testing.T, opts ...testserver.RedisOption) conformance.Harness {
 	t.Helper()
-	c := testserver.Cluster(t, append(opts, testserver.RedisArgs("--cluster-node-timeout", "600000"))...)
+	c := testserver.Cluster(t, append(opts, testserver.RedisConfig("cluster-node-timeout 600000"))...)
 	h := forURL(t, "redis://%s?cluster=true", c.Addrs())
 	h.TTL = longer
 	if !c.Servers()[0].HasShardChannels() {

@@ -2,7 +2,6 @@ package redis_test
 
 import (
 	"context"
-	"errors"
 	"regexp"
 	"strconv"
 	"strings"
@@ -75,6 +74,14 @@ func connect(t testing.TB, addr string, change ...func(*goredis.Options)) *gored
 	return rdb
 }
 
+// connectCluster makes a client of a Cluster, with its default options.
+func connectCluster(t testing.TB, c *testserver.RedisCluster) *goredis.ClusterClient {
+	t.Helper()
+	rdb := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: c.Addrs()})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
 // heedingCtx makes a go-redis client give up a request at its context's deadline.
 func heedingCtx(o *goredis.Options) { o.ContextTimeoutEnabled = true }
 
@@ -87,15 +94,8 @@ func clientOf(t testing.TB, rdb goredis.UniversalClient, opts ...locker.Option) 
 	return c
 }
 
-// newClient makes a Client with connections of its own.
-func newClient(t testing.TB, addr string, opts ...locker.Option) *locker.Client {
-	t.Helper()
-	c, _ := newClientAnd(t, addr, opts...)
-	return c
-}
-
-// newClientAnd is newClient, and the client that the connections are of.
-func newClientAnd(t testing.TB, addr string, opts ...locker.Option) (*locker.Client, *goredis.Client) {
+// newClient makes a Client, and the client library's that its connections are of.
+func newClient(t testing.TB, addr string, opts ...locker.Option) (*locker.Client, *goredis.Client) {
 	t.Helper()
 	rdb := connect(t, addr, heedingCtx)
 	return clientOf(t, rdb, opts...), rdb
@@ -109,7 +109,7 @@ func driverOf(t testing.TB, rdb goredis.UniversalClient, opts ...redis.DriverOpt
 	return d.(claims.Driver)
 }
 
-func take(t testing.TB, d driver.Driver, name string, ttl time.Duration) driver.Lease {
+func take(t testing.TB, d driver.Driver, name string, ttl time.Duration) driver.Claim {
 	t.Helper()
 	l, err := claims.Take(t.Context(), d, driver.Request{Name: name, TTL: ttl})
 	require.NoError(t, err)
@@ -124,49 +124,8 @@ func warm(t testing.TB, c *locker.Client) {
 	require.NoError(t, m.Unlock(t.Context()))
 }
 
-// warmDriver is warm for a Driver.
-func warmDriver(t testing.TB, d driver.Driver) {
-	t.Helper()
-	require.NoError(t, take(t, d, "warm", time.Minute).Release(t.Context()))
-}
-
-// loadScripts has the server know all scripts, as it does after its first minute in service. It goes
-// through a Driver of its own: what others know of the server's clock stays as it was.
-func loadScripts(t testing.TB, rdb goredis.UniversalClient) {
-	t.Helper()
-	d, req := driverOf(t, rdb), driver.Request{Name: "loadScripts", TTL: time.Minute}
-	taken, err := claims.Take(t.Context(), d, req)
-	require.NoError(t, err)
-	require.NoError(t, taken.Release(t.Context()))
-	l, err := claims.Propose(t.Context(), d, req, 1)
-	require.NoError(t, err)
-	require.NoError(t, l.Extend(t.Context(), time.Minute))
-	require.NoError(t, l.Raise(t.Context(), l.Token()+1))
-	require.NoError(t, l.Release(t.Context()))
-	require.NoError(t, rdb.Del(t.Context(), "{loadScripts}").Err())
-}
-
 // keyOf is the key of a Mutex's name under the default prefix.
 func keyOf(name string) string { return "{locker:" + name + "}" }
-
-// isHeldAt reports whether the server counts key as held now.
-func isHeldAt(t testing.TB, rdb goredis.UniversalClient, key string) bool {
-	t.Helper()
-	ctx := context.Background()
-	owner, err := rdb.HGet(ctx, key, "owner").Result()
-	if !errors.Is(err, goredis.Nil) {
-		require.NoError(t, err)
-	}
-	ms, err := rdb.Do(ctx, "PTTL", key).Int64()
-	require.NoError(t, err)
-	return owner != "" && ms > keep.Milliseconds()
-}
-
-// expire ends the hold at key, as its TTL does.
-func expire(t testing.TB, rdb goredis.UniversalClient, key string) {
-	t.Helper()
-	require.NoError(t, rdb.PExpire(t.Context(), key, keep-time.Millisecond).Err())
-}
 
 // commandCalls is INFO commandstats: calls of each command, those in scripts included.
 func commandCalls(t testing.TB, rdb goredis.UniversalClient) map[string]int {
@@ -194,9 +153,19 @@ func before7(t testing.TB, rdb *goredis.Client) bool {
 	return strings.Contains(info, "\nredis_version:6.")
 }
 
-// behindProxy is a server, a proxy in front of it, and a client of the server itself.
-func behindProxy(t testing.TB) (s *testserver.RedisServer, p *testserver.Proxy, direct *goredis.Client) {
+func sentinelURL(g *testserver.SentinelGroup) string {
+	return "redis://" + strings.Join(g.Addrs(), ",") + "?master_name=" + g.MasterName()
+}
+
+func clusterURL(c *testserver.RedisCluster) string {
+	return "redis://" + strings.Join(c.Addrs(), ",") + "?cluster=true"
+}
+
+// openURL opens a Client, and closes it when the test ends.
+func openURL(t testing.TB, url string, opts ...locker.Option) *locker.Client {
 	t.Helper()
-	s = testserver.Redis(t)
-	return s, testserver.NewProxy(t, s.Addr()), connect(t, s.Addr())
+	c, err := locker.Open(context.WithoutCancel(t.Context()), url, opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
 }

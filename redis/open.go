@@ -86,15 +86,11 @@ func options(t *redisurl.Target) *goredis.UniversalOptions {
 }
 
 func client(o *goredis.UniversalOptions) goredis.UniversalClient {
-	switch {
-	case o.MasterName != "":
-		return goredis.NewFailoverClient(o.Failover())
-	case o.IsClusterMode:
-		c := o.Cluster()
-		c.ClusterStateReloadInterval = 5 * time.Second
-		c.DisableRoutingPolicies = true // which ask for COMMAND, for a user without that right each time
-		return goredis.NewClusterClient(c)
-	default:
-		return goredis.NewClient(o.Simple())
+	if !o.IsClusterMode {
+		return goredis.NewUniversalClient(o)
 	}
+	c := o.Cluster()
+	c.ClusterStateReloadInterval = 5 * time.Second
+	c.DisableRoutingPolicies = true // which ask for COMMAND, for a user without that right each time
+	return goredis.NewClusterClient(c)
 }

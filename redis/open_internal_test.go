@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/fuzzurl"
 )
 
 // opened is what open makes of a URL, without a request.
@@ -91,4 +92,16 @@ func TestOpen_cluster(t *testing.T) {
 	assert.True(t, o.ContextTimeoutEnabled)
 	one := openedClient(t, driver.URL{Scheme: "redis", Hosts: []string{"h1"}, Query: url.Values{"cluster": {"true"}}})
 	assert.IsType(t, rdb, one)
+}
+
+func FuzzOpen(f *testing.F) {
+	fuzzurl.Run(f, plainScheme, open,
+		"h:1/3?dial_timeout=1s&read_timeout=2s&write_timeout=3s&pool_size=4&client_name=x",
+		"s1,s2/1?master_name=m&sentinel_username=u", "[::1]:7000,h?cluster=true&replicas=1&replica_timeout=20ms",
+		"/0?socket=/run/redis.sock", "h1,h2", "h/x", "h?tls_ca=x", "h?pool_size=9999999999999")
+}
+
+func FuzzOpen_tls(f *testing.F) {
+	fuzzurl.Run(f, plainScheme+"s", open,
+		"h?tls_ca=ca.pem&tls_cert=c.pem&tls_key=k.pem&tls_server_name=n", "h?tls_skip_verify=true", "?socket=/x")
 }

@@ -92,14 +92,7 @@ type backend struct {
 	owned  bool // made by Open, and closed by Close
 }
 
-var (
-	_ driver.Driver        = (*backend)(nil)
-	_ driver.BatchExtender = (*backend)(nil)
-	_ driver.Operator      = (*backend)(nil)
-	_ driver.TTLChecker    = (*backend)(nil)
-	_ driver.Warner        = (*backend)(nil)
-	_ quorum.Node          = (*backend)(nil) // of package redlock
-)
+var _ quorum.Node = (*backend)(nil) // a Driver with all that it may have, and what package redlock needs
 
 // scripts has the methods of a Driver but Close, and is not for programs to get hold of.
 type scripts = redisscript.Driver

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/go-locker/locker/internal/redisscript"
 	"github.com/go-locker/locker/internal/redisscript/script"
 	"github.com/go-locker/locker/internal/redisscript/send"
 )
@@ -56,13 +59,13 @@ func (r *runner) Run(ctx context.Context, calls []script.Call, replies []script.
 	defer done()
 	rdb := r.spare.pick(ctx, r.rdb, calls)
 	switch {
-	case slices.ContainsFunc(calls, r.awaited) && r.cluster != nil:
+	case r.replicas.Awaited(calls) && r.cluster != nil:
 		c := r.cluster
 		if rdb != r.rdb {
 			c = &cluster{ClusterClient: rdb.(*goredis.ClusterClient)}
 		}
 		r.sendToPrimaries(ctx, c, calls, replies)
-	case slices.ContainsFunc(calls, r.awaited):
+	case r.replicas.Awaited(calls):
 		r.sendAndWait(ctx, rdb, false, calls, replies)
 	case len(calls) == 1:
 		var s sent
@@ -98,23 +101,18 @@ type sent struct {
 	args    [10]any // of the command that most calls are
 }
 
-// command makes a command as go-redis does, but that its Counters are told what the server has
-// answered.
+// command makes a command as go-redis does, which also passes the server's reply to its Counters.
 func (s *sent) command(ctx context.Context, c script.Call) goredis.Cmder {
-	args := append(s.args[:0], "evalsha", c.Script.SHA, len(c.Keys))
-	if c.Load {
-		args[0], args[1] = "eval", c.Script.Source
-	}
-	args = append(args, c.Keys...)
-	for i, arg := range c.Args {
+	args := c.Command(s.args[:0])
+	own := args[len(args)-len(c.Args):]
+	for i, arg := range own {
 		if counter, ok := arg.(script.Counter); ok {
 			s.counter.Counter = counter
-			arg = &s.counter
+			own[i] = &s.counter
 		} else if i == 0 && c.Script.Takes {
 			s.taken.value, s.takes = arg.(string), true
-			arg = &s.taken
+			own[i] = &s.taken
 		}
-		args = append(args, arg)
 	}
 	s.cmd = *goredis.NewCmd(ctx, args...)
 	s.cmd.SetFirstKeyPos(3)
@@ -207,5 +205,37 @@ func sendAll(ctx context.Context, rdb pipelined, asking bool, calls []script.Cal
 	})
 	for i := range all {
 		replies[i] = all[i].reply()
+	}
+}
+
+// Scans implements redisscript.Runner: of the server, each primary of a Cluster, or each shard of a
+// Ring that is up.
+func (r *runner) Scans(ctx context.Context) (scans []redisscript.Scan, err error) {
+	var servers []*goredis.Client
+	var mu sync.Mutex
+	add := func(_ context.Context, server *goredis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		servers = append(servers, server)
+		return nil
+	}
+	switch rdb := r.rdb.(type) {
+	case *goredis.ClusterClient:
+		err = rdb.ForEachMaster(ctx, add)
+	case *goredis.Ring:
+		err = rdb.ForEachShard(ctx, add)
+	default:
+		return []redisscript.Scan{scanOf(rdb)}, nil
+	}
+	slices.SortFunc(servers, func(a, b *goredis.Client) int { return strings.Compare(a.Options().Addr, b.Options().Addr) })
+	for _, server := range servers {
+		scans = append(scans, scanOf(server))
+	}
+	return scans, err
+}
+
+func scanOf(server goredis.Cmdable) redisscript.Scan {
+	return func(ctx context.Context, cursor uint64, match string) ([]string, uint64, error) {
+		return server.Scan(ctx, cursor, match, redisscript.ScanCount).Result()
 	}
 }

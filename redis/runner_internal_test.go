@@ -7,6 +7,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -132,24 +134,31 @@ func TestRun_whatIsRefusedHasNotRun(t *testing.T) {
 	assert.False(t, reply.MayHaveRun, "it never had a connection")
 }
 
-// The reply to the first try is lost, and the second is refused: that says nothing of the first.
+// The reply to the first try is lost, and the second is refused, or finds nobody to ask: that says
+// nothing of the first.
 func TestRun_whatWasSentTwiceMayHaveRunThoughItIsRefused(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
 	p := testserver.NewProxy(t, s.Addr())
 	r, look := oneServer(t, s, p.Addr())
-	require.NoError(t, made(t, r, []script.Call{taking("other")})[0].Err, "there is a connection")
-	p.HoldReplies(true)
-	replies := make(chan []script.Reply, 1)
-	go func() { replies <- made(t, r, []script.Call{taking("x")}) }()
-	require.Eventually(t, func() bool { return look.Exists(t.Context(), "x").Val() == 1 }, soon, time.Millisecond)
-	require.NoError(t, look.Del(t.Context(), "x").Err())
-	require.NoError(t, look.SAdd(t.Context(), "x", "no number").Err())
-	p.HoldReplies(false)
-	p.ResetConns()
-	reply := (<-replies)[0]
-	require.ErrorContains(t, reply.Err, "WRONGTYPE")
-	assert.True(t, reply.MayHaveRun)
+	for _, want := range []string{"WRONGTYPE", "refused"} {
+		require.NoError(t, made(t, r, []script.Call{taking("other")})[0].Err, "there is a connection")
+		p.HoldReplies(true)
+		replies := make(chan []script.Reply, 1)
+		go func() { replies <- made(t, r, []script.Call{taking(want)}) }()
+		require.Eventually(t, func() bool { return look.Exists(t.Context(), want).Val() == 1 }, soon, time.Millisecond)
+		if want == "refused" {
+			p.Refuse()
+		} else {
+			require.NoError(t, look.Del(t.Context(), want).Err())
+			require.NoError(t, look.SAdd(t.Context(), want, "no number").Err())
+		}
+		p.HoldReplies(false)
+		p.ResetConns()
+		reply := (<-replies)[0]
+		require.ErrorContains(t, reply.Err, want)
+		assert.True(t, reply.MayHaveRun)
+	}
 }
 
 // busy is a hook that answers each request of a pipeline but the first with an error, once for each of its errors. It notes how
@@ -245,4 +254,46 @@ func TestRun_whatIsRefusedForAWhileIsSentAgain(t *testing.T) {
 		}
 		assert.Equal(t, []any{withQueue, 1}, hook.keys, answer)
 	}
+}
+
+// A ClusterClient leaves in a command that it sends on what the last node said.
+func TestRun_whatIsSentOnHasNotRun(t *testing.T) {
+	t.Parallel()
+	call, count := counted("x")
+	var s sent
+	cmd := s.command(t.Context(), call)
+	for range 3 {
+		_, err := s.counter.MarshalBinary()
+		require.NoError(t, err)
+		assert.Equal(t, 1, count.n)
+		cmd.SetErr(redisError("MOVED 1 localhost:1"))
+	}
+}
+
+// Pipelines of go-redis have a pool of their own by default: that of the spare client would come on
+// top of its connections.
+func TestSpare_hasAFewConnectionsAlsoForPipelines(t *testing.T) {
+	t.Parallel()
+	_, look := oneServer(t, testserver.Redis(t), "")
+	rdb := goredis.NewClient(&goredis.Options{Addr: look.Options().Addr, PoolSize: 1, MinIdleConns: 1, MaxActiveConns: 1})
+	application := rdb.Conn()
+	require.NoError(t, application.Ping(t.Context()).Err())
+	var s spare
+	client := s.pick(t.Context(), rdb, nil)
+	require.NotSame(t, rdb, client)
+	t.Cleanup(func() { s.close(); _ = errors.Join(application.Close(), rdb.Close()) })
+	o := client.(*goredis.Client).Options()
+	assert.Equal(t, []int{spareConns, 0, 0}, []int{o.PoolSize, o.MinIdleConns, o.MaxActiveConns})
+	assert.True(t, newRunner(client).HeedsDeadlines())
+	assert.False(t, newRunner(rdb).HeedsDeadlines(), "the caller's goroutine would wait for the ReadTimeout")
+	var waiting sync.WaitGroup
+	for range 2 * spareConns {
+		waiting.Go(func() {
+			_, _ = client.Pipelined(t.Context(), func(p goredis.Pipeliner) error { return p.BLPop(t.Context(), time.Second, "x").Err() })
+		})
+	}
+	waiting.Wait()
+	all, err := look.ClientList(t.Context()).Result()
+	require.NoError(t, err)
+	assert.LessOrEqual(t, strings.Count(all, "\n"), spareConns+2, "the application's and the test's beside them:\n%s", all)
 }

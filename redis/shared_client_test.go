@@ -14,18 +14,21 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/internal/test/testwait"
 	"github.com/go-locker/locker/redis"
 )
 
-// onScript is a hook that is called with the context of each script, before that is sent.
+// onScript is a hook that is called with the context of each script, or pipeline of scripts, before
+// that is sent: each is one round trip.
 type onScript func(context.Context)
 
 func (onScript) DialHook(next goredis.DialHook) goredis.DialHook { return next }
 
 func (f onScript) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []goredis.Cmder) error {
-		for range cmds {
+		if isScript(cmds[0]) {
 			f(ctx)
 		}
 		return next(ctx, cmds)
@@ -45,7 +48,7 @@ func (f onScript) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 func TestSharedClient_aHookSeesEachCommandOnceWithAContextThatEnds(t *testing.T) {
 	t.Parallel()
 	var seen, waiting atomic.Int64
-	c, rdb := newClientAnd(t, testserver.Redis(t).Addr())
+	c, rdb := newClient(t, testserver.Redis(t).Addr())
 	rdb.AddHook(onScript(func(ctx context.Context) {
 		seen.Add(1)
 		waiting.Add(1)
@@ -75,7 +78,7 @@ func TestSharedClient_closedConnectionsAreReplaced(t *testing.T) {
 	for name, servers := range map[string][]*testserver.RedisServer{one.URL(): {one}, clusterURL(cluster): cluster.Servers()} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := openURL(t, name, locker.WithTTL(300*time.Millisecond), locker.WithoutRenewal())
+			c := openURL(t, name, locker.WithTTL(10*time.Second), locker.WithoutRenewal())
 			var admins []*goredis.Client
 			for _, s := range servers {
 				admins = append(admins, connect(t, s.Addr()))
@@ -110,8 +113,8 @@ func TestSharedClient_closedConnectionsAreReplaced(t *testing.T) {
 // A connection is being set up for each of the two when the context of one ends.
 func TestSharedClient_theEndOfOneRequestFailsNoOther(t *testing.T) {
 	t.Parallel()
-	_, p, _ := behindProxy(t)
-	c, rdb := newClientAnd(t, p.Addr())
+	p := testserver.NewProxy(t, testserver.Redis(t).Addr())
+	c, rdb := newClient(t, p.Addr())
 	p.HoldReplies(true)
 	ctx, cancel := context.WithCancel(t.Context())
 	locked := async(func() error { return c.Mutex("x").TryLock(ctx) })
@@ -128,38 +131,22 @@ func TestSharedClient_theEndOfOneRequestFailsNoOther(t *testing.T) {
 // The application's own commands take all connections of a pool.
 func TestSharedClient_holdsOutliveAPoolThatIsUsedUp(t *testing.T) {
 	t.Parallel()
-	server, cluster := testserver.Redis(t), testserver.Cluster(t)
-	one := connect(t, server.Addr(), func(o *goredis.Options) { o.PoolSize = 1 })
-	several := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: cluster.Addrs(), PoolSize: 1})
-	t.Cleanup(func() { _ = several.Close() })
-	for name, rdb := range map[string]goredis.UniversalClient{"Client": one, "ClusterClient": several} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := clientOf(t, rdb, locker.WithTTL(time.Second))
-			m := c.Mutex("x")
-			require.NoError(t, m.Lock(t.Context()))
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			popped := async(func() error { return rdb.BLPop(ctx, 4*time.Second, keyOf("x")+"list").Err() })
-			node, _ := rdb.(*goredis.Client)
-			if node == nil {
-				var err error
-				node, err = several.MasterForKey(t.Context(), keyOf("x"))
-				require.NoError(t, err)
-			}
-			eventually(t, "it has the connection", func() bool { return node.PoolStats().IdleConns == 0 })
-			before := m.Hold().Deadline()
-			eventually(t, "the hold is renewed", func() bool { return m.Hold().Deadline().Sub(before) > 2*time.Second })
-			require.NoError(t, m.Unlock(t.Context()))
-			require.NoError(t, c.Mutex("x").TryLock(t.Context()))
-			require.Empty(t, popped, "nothing has freed the connection")
-			require.ErrorIs(t, await(t, popped), goredis.Nil)
-		})
-	}
+	rdb := connect(t, testserver.Redis(t).Addr(), func(o *goredis.Options) { o.PoolSize = 1 })
+	c := clientOf(t, rdb, locker.WithTTL(3*time.Second))
+	m := c.Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	popped := async(func() error { return rdb.BLPop(t.Context(), 4*time.Second, "list").Err() })
+	eventually(t, "it has the connection", func() bool { return rdb.PoolStats().IdleConns == 0 })
+	before := m.Hold().Deadline()
+	eventually(t, "the hold is renewed", func() bool { return m.Hold().Deadline().After(before) })
+	require.NoError(t, m.Unlock(t.Context()))
+	require.NoError(t, c.Mutex("x").TryLock(t.Context()))
+	require.Empty(t, popped, "nothing has freed the connection")
+	require.ErrorIs(t, await(t, popped), goredis.Nil)
 }
 
 // A pipeline of renewals goes to several nodes, and the application has the connections of one.
-func TestSharedClient_renewalsOutliveANodeWhosePoolIsUsedUp(t *testing.T) {
+func TestSharedClient_holdsOutliveANodeWhosePoolIsUsedUp(t *testing.T) {
 	t.Parallel()
 	c := testserver.Cluster(t)
 	ctx := t.Context()
@@ -170,7 +157,7 @@ func TestSharedClient_renewalsOutliveANodeWhosePoolIsUsedUp(t *testing.T) {
 			t.Cleanup(func() { _ = rdb.Close() })
 			d := driverOf(t, rdb, opts...)
 			nodes := map[*goredis.Client]bool{}
-			var leases []driver.Lease
+			var leases []driver.Claim
 			var last string
 			for i := 0; len(nodes) < 2; i++ {
 				key := fmt.Sprint(name, i)
@@ -181,17 +168,73 @@ func TestSharedClient_renewalsOutliveANodeWhosePoolIsUsedUp(t *testing.T) {
 					leases = append(leases, take(t, d, key, time.Minute))
 				}
 			}
-			popping, cancel := context.WithCancel(ctx)
-			defer cancel()
-			popped := async(func() error { return rdb.BLPop(popping, 4*time.Second, last+"list").Err() })
+			popped := async(func() error { return rdb.BLPop(ctx, 4*time.Second, last+"list").Err() })
 			node, err := rdb.MasterForKey(ctx, last)
 			require.NoError(t, err)
 			eventually(t, "it has the connection", func() bool { return node.PoolStats().IdleConns == 0 })
 			for i, err := range d.ExtendAll(withTimeout(t, 2*time.Second), leases, time.Minute) {
 				require.NoError(t, err, "lease %d", i)
+				require.NoError(t, leases[i].Release(withTimeout(t, 2*time.Second)), "lease %d", i)
 			}
 			require.Empty(t, popped, "nothing has freed the connection")
 			require.ErrorIs(t, await(t, popped), goredis.Nil)
 		})
+	}
+}
+
+func TestSlowness_endsNoHold(t *testing.T) {
+	t.Parallel()
+	network := testserver.NewProxy(t, testserver.SharedRedis(t).Addr())
+	c, _ := newClient(t, network.Addr(), locker.WithTTL(harness.SilenceTTL))
+	harness.OutlivesSlowness(t, c.Mutex("x"), network)
+}
+
+// isScript leaves out what go-redis sends to set up a connection.
+func isScript(cmd goredis.Cmder) bool { return cmd.Name() == "evalsha" || cmd.Name() == "eval" }
+
+// A holder that asks whether somebody waits is told by the request with which one comes to wait. A
+// hold that does not ask costs nothing, and neither does a waiter for it.
+func TestCounts_ofWanted(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t)
+	ctx := t.Context()
+	admin := connect(t, s.Addr())
+	c := clientOf(t, connect(t, s.Addr()), locker.WithTTL(time.Hour), locker.WithoutRenewal())
+	other := clientOf(t, connect(t, s.Addr()), locker.WithTTL(time.Hour), locker.WithoutRenewal())
+	for _, asks := range []bool{false, true} {
+		m, waiter := c.Mutex("x"), other.Mutex("x")
+		require.NoError(t, m.Lock(ctx))
+		resetStats(t, admin)
+		if asks {
+			wanted := m.Hold().Wanted()
+			eventually(t, "its channel is subscribed to, and it has looked again", func() bool {
+				calls := commandCalls(t, admin)
+				return calls["subscribe"] == 1 && calls["evalsha"]+calls["eval"] >= 3
+			})
+			assert.False(t, fired(wanted))
+			calls := commandCalls(t, admin)
+			assert.Equal(t, 2, calls["evalsha"], "the first has found no script: %v", calls)
+		}
+		looks := commandCalls(t, admin)["zcard"]
+		waiting := testwait.Go(func() error { return waiter.Lock(ctx) })
+		eventually(t, "it waits", func() bool { return commandCalls(t, admin)["zadd"] > 0 })
+		if asks {
+			eventually(t, "the holder hears of it", func() bool { return fired(m.Hold().Wanted()) })
+		}
+		calls := commandCalls(t, admin)
+		assert.Equal(t, map[bool]int{true: 1}[asks], calls["publish"], "%v", calls)
+		assert.LessOrEqual(t, calls["zcard"]-looks, map[bool]int{true: 1}[asks], "%v", calls)
+		require.NoError(t, m.Unlock(ctx))
+		require.NoError(t, <-waiting)
+		require.NoError(t, waiter.Unlock(ctx))
+	}
+}
+
+func fired(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }

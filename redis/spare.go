@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -60,18 +61,17 @@ func (s *spare) pick(ctx context.Context, rdb goredis.UniversalClient, calls []s
 		switch rdb := rdb.(type) {
 		case *goredis.Client:
 			o := *rdb.Options()
-			o.PoolSize, o.MinIdleConns, o.MaxActiveConns, o.ContextTimeoutEnabled = spareConns, 0, 0, true
+			o.PoolSize, o.PipelinePoolSize = spareConns, -1 // no pool for pipelines beside it
+			o.MinIdleConns, o.MaxActiveConns, o.ContextTimeoutEnabled = 0, 0, true
 			s.client = goredis.NewClient(&o)
 		case *goredis.ClusterClient:
 			o := *rdb.Options()
-			o.PoolSize, o.MinIdleConns, o.MaxActiveConns, o.ContextTimeoutEnabled = spareConns, 0, 0, true
+			o.PoolSize, o.PipelinePoolSize = spareConns, -1
+			o.MinIdleConns, o.MaxActiveConns, o.ContextTimeoutEnabled = 0, 0, true
 			s.client = goredis.NewClusterClient(&o)
 		}
 	}
-	if s.client == nil {
-		return rdb
-	}
-	return s.client
+	return cmp.Or(s.client, rdb)
 }
 
 // recent is for how long a pool is not looked at again: a look allocates.

@@ -1,8 +1,6 @@
 package redis_test
 
 import (
-	"context"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +12,7 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/redisscript/script"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/redis"
 )
@@ -31,24 +30,17 @@ func universal(t *testing.T) map[string]goredis.UniversalClient {
 	ring := goredis.NewRing(&goredis.RingOptions{Addrs: map[string]string{"one": s1.Addr(), "two": s2.Addr()}})
 	t.Cleanup(func() { _ = ring.Close() })
 
-	s := testserver.Redis(t, testserver.RedisArgs("--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf"))
-	node := connect(t, s.Addr())
-	require.NoError(t, node.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
-	eventually(t, "the cluster is ready", func() bool {
-		return strings.Contains(node.ClusterInfo(t.Context()).Val(), "cluster_state:ok")
-	})
-	cluster := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{s.Addr()}})
-	t.Cleanup(func() { _ = cluster.Close() })
+	cluster := connectCluster(t, testserver.Cluster(t, testserver.RedisReplicas(0)))
 	return map[string]goredis.UniversalClient{"Client": connect(t, testserver.Redis(t).Addr()), "Ring": ring, "ClusterClient": cluster}
 }
 
-// All of these ask servers of the same kinds.
+// All of these ask servers of the same kinds, and leave the client open, which is the
+// application's.
 func TestUniversal(t *testing.T) {
 	t.Parallel()
 	all := universal(t)
 	for kind, rdb := range all {
 		t.Run(kind+", every name", func(t *testing.T) { everyName(t, rdb) })
-		t.Run(kind+", renewals go to all nodes", func(t *testing.T) { extendsAllNames(t, rdb) })
 		t.Run(kind+", tells what its servers may break", func(t *testing.T) { warnsOf(t, rdb) })
 		t.Run(kind+", waits", func(t *testing.T) { waitsOn(t, rdb, kind) })
 	}
@@ -62,59 +54,28 @@ func warnsOf(t *testing.T, rdb goredis.UniversalClient) {
 	require.NoError(t, err)
 	require.Len(t, warnings, 1)
 	assert.Contains(t, warnings[0], "appendonly is no")
-	evict := func(ctx context.Context, server *goredis.Client) error {
-		return errors.Join(server.ConfigSet(ctx, "maxmemory-policy", "allkeys-lru").Err(), server.ConfigSet(ctx, "maxmemory", "100mb").Err())
-	}
-	switch c := rdb.(type) {
-	case *goredis.Client:
-		err = evict(t.Context(), c)
-	case *goredis.Ring:
-		err = c.ForEachShard(t.Context(), evict)
-	case *goredis.ClusterClient:
-		err = c.ForEachMaster(t.Context(), evict)
-	}
-	require.NoError(t, err)
-	warnings, err = clientOf(t, rdb).Warnings(t.Context())
-	require.NoError(t, err)
-	assert.Len(t, warnings, 2)
 }
 
+// everyName extends all names at once, as the core does when renewals are due: they go to all
+// nodes.
 func everyName(t *testing.T, rdb goredis.UniversalClient) {
 	t.Helper()
 	ctx := t.Context()
-	c := clientOf(t, rdb, locker.WithoutRenewal())
-	var held []*locker.Mutex
-	for _, name := range oddNames {
-		m := c.Mutex(name)
-		require.NoError(t, m.Lock(ctx), "%q contends with another name", name)
-		held = append(held, m)
-	}
-	assert.ElementsMatch(t, oddNames, listed(t, c, ""), "List asks all servers")
-	for i, m := range held {
-		require.ErrorIs(t, c.Mutex(oddNames[i]).TryLock(ctx), locker.ErrHeld, "%q", oddNames[i])
-		require.EqualValues(t, 1, rdb.Exists(ctx, script.Key("locker:"+oddNames[i])).Val(), "%q", oddNames[i])
-		require.NoError(t, m.Extend(ctx), "%q", oddNames[i])
-	}
-	for i, m := range held {
-		require.NoError(t, m.Unlock(ctx), "%q", oddNames[i])
-	}
-}
-
-// extendsAllNames does at once what the core does when renewals are due.
-func extendsAllNames(t *testing.T, rdb goredis.UniversalClient) {
-	t.Helper()
 	d := driverOf(t, rdb)
-	var held []driver.Lease
+	var held []driver.Claim
 	for _, name := range oddNames {
-		held = append(held, take(t, d, "extended:"+name, time.Minute))
+		held = append(held, take(t, d, "locker:"+name, time.Minute))
 	}
-	for i, err := range d.ExtendAll(t.Context(), held, 2*time.Minute) {
-		require.NoError(t, err, "%q", oddNames[i])
-		left := rdb.PTTL(t.Context(), script.Key("extended:"+oddNames[i])).Val() - keep
-		assert.Greater(t, left, time.Minute, "%q", oddNames[i])
+	assert.ElementsMatch(t, oddNames, listed(t, clientOf(t, rdb), ""), "List asks all servers")
+	for i, err := range d.ExtendAll(ctx, held, 2*time.Minute) {
+		name := "locker:" + oddNames[i]
+		require.NoError(t, err, "%q", name)
+		assert.Greater(t, rdb.PTTL(ctx, script.Key(name)).Val()-keep, time.Minute, "%q", name)
+		_, err = claims.Take(ctx, d, driver.Request{Name: name, TTL: time.Minute})
+		require.ErrorIs(t, err, locker.ErrHeld, "%q", name)
 	}
 	for i, l := range held {
-		require.NoError(t, l.Release(t.Context()), "%q", oddNames[i])
+		require.NoError(t, l.Release(ctx), "%q", oddNames[i])
 	}
 }
 
@@ -152,14 +113,63 @@ func shareASlot(t *testing.T, rdb goredis.UniversalClient) {
 	assert.Greater(t, len(slots), len(oddNames)/2, "names spread over slots")
 }
 
-// wrapped is a client that an application passes by value.
+// wrapped is a client that an application passes by value, which is no pointer.
 type wrapped struct{ goredis.UniversalClient }
 
-func TestNew_takesAClientThatIsNoPointer(t *testing.T) {
+// One client alone cannot reach a shard. Its ring then maps the shard's names to another one, where
+// they are free.
+func TestRing_withAShardThatOneClientCannotReachTwoHold(t *testing.T) {
 	t.Parallel()
-	rdb := connect(t, testserver.Redis(t).Addr())
-	c, err := redis.New(wrapped{rdb})
-	require.NoError(t, err)
-	require.NoError(t, c.Mutex("x").TryLock(t.Context()))
-	require.NoError(t, c.Close())
+	ctx := t.Context()
+	one, two := testserver.Redis(t), testserver.Redis(t)
+	p := testserver.NewProxy(t, one.Addr())
+	ring := func(addrs ...string) *goredis.Ring {
+		r := goredis.NewRing(&goredis.RingOptions{
+			Addrs: map[string]string{"one": addrs[0], "two": addrs[1]}, HeartbeatFrequency: 50 * time.Millisecond, DialerRetries: 1, MaxRetries: -1,
+		})
+		t.Cleanup(func() { _ = r.Close() })
+		return r
+	}
+	whole, cut := ring(one.Addr(), two.Addr()), ring(p.Addr(), two.Addr())
+	first := clientOf(t, whole, locker.WithTTL(time.Minute)).Mutex("x")
+	require.NoError(t, first.Lock(ctx))
+	if connect(t, two.Addr()).Exists(ctx, keyOf("x")).Val() == 1 { // its shard is the other
+		p = testserver.NewProxy(t, two.Addr())
+		cut = ring(one.Addr(), p.Addr())
+	}
+	second := clientOf(t, cut, locker.WithTTL(time.Minute)).Mutex("x")
+	require.ErrorIs(t, second.TryLock(ctx), locker.ErrHeld)
+	p.Sever()
+	eventually(t, "the ring of one client does without the shard", func() bool { return cut.Len() == 1 })
+	require.NoError(t, second.TryLock(ctx))
+	require.NoError(t, first.Extend(ctx))
+	require.NoError(t, second.Extend(ctx), "both hold")
+
+	d := driverOf(t, whole)
+	for _, g := range []locker.Guarantee{
+		locker.Exclusive, locker.Failover, locker.Fencing, locker.FencingDurable, locker.Ordered, locker.Woken,
+	} {
+		assert.Equal(t, locker.LevelNo, d.Guarantees()[g].Level, g)
+		assert.NotEmpty(t, d.Guarantees()[g].Condition, g)
+		_, err := redis.New(whole, locker.Require(g))
+		require.ErrorIs(t, err, locker.ErrUnsupported, g)
+	}
+}
+
+func TestNew_nilClients(t *testing.T) {
+	t.Parallel()
+	var client *goredis.Client
+	var cluster *goredis.ClusterClient
+	var ring *goredis.Ring
+	for name, rdb := range map[string]goredis.UniversalClient{
+		"nil": nil, "*Client": client, "*ClusterClient": cluster, "*Ring": ring,
+	} {
+		c, err := redis.New(rdb)
+		require.Error(t, err, name)
+		assert.Nil(t, c, name)
+		require.ErrorContains(t, err, "nil redis client")
+		d, err := redis.NewDriver(rdb)
+		require.Error(t, err, name)
+		assert.Nil(t, d, name)
+	}
 }

@@ -1,7 +1,6 @@
 package redis
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -46,9 +45,6 @@ func WaitReplicas(n int, timeout time.Duration) DriverOption {
 	}
 }
 
-// awaited reports whether replicas have to acknowledge what c does.
-func (r *runner) awaited(c script.Call) bool { return c.Script.Grants && r.replicas.N > 0 }
-
 // sendAndWait sends calls in a pipeline to one server, and one WAIT behind them, on the same
 // connection.
 func (r *runner) sendAndWait(ctx context.Context, to pipelined, asking bool, calls []script.Call, replies []script.Reply) {
@@ -56,13 +52,7 @@ func (r *runner) sendAndWait(ctx context.Context, to pipelined, asking bool, cal
 	wait := goredis.NewIntCmd(ctx, "wait", r.replicas.N, written)
 	sendAll(ctx, to, asking, calls, replies, wait)
 	acknowledged, err := wait.Result()
-	for i := range replies {
-		if reply := &replies[i]; reply.Err == nil && r.awaited(calls[i]) {
-			reply.Err = cmp.Or(err, written.sent.Check(reply.Value, acknowledged))
-			reply.Ran = reply.Err != nil
-			reply.MayHaveRun = reply.Ran
-		}
-	}
+	written.sent.Acknowledged(calls, replies, acknowledged, err)
 }
 
 // waitTimeout is the argument of a WAIT: in milliseconds, and what is left of ctx when it is

@@ -1,7 +1,10 @@
 package redis_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +15,7 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/claims"
+	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/redis"
 )
@@ -71,13 +75,12 @@ func TestWaitReplicas_isInTheRoundTripOfWhatGrants(t *testing.T) {
 	primary, _ := replicated(t, 2)
 	ctx := t.Context()
 	admin := connect(t, primary.Addr())
-	var sent roundTrips
+	var sent atomic.Int64
 	rdb := connect(t, primary.Addr())
-	rdb.AddHook(&sent)
-	loadScripts(t, admin)
+	rdb.AddHook(onScript(func(context.Context) { sent.Add(1) }))
 	c := waiting(t, rdb, 2, time.Second, locker.WithoutRenewal())
-	warm(t, c)
 	m, other := c.Mutex("x"), c.Mutex("x")
+	require.NoError(t, errors.Join(m.Lock(ctx), m.Extend(ctx), m.Unlock(ctx)), "loads the scripts")
 	for _, step := range []struct {
 		name  string
 		do    func() error
@@ -90,15 +93,15 @@ func TestWaitReplicas_isInTheRoundTripOfWhatGrants(t *testing.T) {
 		{"Unlock", func() error { return m.Unlock(ctx) }, nil, 0},
 	} {
 		resetStats(t, admin)
-		before := sent.commands.Load() + sent.pipelines.Load()
+		sent.Store(0)
 		require.ErrorIs(t, step.do(), step.want, step.name)
 		calls := commandCalls(t, admin)
 		assert.Equal(t, 1, calls["evalsha"], step.name)
 		assert.Equal(t, step.waits, calls["wait"], step.name)
-		assert.EqualValues(t, 1, sent.commands.Load()+sent.pipelines.Load()-before, "%s: round trips", step.name)
+		assert.EqualValues(t, 1, sent.Load(), "%s: round trips", step.name)
 	}
 	d := driverOf(t, rdb, redis.WaitReplicas(2, time.Second))
-	leases := make([]driver.Lease, 20)
+	leases := make([]driver.Claim, 20)
 	for i := range leases {
 		leases[i] = take(t, d, fmt.Sprint(i), time.Minute)
 	}
@@ -109,7 +112,54 @@ func TestWaitReplicas_isInTheRoundTripOfWhatGrants(t *testing.T) {
 	assert.Equal(t, 1, commandCalls(t, admin)["wait"], "one for all that is extended together")
 	lease, err := claims.Propose(ctx, d, driver.Request{Name: "proposed", TTL: time.Minute}, 7)
 	require.NoError(t, err)
+	require.NoError(t, lease.Raise(ctx, lease.Token()+1), "loads its script")
 	resetStats(t, admin)
 	require.NoError(t, lease.Raise(ctx, lease.Token()+1))
 	assert.Equal(t, 1, commandCalls(t, admin)["wait"], "of a raise")
+}
+
+// A reply that is lost has the request sent again, on another connection. There WAIT must not be content
+// with what that connection has written before, which is nothing: Redis counts so from 7.2 on.
+func TestWaitReplicas_whatIsSentTwiceIsAcknowledgedToo(t *testing.T) {
+	t.Parallel()
+	primary, replicas := replicated(t, 1)
+	replica := replicas[0]
+	ctx := t.Context()
+	p := testserver.NewProxy(t, primary.Addr())
+	rdb := connect(t, p.Addr(), heedingCtx)
+	d := driverOf(t, rdb, redis.WaitReplicas(1, 100*time.Millisecond))
+	_, err := rdb.Pipelined(ctx, func(p goredis.Pipeliner) error { return p.Ping(ctx).Err() })
+	require.NoError(t, err, "sets up a connection")
+	replica.WaitSynced(primary)
+	require.NoError(t, take(t, d, "warm", time.Minute).Release(ctx), "loads the scripts, and brings the server's clock")
+	replica.Stop() // connected still, and silent
+
+	p.HoldReplies(true)
+	var lease driver.Claim
+	done := async(func() error {
+		lease, err = claims.Take(ctx, d, driver.Request{Name: "x", TTL: time.Minute})
+		return err
+	})
+	eventually(t, "the server has granted, and answered", func() bool {
+		_, replies := p.Held()
+		return replies > 0 && harness.RedisHeld(primary, "{x}")
+	})
+	p.HoldReplies(false) // of other connections
+	p.ResetConns()
+	require.ErrorContains(t, await(t, done), "0 of 1 replicas")
+	require.NotNil(t, lease, "for the core to release")
+
+	// And a raise to the token that it has already.
+	replica.Continue()
+	require.NoError(t, lease.Release(ctx))
+	proposed, err := claims.Propose(ctx, d, driver.Request{Name: "y", TTL: time.Minute}, 7)
+	require.NoError(t, err)
+	slow := take(t, driverOf(t, rdb, redis.WaitReplicas(1, 2*time.Second)), "z", time.Minute)
+	require.NoError(t, slow.Extend(ctx, time.Minute), "loads the script")
+	replica.WaitSynced(primary)
+	replica.Stop()
+	require.ErrorContains(t, slow.Extend(withTimeout(t, time.Second), time.Minute), "0 of 1 replicas", "WAIT ends before its context does")
+	require.ErrorContains(t, proposed.Raise(ctx, proposed.Token()+1), "0 of 1 replicas")
+	require.ErrorContains(t, proposed.Raise(ctx, proposed.Token()+1), "0 of 1 replicas")
+	replica.Continue()
 }

@@ -194,17 +194,17 @@ func (c *claim) vote(i int) error {
 	}
 }
 
-// Token implements [driver.Lease].
+// Token implements [driver.Claim].
 func (c *claim) Token() uint64 { return c.token }
 
-// Validity implements [driver.Lease].
+// Validity implements [driver.Claim].
 func (c *claim) Validity() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.until.Sub(clock.Now())
 }
 
-// Release implements [driver.Lease]. A hold is released when a majority has confirmed it; a failed
+// Release implements [driver.Claim]. A hold is released when a majority has confirmed it; a failed
 // attempt, when no node may have anything of it. Releases to the other nodes are retried in the
 // background until they answer, or the leases have expired.
 func (c *claim) Release(ctx context.Context) error {
@@ -284,7 +284,7 @@ func (c *claim) onWake(i int, kept bool) {
 	if d.begin() != nil {
 		return
 	}
-	d.do(workers.Func(func() {
+	d.workers.Do(workers.Func(func() {
 		defer d.work.Done()
 		c.mu.Lock()
 		defer c.mu.Unlock()

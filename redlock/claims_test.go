@@ -18,7 +18,7 @@ import (
 // "How to do distributed locking" (2016), and Salvatore Sanfilippo, antirez, "Is Redlock safe?"
 // (2016). A test is named after who claims what. It asserts what is true of this package, also
 // where that is a violation: then it is a limit that the documentation states. The nodes do what
-// Redis does (TestRegister_isWhatRedisDoes); the claim that needs a disk is in nodes_server_test.go.
+// Redis does (TestRegister_isWhatRedisDoes).
 
 // process makes the Driver of another process, whose clock is ahead by so much, and whose network
 // reaches those nodes, or all.
@@ -48,7 +48,7 @@ func TestKleppmann_aNodeOfABareMajorityThatLosesTheLockMakesTwoHolders(t *testin
 		behind time.Duration
 	}{
 		"its clock jumps":   {func(s *stage) { s.ahead += ttl }, time.Hour},
-		"it restarts empty": {func(s *stage) { forget(s) }, 0},
+		"it restarts empty": {(*stage).forget, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			play(t, 5, func(t *testing.T, d *backend, stages []*stage) {
@@ -57,8 +57,7 @@ func TestKleppmann_aNodeOfABareMajorityThatLosesTheLockMakesTwoHolders(t *testin
 				require.ErrorIs(t, err, driver.ErrHeld)
 				time.Sleep(time.Second)
 				c.lose(stages[2])
-				second, err := claims.Take(t.Context(), other, askFor("x"))
-				require.NoError(t, err)
+				second := taken(t, other)
 				assert.Positive(t, first.Validity(), "it has the lock by all that it knows")
 				assert.Greater(t, second.Token(), first.Token())
 				require.ErrorIs(t, first.Extend(t.Context(), ttl), locker.ErrLost)
@@ -75,13 +74,11 @@ func TestKleppmann_aNodeOfABareMajorityThatLosesTheLockMakesTwoHolders(t *testin
 func TestKleppmann_aNodeThatComesBackEmptyAfterATTLLeavesTheTokensToTheClocks(t *testing.T) {
 	for out, rises := range map[time.Duration]bool{15 * time.Second: false, 5 * time.Minute: true} {
 		play(t, 5, func(t *testing.T, _ *backend, stages []*stage) {
-			first, err := claims.Take(t.Context(), process(t, stages, 20*time.Second, 0, 1, 2), askFor("x"))
-			require.NoError(t, err)
+			first := taken(t, process(t, stages, 20*time.Second, 0, 1, 2))
 			require.NoError(t, first.Release(t.Context()))
 			time.Sleep(out)
-			forget(stages[2])
-			second, err := claims.Take(t.Context(), process(t, stages, 0, 2, 3, 4), askFor("x"))
-			require.NoError(t, err)
+			stages[2].forget()
+			second := taken(t, process(t, stages, 0, 2, 3, 4))
 			assert.Equal(t, rises, second.Token() > first.Token(), "after %v", out)
 			require.NoError(t, second.Release(t.Context()))
 		})
@@ -121,34 +118,10 @@ func TestAntirez_aHolderCutOffCostsTheOthersItsTTL(t *testing.T) {
 	})
 }
 
-// antirez: who reaches a minority gets nothing, who reaches a majority goes on. True, and the first
-// is told that the nodes are unreachable, not that another has the lock.
-func TestAntirez_aPartitionStopsItsMinoritySideAlone(t *testing.T) {
-	play(t, 5, func(t *testing.T, _ *backend, stages []*stage) {
-		minority, majority := process(t, stages, 0, 0, 1), process(t, stages, 0, 2, 3, 4)
-		var l driver.Lease
-		for range 2 {
-			m, err := claims.Take(t.Context(), minority, askFor("x"))
-			require.ErrorIs(t, err, errRefused)
-			require.NotErrorIs(t, err, driver.ErrHeld)
-			require.NoError(t, m.Release(t.Context()))
-			if l == nil {
-				l, err = claims.Take(t.Context(), majority, askFor("x"))
-				require.NoError(t, err)
-			}
-		}
-		require.NoError(t, l.Extend(t.Context(), ttl))
-		require.NoError(t, l.Release(t.Context()))
-	})
-}
-
 // Two clients with different sets of nodes need not have one in common: both hold, and tokens fall.
 func TestTokens_ofTwoSetsOfNodesMayFall(t *testing.T) {
 	play(t, 5, func(t *testing.T, _ *backend, stages []*stage) {
-		first, err := claims.Take(t.Context(), process(t, stages[:3], 20*time.Second), askFor("x"))
-		require.NoError(t, err)
-		second, err := claims.Take(t.Context(), process(t, stages[2:], 0), askFor("x"))
-		require.NoError(t, err)
+		first, second := taken(t, process(t, stages[:3], 20*time.Second)), taken(t, process(t, stages[2:], 0))
 		assert.Positive(t, first.Validity())
 		assert.Less(t, second.Token(), first.Token(), "the limit: a fixed set of nodes")
 	})
@@ -158,7 +131,7 @@ func TestTokens_ofTwoSetsOfNodesMayFall(t *testing.T) {
 // package redisscript show. A proposal may be 30 s ahead.
 func clocksAhead(stages []*stage, ahead ...time.Duration) {
 	for i, s := range stages {
-		s.edit("x", func(r *register) {
+		s.edit(func(r *register) {
 			r.clock = uint64(time.Now().Add(ahead[i]).UnixMicro())
 			r.most = r.clock + uint64((30 * time.Second).Microseconds())
 		})
@@ -200,26 +173,5 @@ func TestTokens_ofClocksTooFarApartAreNoOtherHolder(t *testing.T) {
 		require.NoError(t, l.Release(t.Context()))
 		synctest.Wait()
 		assert.Zero(t, holding(stages))
-	})
-}
-
-// Three waiters of a process that is stopped cost the others one claim of two seconds.
-func TestWaiting_aStoppedProcessCostsTheOthersOneClaim(t *testing.T) {
-	play(t, 5, func(t *testing.T, d *backend, stages []*stage) {
-		l := taken(t, d)
-		for _, s := range stages {
-			for place := range uint64(3) {
-				s.edit("x", func(r *register) {
-					r.enter(inQueue{owner: another + place, place: first + place, process: another, tell: func() {}})
-				})
-			}
-		}
-		w := wait(t, d)
-		require.NoError(t, l.Release(t.Context()))
-		start := time.Now()
-		<-w.done
-		require.NoError(t, w.err)
-		assert.InDelta(t, 2*time.Second, time.Since(start), float64(1500*time.Millisecond))
-		w.leave()
 	})
 }

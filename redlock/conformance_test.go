@@ -21,21 +21,17 @@ func TestConformance(t *testing.T) {
 	h := harness.ForURL(2*time.Second, "redlock://%s?prefix=locker&node_timeout=280ms", q.addrs())
 	h.Deviations = knownbreaks.Redlock()
 	h.RW = nil // it has no shares
-	harness.Servers(&h.Faults, q.servers, func() {
-		for _, s := range q.servers {
-			s.Restart()
-		}
-	})
-	harness.Clocks(&h.Faults, q.servers)
+	harness.Servers(&h.Faults, q, func() { q.each((*testserver.RedisServer).Restart) })
+	harness.Clocks(&h.Faults, q)
 	h.Faults.FailOver = q.forgets
-	h.Faults.Revoke = harness.RedlockRevoke(q.servers)
+	h.Faults.Revoke = harness.RedlockRevoke(q)
 	conformance.Run(t, h)
 }
 
 // forgets is Faults.FailOver: while one node is down the others grant the lock. One of these
 // forgets that, and makes up a majority with the one that does not know.
-func (q *quorum) forgets(t conformance.TB) (fail func()) {
-	forgetful, ignorant := q.servers[1], q.servers[2]
+func (q quorum) forgets(t conformance.TB) (fail func()) {
+	forgetful, ignorant := q[1], q[2]
 	ignorant.Kill()
 	t.Cleanup(func() { ignorant.Restart() })
 	return func() {

@@ -17,12 +17,17 @@ import (
 // Five servers, and the application's own clients of them.
 func ExampleNew() {
 	ctx := context.Background()
-	nodes, closeAll, err := connectTo("r1:6379", "r2:6379", "r3:6379", "r4:6379", "r5:6379")
-	if err != nil {
-		fmt.Println(err)
-		return
+	var nodes []driver.Driver
+	for _, addr := range []string{"r1:6379", "r2:6379", "r3:6379", "r4:6379", "r5:6379"} {
+		rdb := goredis.NewClient(&goredis.Options{Addr: addr, ContextTimeoutEnabled: true})
+		defer rdb.Close() //nolint:revive,gocritic // all are used until the end
+		node, err := redis.NewDriver(rdb)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		nodes = append(nodes, node)
 	}
-	defer closeAll()
 	client, err := redlock.New(nodes, locker.WithTTL(10*time.Second))
 	if err != nil {
 		fmt.Println(err)
@@ -41,45 +46,12 @@ func ExampleNew() {
 	}
 }
 
-// connectTo makes a node of each server.
-func connectTo(addrs ...string) (nodes []driver.Driver, closeAll func(), err error) {
-	var clients []*goredis.Client
-	closeAll = func() {
-		for _, rdb := range clients {
-			_ = rdb.Close()
-		}
-	}
-	for _, addr := range addrs {
-		rdb := goredis.NewClient(&goredis.Options{Addr: addr, ContextTimeoutEnabled: true})
-		clients = append(clients, rdb)
-		node, err := redis.NewDriver(rdb)
-		if err != nil {
-			closeAll()
-			return nil, nil, err
-		}
-		nodes = append(nodes, node)
-	}
-	return nodes, closeAll, nil
-}
-
 // A configuration that leaves too little of the TTL to the holder is refused.
 func ExampleNodeTimeout() {
-	nodes, closeAll, err := connectTo("r1:6379", "r2:6379", "r3:6379")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer closeAll()
-	d, err := redlock.NewDriver(nodes, redlock.NodeTimeout(time.Second))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer d.Close()
-	_, err = locker.New(d, locker.WithTTL(3*time.Second))
+	_, err := locker.Open(context.Background(), "redlock://r1,r2,r3?node_timeout=1s&ttl=3s")
 	fmt.Println(err)
 	// Output:
-	// locker: new: not supported by the backend: TTL 3s with a node time-out of 1s: an attempt may take 2 × 1s, and drift 32ms, which leaves 968ms to the holder, and must leave more than half; a renewal leaves a node 428.571428ms: use a TTL of at least 7.001s, or a node time-out below 428.571ms
+	// locker: open: not supported by the backend: TTL 3s with a node time-out of 1s: an attempt may take 2 × 1s, and drift 32ms, which leaves 968ms to the holder, and must leave more than half; a renewal leaves a node 428.571428ms: use a TTL of at least 7.001s, or a node time-out below 428.571ms
 }
 
 // An Error says what each node answered: here nobody listens at any of the addresses.

@@ -28,14 +28,13 @@ import (
 // Lost reply: the node may have extended the lease, which harms nobody: it expires, or is released.
 // Without a majority the old deadline stays, and the core sends the next renewal.
 
-// Extend implements [driver.Lease].
+// Extend implements [driver.Claim].
 func (c *claim) Extend(ctx context.Context, ttl time.Duration) error {
-	return c.driver.ExtendAll(ctx, []driver.Lease{c}, ttl)[0]
+	return c.driver.ExtendAll(ctx, []driver.Claim{c}, ttl)[0]
 }
 
-// ExtendAll implements [driver.BatchExtender]. It costs one round trip to each node, if the nodes
-// are BatchExtenders.
-func (d *backend) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.Duration) []error {
+// ExtendAll implements [driver.BatchExtender]. It costs one round trip to each node.
+func (d *backend) ExtendAll(ctx context.Context, leases []driver.Claim, ttl time.Duration) []error {
 	errs := make([]error, len(leases))
 	if err := d.begin(); err != nil {
 		for i := range errs {
@@ -52,17 +51,13 @@ func (d *backend) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time
 		calls = all[k].start(ctx, calls)
 	}
 	for i, n := range d.nodes {
-		together := 1
-		if _, batches := n.Node.(driver.BatchExtender); batches {
-			together = maxBatch
-		}
 		targets := make([]target, 0, len(all))
 		for _, e := range all {
 			if of := e.nodes[i].of; of != nil {
 				targets = append(targets, target{e, of})
 			}
 		}
-		for some := range slices.Chunk(targets, together) {
+		for some := range slices.Chunk(targets, maxBatch) {
 			calls = append(calls, call{node: n, request: &extendRequest{node: n, i: i, targets: some}})
 		}
 	}
@@ -202,30 +197,19 @@ type extendRequest struct {
 	node    *node
 	i       int
 	targets []target
-	errs    []error // of each, if there is more than one
+	errs    []error // of each, once send has returned
 }
 
-var (
-	errIncomplete = errors.New("the Driver has not answered for every lease")
-	errNotRaised  = errors.New("has accepted a larger token")
-)
+var errNotRaised = errors.New("has accepted a larger token")
 
 // send extends the leases. It raises a token that is smaller than the hold's, or unknown because
 // the reply to the proposal was lost.
 func (r *extendRequest) send(ctx context.Context) error {
-	var errs []error
-	if ttl := r.targets[0].ttl; len(r.targets) == 1 {
-		errs = []error{r.targets[0].of.Extend(ctx, ttl)}
-	} else {
-		leases := make([]driver.Lease, len(r.targets))
-		for k, t := range r.targets {
-			leases[k] = t.of
-		}
-		errs = r.node.Node.(driver.BatchExtender).ExtendAll(ctx, leases, ttl)
+	leases := make([]driver.Claim, len(r.targets))
+	for k, t := range r.targets {
+		leases[k] = t.of
 	}
-	if len(errs) != len(r.targets) {
-		return errIncomplete
-	}
+	errs := r.node.ExtendAll(ctx, leases, r.targets[0].ttl)
 	for k, t := range r.targets {
 		if errs[k] != nil || t.of.Token() >= t.claim.token {
 			continue
@@ -234,9 +218,7 @@ func (r *extendRequest) send(ctx context.Context) error {
 			errs[k] = errNotRaised // the lease was there a moment ago
 		}
 	}
-	if len(errs) > 1 {
-		r.errs = errs
-	}
+	r.errs = errs
 	return errs[0] // also counted for the health of the node
 }
 

@@ -1,13 +1,16 @@
 package redlock
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/quorum"
+	"github.com/go-locker/locker/internal/workers"
 )
 
 // node is one of the servers, with a circuit breaker.
@@ -57,4 +60,96 @@ func (n *node) returned(err error, overdue, slow bool) {
 	case !overdue:
 		n.silent++
 	}
+}
+
+// identities are the servers behind the nodes.
+type identities struct {
+	known atomic.Bool           // a majority has been identified
+	same  atomic.Pointer[error] // that two nodes are one server; nil: no two are known to be
+
+	mu     sync.Mutex
+	asking chan struct{} // closed when the identification in flight is over; nil: none is
+	nodes  map[string]*node
+}
+
+// identify learns the identity and the clock of every node before the first attempt to take a lock:
+// two nodes on one server are refused, and queue positions are made of the nodes' clocks. It
+// returns when each node has answered, failed or timed out, and after a third of what ctx leaves at
+// the latest. The next attempt repeats it unless a majority has been identified.
+func (d *backend) identify(ctx context.Context, ttl time.Duration) error {
+	ids := &d.identities
+	if ids.known.Load() {
+		return ids.refusal()
+	}
+	longest := d.nodeTimeout(ttl)
+	if deadline, ok := ctx.Deadline(); ok {
+		longest = min(longest, time.Until(deadline)/3)
+	}
+	enough := time.NewTimer(longest)
+	defer enough.Stop()
+	select {
+	case <-d.startIdentify(ctx, ttl):
+	case <-enough.C:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return ids.refusal()
+}
+
+// startIdentify starts an identification, unless one is in flight, and returns a channel that is
+// closed at its end. Concurrent attempts share it.
+func (d *backend) startIdentify(ctx context.Context, ttl time.Duration) <-chan struct{} {
+	ids := &d.identities
+	ids.mu.Lock()
+	defer ids.mu.Unlock()
+	if ids.asking != nil {
+		return ids.asking
+	}
+	asked := make(chan struct{})
+	ids.asking = asked
+	d.work.Add(1)
+	d.workers.Do(workers.Func(func() {
+		defer d.work.Done()
+		answers, _ := poll(context.WithoutCancel(ctx), d, d.nodeTimeout(ttl), d.nodes, func(ctx context.Context, n *node) (any, error) {
+			return nil, ids.verify(ctx, n)
+		}, nil)
+		ids.mu.Lock()
+		defer ids.mu.Unlock()
+		ids.known.Store(countAnswers(answers) >= majority(len(d.nodes)) || ids.refusal() != nil)
+		ids.asking = nil
+		close(asked)
+	}))
+	return asked
+}
+
+// verify identifies n, unless that is done. Every node is verified before its first vote, also one
+// that did not answer identify.
+func (ids *identities) verify(ctx context.Context, n *node) error {
+	if n.identified.Load() {
+		return ids.refusal()
+	}
+	id, err := n.Identify(ctx)
+	if err != nil {
+		return err
+	}
+	ids.mu.Lock()
+	defer ids.mu.Unlock()
+	n.identified.Store(true)
+	if other := ids.nodes[id]; id != "" && other != nil && other != n {
+		err := fmt.Errorf("%w: the nodes %s and %s are one server: each node has to be a server of its own", driver.ErrUnsupported, other.name, n.name)
+		ids.same.CompareAndSwap(nil, &err)
+	}
+	if ids.nodes == nil {
+		ids.nodes = map[string]*node{}
+	}
+	ids.nodes[id] = n
+	return ids.refusal()
+}
+
+// refusal returns an error if two nodes are one server.
+func (ids *identities) refusal() error {
+	if err := ids.same.Load(); err != nil {
+		return *err
+	}
+	return nil
 }

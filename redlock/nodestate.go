@@ -61,9 +61,7 @@ const (
 
 // leaseTransitions has a row for each state. An event without an entry leaves the state as it is.
 var leaseTransitions = map[leaseState]map[leaseEvent]leaseState{
-	// noLease to released: a Raise that the release overtook was answered first, that there is no
-	// lease.
-	noLease:     {onGrant: owned, onJoin: joined, onWithdrawn: withdrawing, onReleased: released},
+	noLease:     {onGrant: owned, onJoin: joined, onWithdrawn: withdrawing},
 	owned:       {onReleased: released, onGone: noLease},
 	joined:      {onExtend: owned, onReleased: releasedJoined, onGone: noLease},
 	withdrawing: {onReleased: noLease, onGone: noLease},
@@ -124,7 +122,7 @@ func (s *nodeState) releaseConfirmed() bool { return s.state == released || s.st
 
 // hasGap reports whether the node is known not to have had the lease during the whole hold.
 func (s *nodeState) hasGap() bool {
-	return s.state == joined || s.state == releasedJoined || s.state == withdrawing || s.state == noLease && !s.hasRelease()
+	return s.state != owned && s.state != released
 }
 
 // claimRequest is one request of a claim to a node.
@@ -201,7 +199,8 @@ func (s *nodeState) propose(token uint64) call {
 // hold, or is released.
 func (s *nodeState) onPropose(r *claimRequest, err error, over bool) {
 	c := s.claim
-	if !c.decided && s.request == proposing { // a late reply changes no vote
+	// A late reply to a proposal changes no vote; one to a raise does.
+	if !c.decided && s.request == proposing {
 		switch {
 		case err == nil:
 			c.ballot.grant(s.i, r.of.Token())
@@ -237,8 +236,8 @@ func (s *nodeState) onPropose(r *claimRequest, err error, over bool) {
 // onRaise records the reply to a raise, also a late one: the lease is there, and its Validity says
 // for how long.
 func (s *nodeState) onRaise(r *claimRequest, err error) {
-	if s.lease != r.of {
-		return // the lease was released meanwhile
+	if s.lease != r.of || s.claim.over {
+		return // the lease was released meanwhile, or is being released: that reply counts
 	}
 	s.err = err
 	switch b := &s.claim.ballot; {

@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -20,24 +21,24 @@ import (
 // operated is a node of which holds are ended and listed.
 type operated struct {
 	stageClient
-	says  inspector // of a lock; nil: whether it is among the names
-	force func(shown driver.State) error
-	ended atomic.Int32
-	names []string // held; a page has one of them
-	lists func(context.Context) error
-	warns func(context.Context) ([]string, error)
+	says     inspector // of a lock; nil: whether it is among the names. Its error is that of all calls
+	forced   error     // of ForceRelease
+	ended    atomic.Int32
+	names    []string // held; a page has one of them
+	warnings []string
 }
 
 func (n *operated) Warnings(ctx context.Context) ([]string, error) {
-	if n.warns == nil {
-		return nil, waitFor(ctx)
-	}
-	return n.warns(ctx)
+	_, err := n.Inspect(ctx, "")
+	return n.warnings, err
 }
 
-func (n *operated) ForceRelease(_ context.Context, _ string, shown driver.State) error {
+func (n *operated) ForceRelease(ctx context.Context, name string, shown driver.State) error {
 	n.ended.Add(1)
-	return n.force(shown)
+	if has, _ := n.Inspect(ctx, name); !reflect.DeepEqual(has, shown) {
+		return errors.New("it was not shown what the node has")
+	}
+	return n.forced
 }
 
 // Inspect says of each name whether it is among those of the node, if it has any.
@@ -51,8 +52,8 @@ func (n *operated) Inspect(ctx context.Context, name string) (locker.State, erro
 func (n *operated) List(prefix string) driver.Pager {
 	left := slices.Clone(n.names)
 	return func(ctx context.Context) (page driver.Page, err error) {
-		if n.lists != nil {
-			return page, n.lists(ctx)
+		if _, err := n.Inspect(ctx, ""); err != nil {
+			return page, err
 		}
 		if len(left) > 0 {
 			if strings.HasPrefix(left[0], prefix) {
@@ -65,21 +66,14 @@ func (n *operated) List(prefix string) driver.Pager {
 	}
 }
 
-func waitFor(ctx context.Context) error {
-	<-ctx.Done()
-	return ctx.Err()
-}
-
-// driverOver makes a Driver of nodes; nil is one that can do nothing of this.
+// driverOver makes a Driver of nodes.
 func driverOver(t *testing.T, all ...*operated) *backend {
 	t.Helper()
 	stages := newStages(len(all))
 	nodes := clientsOf(stages)
 	for i, n := range all {
-		if n != nil {
-			n.stage = stages[i]
-			nodes[i] = n
-		}
+		n.stage = stages[i]
+		nodes[i] = n
 	}
 	made, err := NewDriver(nodes)
 	require.NoError(t, err)
@@ -94,12 +88,7 @@ func driverOver(t *testing.T, all ...*operated) *backend {
 
 func TestForceRelease_isWhatAMajoritySays(t *testing.T) {
 	holds := func(token uint64, err error) *operated {
-		return &operated{says: heldBy("a", token, 1), force: func(shown driver.State) error {
-			if shown.Holder.ID != "its own" || shown.Token != token {
-				return errors.New("it was not shown what the node has")
-			}
-			return err
-		}}
+		return &operated{says: heldBy("a", token, 1), forced: err}
 	}
 	mine, other := func() *operated { return holds(7, nil) }, func() *operated { return holds(9, nil) }
 	changed, released := func() *operated { return holds(7, driver.ErrHeld) }, func() *operated { return holds(7, driver.ErrNotHeld) }
@@ -126,8 +115,6 @@ func TestForceRelease_isWhatAMajoritySays(t *testing.T) {
 		"another has it, and it has a rest":  {[]*operated{mine(), other(), other()}, driver.ErrHeld, 1},
 		"another took it meanwhile":          {[]*operated{changed(), changed(), none()}, driver.ErrHeld, 2},
 		"nodes say this and that":            {[]*operated{other(), none(), away()}, disagreed, 0},
-		"a node cannot":                      {[]*operated{mine(), nil, mine()}, nil, 2},
-		"a majority cannot":                  {[]*operated{mine(), nil, nil}, locker.ErrUnsupported, 1},
 		"five, of which two do not have it":  {[]*operated{mine(), mine(), away(), none(), mine()}, nil, 3},
 		"five, of which three do not answer": {[]*operated{mine(), mine(), away(), stuck(), away()}, disagreed, 2},
 	} {
@@ -139,9 +126,7 @@ func TestForceRelease_isWhatAMajoritySays(t *testing.T) {
 				err := d.ForceRelease(ctx, "x", driver.State{Held: true, Token: 7})
 				ended := 0
 				for _, n := range c.nodes {
-					if n != nil {
-						ended += int(n.ended.Load())
-					}
+					ended += int(n.ended.Load())
 				}
 				assert.Equal(t, c.ended, ended)
 				var e *Error
@@ -160,12 +145,8 @@ func TestForceRelease_isWhatAMajoritySays(t *testing.T) {
 
 func TestList_hasWhatAMajorityHolds(t *testing.T) {
 	names := func(all ...string) *operated { return &operated{names: all} }
-	away := func() *operated {
-		return &operated{says: unreachable, lists: func(context.Context) error { return errRefused }}
-	}
-	stuck := func() *operated {
-		return &operated{says: hangs, lists: waitFor}
-	}
+	away := func() *operated { return &operated{says: unreachable} }
+	stuck := func() *operated { return &operated{says: hangs} }
 	late := func() *operated { // it had no name when it was asked for all
 		return &operated{says: func(context.Context) (driver.State, error) { return driver.State{Held: true, Token: 7}, nil }}
 	}
@@ -185,7 +166,6 @@ func TestList_hasWhatAMajorityHolds(t *testing.T) {
 		"the last is unreachable":              {[]*operated{names("l:a", "l:b"), names("l:a"), away()}, []string{"l:a"}, false},
 		"a majority is unreachable":            {[]*operated{names("l:a"), away(), away()}, nil, true},
 		"a majority is unreachable, and empty": {[]*operated{away(), names(), stuck()}, nil, true},
-		"one cannot":                           {[]*operated{names("l:a"), nil, names("l:a")}, []string{"l:a"}, false},
 		"five":                                 {[]*operated{away(), names("l:a"), names("l:b"), away(), names("l:a", "l:b")}, nil, false},
 		"five, on three": {
 			[]*operated{names("l:a"), away(), names("l:a", "l:b"), names("l:b"), names("l:b", "l:a")}, []string{"l:a", "l:b"}, false,
@@ -217,7 +197,7 @@ func TestList_hasWhatAMajorityHolds(t *testing.T) {
 
 func TestOperators_endWithTheirContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := driverOver(t, &operated{says: hangs, lists: waitFor}, &operated{says: hangs}, &operated{says: hangs})
+		d := driverOver(t, &operated{says: hangs}, &operated{says: hangs}, &operated{says: hangs})
 		for _, call := range []func(context.Context) error{
 			func(ctx context.Context) error { _, err := d.List("l:")(ctx); return err },
 			func(ctx context.Context) error { _, err := d.Inspect(ctx, "x"); return err },
@@ -230,42 +210,47 @@ func TestOperators_endWithTheirContext(t *testing.T) {
 			cancel()
 			require.ErrorIs(t, call(ctx), context.Canceled)
 		}
+	})
+}
+
+func TestClose_endsTheDriver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, operators := stageDriver(t, newStages(3)), driverOver(t, &operated{}, &operated{}, &operated{})
+		l := taken(t, d)
 		require.NoError(t, d.Close())
-		_, err := d.List("l:")(t.Context())
-		require.ErrorIs(t, err, driver.ErrClosed)
-		_, err = d.Inspect(t.Context(), "x")
-		require.ErrorIs(t, err, driver.ErrClosed)
-		require.ErrorIs(t, d.ForceRelease(t.Context(), "x", driver.State{}), driver.ErrClosed)
+		require.NoError(t, operators.Close())
+		_, listed := operators.List("l:")(t.Context())
+		_, inspected := operators.Inspect(t.Context(), "x")
+		_, asked := d.Claim(askFor("x")).Ask(t.Context())
+		for i, err := range []error{
+			listed, inspected, operators.ForceRelease(t.Context(), "x", driver.State{}), asked, l.Extend(t.Context(), ttl), l.Release(t.Context()),
+		} {
+			require.ErrorIs(t, err, driver.ErrClosed, i)
+		}
 	})
 }
 
 func TestWarnings_areThoseOfTheNodesThatAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		refused := func(context.Context) ([]string, error) { return nil, errRefused }
-		first := &operated{warns: func(context.Context) ([]string, error) { return []string{"it evicts keys"}, nil }}
-		d := driverOver(t, first, &operated{}, &operated{warns: refused}, nil)
+		first := &operated{warnings: []string{"it evicts keys"}}
+		d := driverOver(t, first, &operated{says: hangs}, &operated{says: unreachable})
 		warnings, err := d.Warnings(t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, []string{"a:1: it evicts keys"}, warnings)
-		first.warns = refused
+		first.says = unreachable
 		_, err = d.Warnings(t.Context())
 		require.ErrorIs(t, err, errRefused)
-		warnings, err = driverOver(t, nil, nil, nil).Warnings(t.Context())
-		require.NoError(t, err, "of nodes that cannot tell")
-		assert.Empty(t, warnings)
 	})
 }
 
 type inspector = func(ctx context.Context) (locker.State, error)
 
-// surveyOf inspects a lock of which the nodes say this; nil is of one that cannot.
+// surveyOf inspects a lock of which the nodes say this.
 func surveyOf(t *testing.T, says ...inspector) (locker.State, error) {
 	t.Helper()
 	all := make([]*operated, len(says))
 	for i := range all {
-		if says[i] != nil {
-			all[i] = &operated{says: says[i]}
-		}
+		all[i] = &operated{says: says[i]}
 	}
 	return driverOver(t, all...).Inspect(t.Context(), "x")
 }
@@ -277,8 +262,9 @@ func free(last uint64) inspector {
 func heldBy(metadata string, token uint64, left time.Duration) inspector {
 	return func(context.Context) (locker.State, error) {
 		return locker.State{
-			Held: true, Holder: locker.Participant{ID: "its own", Metadata: metadata}, Left: left, Token: token,
-			Waiters: make([]locker.Participant, token), // as many as that
+			Held: true, Holder: locker.Participant{ID: "its own", Metadata: metadata}, Token: token,
+			Left: left, Since: time.Unix(0, 0).Add(left),
+			Waiters: make([]locker.Participant, min(10*time.Second/left, 10)), // the more, the sooner it ends
 		}, nil
 	}
 }
@@ -292,7 +278,8 @@ func hangs(ctx context.Context) (locker.State, error) {
 
 func TestInspect_isWhatAMajoritySays(t *testing.T) {
 	held := locker.State{
-		Held: true, Holder: locker.Participant{Metadata: "a"}, Left: 2 * time.Second, Token: 7, Waiters: make([]locker.Participant, 7),
+		Held: true, Holder: locker.Participant{Metadata: "a"}, Token: 7,
+		Left: 2 * time.Second, Since: time.Unix(2, 0), Waiters: make([]locker.Participant, 5),
 	}
 	for name, c := range map[string]struct {
 		says []inspector
@@ -302,11 +289,10 @@ func TestInspect_isWhatAMajoritySays(t *testing.T) {
 		"free, and one does not know":  {[]inspector{free(7), unreachable, free(0)}, locker.State{Token: 7}},
 		"held by all":                  {[]inspector{heldBy("a", 7, time.Second), heldBy("a", 7, 2*time.Second), heldBy("a", 7, 2*time.Second)}, held},
 		"held, and one is unreachable": {[]inspector{unreachable, heldBy("a", 7, 2*time.Second), heldBy("a", 7, 3*time.Second)}, held},
-		"held, and one has lost it":    {[]inspector{free(7), heldBy("a", 7, 2*time.Second), heldBy("a", 7, 3*time.Second)}, held},
+		"held, and one has lost it":    {[]inspector{free(7), heldBy("a", 7, 3*time.Second), heldBy("a", 7, 2*time.Second)}, held},
 		"held, and one has another":    {[]inspector{heldBy("b", 9, time.Hour), heldBy("a", 7, 2*time.Second), heldBy("a", 7, 3*time.Second)}, held},
 		"an attempt that is to fail":   {[]inspector{free(7), free(7), heldBy("b", 9, time.Second)}, locker.State{Token: 7}},
 		"two of five hang":             {[]inspector{hangs, heldBy("a", 7, 2*time.Second), hangs, heldBy("a", 7, 2*time.Second), heldBy("a", 7, 9*time.Second)}, held},
-		"one of them cannot see":       {[]inspector{nil, free(7), free(6)}, locker.State{Token: 7}},
 		"the same token, and not they": {[]inspector{heldBy("b", 7, time.Hour), heldBy("a", 7, 2*time.Second), heldBy("a", 7, 2*time.Second)}, held},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -315,7 +301,7 @@ func TestInspect_isWhatAMajoritySays(t *testing.T) {
 				require.NoError(t, err)
 				if name == "held by all" { // two are enough, whichever they are
 					assert.Contains(t, []time.Duration{time.Second, 2 * time.Second}, state.Left)
-					state.Left = c.want.Left
+					state.Left, state.Since, state.Waiters = c.want.Left, c.want.Since, c.want.Waiters
 				}
 				assert.Equal(t, c.want, state)
 			})
@@ -344,11 +330,6 @@ func TestInspect_withoutAMajoritySaysHowEachHasAnswered(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestInspect_ofNodesThatCannotSee(t *testing.T) {
-	_, err := surveyOf(t, make([]inspector, 3)...)
-	require.ErrorIs(t, err, locker.ErrUnsupported)
 }
 
 // Votes are split when it is looked at first.

@@ -79,7 +79,7 @@ func (d *backend) send(ctx context.Context, timeout time.Duration, calls []call)
 	r.expiry = time.AfterFunc(timeout, r.expire)
 	for i := range calls {
 		calls[i].round = r
-		d.do(&calls[i])
+		d.workers.Do(&calls[i])
 	}
 }
 

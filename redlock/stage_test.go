@@ -12,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/quorum"
 )
@@ -145,35 +144,48 @@ func (s *stage) lock(name string) *register {
 	return r
 }
 
-// has reports whether name is held at the server.
-func (s *stage) has(name string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.lock(name).left(time.Now().UnixNano())
+// owner returns who has x at the server, or 0.
+func (s *stage) owner() (owner uint64) {
+	s.edit(func(r *register) {
+		if r.left(time.Now().UnixNano()) {
+			owner = r.owner
+		}
+	})
+	return owner
 }
 
 // holding returns how many have x.
 func holding(stages []*stage) (n int) {
 	for _, s := range stages {
-		if s.has("x") {
+		if s.owner() != 0 {
 			n++
 		}
 	}
 	return n
 }
 
-// forget has servers restart empty.
-func forget(stages ...*stage) {
+// forget has the server restart empty.
+func (s *stage) forget() { s.edit((*register).forget) }
+
+// edit changes x at servers behind everybody's back.
+func edit(stages []*stage, f func(r *register)) {
 	for _, s := range stages {
-		s.edit("x", (*register).forget)
+		s.edit(f)
 	}
 }
 
-// edit changes a lock behind everybody's back.
-func (s *stage) edit(name string, f func(r *register)) {
+// always has one thing happen to all requests to servers.
+func always(stages []*stage, p path) {
+	for _, s := range stages {
+		s.always(p)
+	}
+}
+
+// edit changes x behind everybody's back.
+func (s *stage) edit(f func(r *register)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f(s.lock(name))
+	f(s.lock("x"))
 }
 
 // hung never answers, and does nothing.
@@ -214,6 +226,8 @@ const (
 // stageClient is a client library's connection to a stage.
 type stageClient struct {
 	*stage
+	quorum.Node // nil: its other methods are not called
+
 	id       uint64
 	draws    func(what, attempt, number uint64) path // nil: as the stage says
 	attempts atomic.Uint64
@@ -229,9 +243,8 @@ type stageClient struct {
 
 func newClient(s *stage) *stageClient { return &stageClient{stage: s, id: s.clients.Add(1)} }
 
-func (c *stageClient) Claim(driver.Request) driver.Claim { panic("not used") }
-func (c *stageClient) Guarantees() locker.Guarantees     { return nil }
-func (c *stageClient) Address() string                   { return c.addr }
+func (c *stageClient) CheckTTL(time.Duration) error { return nil }
+func (c *stageClient) Address() string              { return c.addr }
 
 func (c *stageClient) Close() error {
 	c.closed.Store(true)
@@ -252,7 +265,7 @@ func (c *stageClient) ServerTime() (now time.Time, known bool) {
 	return time.Unix(0, c.clock).Add(time.Since(c.clockAt)), !c.clockAt.IsZero()
 }
 
-func (c *stageClient) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.Duration) []error {
+func (c *stageClient) ExtendAll(ctx context.Context, leases []driver.Claim, ttl time.Duration) []error {
 	c.stage.mu.Lock()
 	c.batches++
 	c.stage.mu.Unlock()
@@ -345,6 +358,7 @@ func (c *stageClient) Candidate(req driver.Request, place uint64, woken func(boo
 
 // stageCandidate is the client's side of an owner.
 type stageCandidate struct {
+	driver.Claim   // nil: a quorum never calls Ask
 	client         *stageClient
 	req            driver.Request
 	owner, attempt uint64

@@ -70,7 +70,7 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 				o, err = d.get(ctx, c.key) // the time of one read may be that of the object before
 				continue
 			case left > 0 && o.Owner != c.owner && !c.doubtful:
-				return c.pause(left), heldBy(o)
+				return c.pause(left), &driver.HeldError{Holder: o.holder()}
 			case try > tries && o.Owner != c.owner && !c.doubtful:
 				return c.pause(0), driver.ErrHeld // others were faster each time
 			}
@@ -120,13 +120,6 @@ func (c *claim) pause(left time.Duration) time.Duration {
 	p := min(grown, lastLook, c.TTL/4)
 	p = p/2 + mrand.N(p/2)
 	return min(p, max(left-time.Second, nearEnd))
-}
-
-func heldBy(o object) error {
-	if p := o.holder(); p.Metadata != "" {
-		return &driver.HeldError{Holder: p}
-	}
-	return driver.ErrHeld
 }
 
 func (c *claim) Token() uint64 { return c.token }

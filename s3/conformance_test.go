@@ -1,4 +1,4 @@
-package s3_test
+package s3
 
 import (
 	"context"
@@ -25,11 +25,10 @@ import (
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
-	"github.com/go-locker/locker/s3"
 )
 
 func TestOpen(t *testing.T) {
-	onEach(t, func(t *testing.T, r *relay) {
+	onEach(t, func(t *testing.T, r *relay, _ *backend) {
 		url := "s3://bucket/" + rand.Text() + "?endpoint=" + r.URL + "&ttl=10s"
 		c, err := locker.Open(t.Context(), url)
 		require.NoError(t, err)
@@ -90,7 +89,7 @@ func TestErrors_showNoSecret(t *testing.T) {
 
 // A bucket that is not there is the client's error, and no lock.
 func TestErrors_ofABucketThatIsNotThere(t *testing.T) {
-	onEach(t, func(t *testing.T, r *relay) {
+	onEach(t, func(t *testing.T, r *relay, _ *backend) {
 		c, err := locker.Open(t.Context(), "s3://no-such-bucket?endpoint="+r.URL)
 		require.NoError(t, err)
 		defer func() { _ = c.Close() }()
@@ -165,7 +164,7 @@ func createBucket(t conformance.TB, s *testserver.S3Server) {
 
 // revoke is what an operator may do, by locker release --force.
 func revoke(t conformance.TB, s *testserver.S3Server, name string) {
-	d := s3.NewDriver(clientOf(t, s), "bucket", "").(*s3.Driver)
+	d := NewDriver(clientOf(t, s), "bucket", "").(*backend)
 	defer func() { _ = d.Close() }()
 	state, err := d.Inspect(t.Context(), "locker:"+name)
 	if err == nil && state.Held {
@@ -223,7 +222,7 @@ func TestSweep(t *testing.T) {
 	r := relayTo(t, versitygw(t))
 	s := testserver.SharedS3(t)
 	folder := "sweep"
-	d := s3.NewDriver(r.client(t), "bucket", folder).(*s3.Driver)
+	d := NewDriver(r.client(t), "bucket", folder).(*backend)
 	defer func() { _ = d.Close() }()
 	file := func(name string) string { return s.File(folder + "/" + name + ".lock") }
 	yesterday := time.Now().Add(-25 * time.Hour)
@@ -235,7 +234,7 @@ func TestSweep(t *testing.T) {
 	for _, name := range []string{"old", "crashed", "foreign"} {
 		require.NoError(t, os.Chtimes(file(name), yesterday, yesterday))
 	}
-	require.NoError(t, d.Sweep(t.Context()))
+	require.NoError(t, d.sweep(t.Context()))
 	for name, stays := range map[string]bool{"old": false, "crashed": false, "new": true, "foreign": true} {
 		_, err := os.Stat(file(name))
 		assert.Equal(t, stays, err == nil, name)
@@ -245,19 +244,15 @@ func TestSweep(t *testing.T) {
 
 // An object that is taken while it is swept is not deleted.
 func TestSweep_ofAnObjectThatIsTakenMeanwhile(t *testing.T) {
-	f := newFake()
-	r := relayTo(t, f)
-	d := r.driver(t)
+	f, r, d := onFake(t)
 	require.NoError(t, take(t, d, "name").Release(t.Context()))
 	f.forward(25 * time.Hour)
-	r.answer(func(w http.ResponseWriter, request *http.Request) {
-		if request.Method == http.MethodDelete {
-			r.answer(nil)
-			take(t, d, "name")
-		}
-		r.store.ServeHTTP(w, request)
+	r.on(http.MethodDelete, func(http.ResponseWriter, *http.Request) bool {
+		r.answer(nil)
+		take(t, d, "name")
+		return false
 	})
-	require.NoError(t, d.Sweep(t.Context()))
+	require.NoError(t, d.sweep(t.Context()))
 	held(t, d, "name")
 }
 
@@ -265,16 +260,14 @@ func TestSweep_ofAnObjectThatIsTakenMeanwhile(t *testing.T) {
 func TestSweep_ofAStoreThatDeletesWhateverItIsTold(t *testing.T) {
 	f := newFake()
 	r := relayTo(t, f)
-	r.answer(func(w http.ResponseWriter, request *http.Request) {
-		if request.Method == http.MethodDelete {
-			request.Header.Del("If-Match")
-		}
-		r.store.ServeHTTP(w, request)
+	r.on(http.MethodDelete, func(_ http.ResponseWriter, request *http.Request) bool {
+		request.Header.Del("If-Match")
+		return false
 	})
 	d := r.driver(t)
 	require.NoError(t, take(t, d, "name").Release(t.Context()))
 	assert.Len(t, f.keys(), 1, "the object of the self-test is gone")
 	f.forward(25 * time.Hour)
-	require.NoError(t, d.Sweep(t.Context()))
+	require.NoError(t, d.sweep(t.Context()))
 	assert.Len(t, f.keys(), 1)
 }

@@ -1,14 +1,13 @@
-package s3_test
+package s3
 
 import (
 	"bytes"
-	"context"
 	"crypto/md5"
 	"crypto/rand"
 	"encoding/base64"
 	"errors"
-	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -26,12 +25,10 @@ import (
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/noanswer"
 	"github.com/go-locker/locker/internal/test/claims"
-	"github.com/go-locker/locker/s3"
 )
 
 func TestTokens_riseOverReleaseExpiryAndDeletion(t *testing.T) {
-	f := newFake()
-	d := relayTo(t, f).driver(t)
+	f, _, d := onFake(t)
 	first := take(t, d, "name")
 	require.NoError(t, first.Release(t.Context()))
 	second := take(t, d, "name")
@@ -54,8 +51,7 @@ func TestTokens_riseOverReleaseExpiryAndDeletion(t *testing.T) {
 // The store's times are cut to seconds: a hold is over when they are a second more than the TTL
 // apart.
 func TestExpiry_neverEarly(t *testing.T) {
-	f := newFake()
-	d := relayTo(t, f).driver(t)
+	f, _, d := onFake(t)
 	f.set(time.Date(2030, 1, 1, 0, 0, 0, 999e6, time.UTC))
 	take(t, d, "name")
 	f.set(time.Date(2030, 1, 1, 0, 0, 10, 998e6, time.UTC)) // cut, that is 10 s after 0 s
@@ -65,8 +61,7 @@ func TestExpiry_neverEarly(t *testing.T) {
 }
 
 func TestAsk_whoseReplyWasLostIsGrantedOnce(t *testing.T) {
-	onEach(t, func(t *testing.T, r *relay) {
-		d := r.driver(t)
+	onEach(t, func(t *testing.T, r *relay, d *backend) {
 		require.NoError(t, take(t, d, "other").Release(t.Context()))
 		lose(r, 1, http.MethodPut)
 		c := d.Claim(request("name"))
@@ -86,8 +81,7 @@ func TestAsk_whoseReplyWasLostIsGrantedOnce(t *testing.T) {
 
 // A request that was sent again on its way is refused what it has done.
 func TestWrites_thatAreSentTwice(t *testing.T) {
-	onEach(t, func(t *testing.T, r *relay) {
-		d := r.driver(t)
+	onEach(t, func(t *testing.T, r *relay, d *backend) {
 		require.NoError(t, take(t, d, "other").Release(t.Context()))
 		twice(r)
 		c := take(t, d, "name")
@@ -99,8 +93,7 @@ func TestWrites_thatAreSentTwice(t *testing.T) {
 }
 
 func TestRelease_whoseReplyWasLost(t *testing.T) {
-	onEach(t, func(t *testing.T, r *relay) {
-		d := r.driver(t)
+	onEach(t, func(t *testing.T, r *relay, d *backend) {
 		c := take(t, d, "name")
 		lose(r, 1, http.MethodPut)
 		require.Error(t, c.Release(t.Context()))
@@ -113,8 +106,7 @@ func TestRelease_whoseReplyWasLost(t *testing.T) {
 
 // A take that arrives after Release takes nothing, whether there was an object or not.
 func TestLate_takeAfterRelease(t *testing.T) {
-	onEach(t, func(t *testing.T, r *relay) {
-		d := r.driver(t)
+	onEach(t, func(t *testing.T, r *relay, d *backend) {
 		require.NoError(t, take(t, d, "released before").Release(t.Context()))
 		for _, name := range []string{"released before", "new"} {
 			c := d.Claim(request(name))
@@ -130,40 +122,9 @@ func TestLate_takeAfterRelease(t *testing.T) {
 	})
 }
 
-func TestLate_extendAfterRelease(t *testing.T) {
-	onEach(t, func(t *testing.T, r *relay) {
-		d := r.driver(t)
-		c := take(t, d, "name")
-		arrive := delayed(r, func() { require.Error(t, c.Extend(t.Context(), ttl)) })
-		require.NoError(t, c.Release(t.Context()))
-		assert.Equal(t, http.StatusPreconditionFailed, arrive())
-		take(t, d, "name")
-	})
-}
-
-// A process that stops between its read and its write acts on the state that it has read, or not.
-func TestLate_takeAfterAnother(t *testing.T) {
-	onEach(t, func(t *testing.T, r *relay) {
-		d := r.driver(t)
-		first := take(t, d, "name")
-		require.NoError(t, first.Release(t.Context()))
-		c := d.Claim(request("name"))
-		arrive := delayed(r, func() {
-			_, err := c.Ask(t.Context())
-			require.Error(t, err)
-		})
-		next := take(t, d, "name")
-		assert.Equal(t, http.StatusPreconditionFailed, arrive())
-		require.NoError(t, next.Extend(t.Context(), ttl))
-		_, err := c.Ask(t.Context())
-		require.ErrorIs(t, err, locker.ErrHeld)
-		require.NoError(t, next.Release(t.Context()))
-	})
-}
-
 // A hold that is over here is not extended, though the store would.
 func TestExtend_afterExpiry(t *testing.T) {
-	d := relayTo(t, newFake()).driver(t)
+	_, _, d := onFake(t)
 	short := request("name")
 	short.TTL = 3 * time.Second
 	c := d.Claim(short)
@@ -177,8 +138,8 @@ func TestExtend_afterExpiry(t *testing.T) {
 
 // Renewals may run at once, and beside a call of the application.
 func TestExtend_severalAtOnce(t *testing.T) {
-	onEach(t, func(t *testing.T, r *relay) {
-		c := take(t, r.driver(t), "name")
+	onEach(t, func(t *testing.T, _ *relay, d *backend) {
+		c := take(t, d, "name")
 		var all sync.WaitGroup
 		for range 3 {
 			all.Go(func() { assert.NoError(t, c.Extend(t.Context(), ttl)) })
@@ -188,41 +149,19 @@ func TestExtend_severalAtOnce(t *testing.T) {
 	})
 }
 
-func TestAsk_severalAtOnceOneIsGranted(t *testing.T) {
-	onEach(t, func(t *testing.T, r *relay) {
-		d := r.driver(t)
-		var granted atomic.Int32
-		var all sync.WaitGroup
-		for range 8 {
-			all.Go(func() {
-				_, err := claims.Take(t.Context(), d, request("name"))
-				if err == nil {
-					granted.Add(1)
-					return
-				}
-				assert.ErrorIs(t, err, locker.ErrHeld)
-			})
-		}
-		all.Wait()
-		assert.EqualValues(t, 1, granted.Load())
-	})
-}
-
 // An answer such as 409 or 503 says nothing of the lock.
 func TestAsk_ofABusyStoreLooksAgain(t *testing.T) {
 	for _, status := range []int{http.StatusConflict, http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable} {
 		for _, method := range []string{http.MethodGet, http.MethodPut} {
-			r := relayTo(t, newFake())
-			d := r.driver(t)
+			_, r, d := onFake(t)
 			require.NoError(t, take(t, d, "other").Release(t.Context()))
 			var left atomic.Int32
 			left.Store(2)
-			r.answer(func(w http.ResponseWriter, request *http.Request) {
-				if request.Method == method && left.Add(-1) >= 0 {
+			r.on(method, func(w http.ResponseWriter, _ *http.Request) (busy bool) {
+				if busy = left.Add(-1) >= 0; busy {
 					answer(w, status, "Busy")
-					return
 				}
-				r.store.ServeHTTP(w, request)
+				return busy
 			})
 			c := take(t, d, "name")
 			left.Store(1000)
@@ -238,27 +177,8 @@ func TestAsk_ofABusyStoreLooksAgain(t *testing.T) {
 	}
 }
 
-func TestAsk_endsWithItsContext(t *testing.T) {
-	r := relayTo(t, newFake())
-	d := r.driver(t)
-	release := make(chan struct{})
-	r.answer(func(http.ResponseWriter, *http.Request) { <-release })
-	defer close(release)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error)
-	for range 2 { // one makes the self-test, the other waits for it
-		go func() {
-			_, err := d.Claim(request("name")).Ask(ctx)
-			done <- err
-		}()
-	}
-	cancel()
-	require.ErrorIs(t, <-done, context.Canceled)
-	require.ErrorIs(t, <-done, context.Canceled)
-}
-
 func TestAsk_refuses(t *testing.T) {
-	d := relayTo(t, newFake()).driver(t)
+	_, _, d := onFake(t)
 	for _, ttl := range []time.Duration{time.Second, 2999 * time.Millisecond, 3500 * time.Millisecond, 13 * time.Hour} {
 		require.ErrorIs(t, d.CheckTTL(ttl), locker.ErrUnsupported)
 	}
@@ -271,8 +191,7 @@ func TestAsk_refuses(t *testing.T) {
 }
 
 func TestNames_andMetadataOfAnyKind(t *testing.T) {
-	onEach(t, func(t *testing.T, r *relay) {
-		d := r.driver(t)
+	onEach(t, func(t *testing.T, r *relay, d *backend) {
 		for _, name := range []string{"a/b", "a", "..", "a\x00b", strings.Repeat("ü", 300), strings.Repeat("ü", 301), "=x", " "} {
 			req := request(name)
 			req.Metadata = "\xff\x00" + name
@@ -291,8 +210,7 @@ func TestNames_andMetadataOfAnyKind(t *testing.T) {
 }
 
 func TestForceRelease(t *testing.T) {
-	onEach(t, func(t *testing.T, r *relay) {
-		d := r.driver(t)
+	onEach(t, func(t *testing.T, r *relay, d *backend) {
 		require.ErrorIs(t, d.ForceRelease(t.Context(), "name", driver.State{Held: true, Token: 1}), locker.ErrNotHeld)
 		c := take(t, d, "name")
 		shown, err := d.Inspect(t.Context(), "name")
@@ -313,8 +231,7 @@ func TestForceRelease(t *testing.T) {
 
 // What a lock costs, as docs/backends/s3.md has it.
 func TestCounts(t *testing.T) {
-	onEach(t, func(t *testing.T, r *relay) {
-		d := r.driver(t)
+	onEach(t, func(t *testing.T, r *relay, d *backend) {
 		first := r.count(func() { require.NoError(t, take(t, d, "name").Release(t.Context())) })
 		assert.Equal(t, map[string]int{"GET": 1, "PUT": 6, "DELETE": 2}, first, "with the self-test")
 		for _, name := range []string{"name", "new"} {
@@ -324,7 +241,7 @@ func TestCounts(t *testing.T) {
 			assert.Equal(t, map[string]int{"GET": 1, "PUT": 1}, r.count(func() { require.NoError(t, c.Extend(t.Context(), ttl)) }))
 			assert.Equal(t, map[string]int{"PUT": 1}, r.count(func() { require.NoError(t, c.Release(t.Context())) }))
 		}
-		another := s3.NewDriver(r.client(t), "bucket", "")
+		another := NewDriver(r.client(t), "bucket", "")
 		assert.Equal(t, map[string]int{"GET": 1, "PUT": 1}, r.count(func() { take(t, another, rand.Text()) }), "the self-test is the bucket's")
 		require.NoError(t, another.Close())
 		assert.Empty(t, r.count(func() { require.NoError(t, d.Claim(request("never asked")).Release(t.Context())) }))
@@ -333,8 +250,7 @@ func TestCounts(t *testing.T) {
 
 // Waiters look at intervals that grow to 2 s, each with a jitter of its own.
 func TestPauses(t *testing.T) {
-	f := newFake()
-	d := relayTo(t, f).driver(t)
+	f, _, d := onFake(t)
 	long := request("name")
 	long.TTL = time.Hour
 	start := time.Now()
@@ -360,25 +276,22 @@ func TestPauses(t *testing.T) {
 	assert.LessOrEqual(t, next, 200*time.Millisecond, "the hold is about to expire")
 }
 
-// A store may answer a read with the time or the ETag of another write than the text is of.
+// A store may answer a read with the time, the ETag or the text of another write.
 func TestAsk_ofAReadThatHasMetAWrite(t *testing.T) {
-	f := newFake()
-	r := relayTo(t, f)
-	d := r.driver(t)
+	f, r, d := onFake(t)
 	require.NoError(t, take(t, d, "name").Release(t.Context()))
-	yesterday := time.Now().Add(-24 * time.Hour).UTC().Format(http.TimeFormat)
+	released := f.text()
 	holder := take(t, d, "name")
-	for header, of := range map[string]string{"Last-Modified": yesterday, "ETag": `"0123456789abcdef0123456789abcdef"`} {
-		var torn atomic.Bool
-		r.answer(func(w http.ResponseWriter, request *http.Request) {
-			r.store.ServeHTTP(&headers{w, func() {
-				if request.Method == http.MethodGet && !torn.Swap(true) {
-					w.Header().Set(header, of)
-				}
-			}}, request)
-		})
+	for what, change := range map[string]func(*httptest.ResponseRecorder){
+		"its time": func(said *httptest.ResponseRecorder) {
+			said.Header().Set("Last-Modified", time.Now().Add(-24*time.Hour).UTC().Format(http.TimeFormat))
+		},
+		"its ETag": setETag,
+		"its text": func(said *httptest.ResponseRecorder) { said.Body = bytes.NewBuffer(released) },
+	} {
+		mangle(r, 1, http.MethodGet, change)
 		held(t, d, "name")
-		require.NoError(t, holder.Extend(t.Context(), ttl))
+		require.NoError(t, holder.Extend(t.Context(), ttl), what)
 	}
 }
 
@@ -388,12 +301,12 @@ func TestRedirects_areNotFollowed(t *testing.T) {
 	var elsewhere atomic.Int32
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		elsewhere.Add(1)
-		w.Header().Set("ETag", `"0123456789abcdef0123456789abcdef"`)
+		w.Header().Set("ETag", foreign)
 	}))
 	defer other.Close()
 	r := relayTo(t, newFake())
 	for _, client := range []*awss3.Client{r.client(t), r.client(t, func(o *awss3.Options) { o.HTTPClient = awshttp.NewBuildableClient() })} {
-		d := s3.NewDriver(client, "bucket", rand.Text())
+		d := NewDriver(client, "bucket", rand.Text())
 		r.answer(nil)
 		holder := take(t, d, "held")
 		for _, status := range []int{301, 302, 303, 307, 308} {
@@ -420,42 +333,26 @@ func asked(t testing.TB, d driver.Driver, name string) error {
 
 // A write that is answered with the ETag of something else has an unknown outcome.
 func TestWrites_whoseAnswerIsAboutSomethingElse(t *testing.T) {
-	f := newFake()
-	r := relayTo(t, f)
-	d := r.driver(t)
+	_, r, d := onFake(t)
 	holder := take(t, d, "held")
-	other := `"0123456789abcdef0123456789abcdef"`
-	for _, done := range []bool{false, true} {
-		r.answer(func(w http.ResponseWriter, request *http.Request) {
-			if request.Method == http.MethodPut && !done {
-				w.Header().Set("ETag", other)
-				return
-			}
-			r.store.ServeHTTP(&headers{w, func() {
-				if request.Method == http.MethodPut {
-					w.Header().Set("ETag", other)
-				}
-			}}, request)
-		})
-		c := d.Claim(request(fmt.Sprint(done)))
-		_, err := c.Ask(t.Context())
-		extended, released := holder.Extend(t.Context(), ttl), holder.Release(t.Context())
-		if done {
-			require.NoError(t, errors.Join(err, extended, released))
-			r.answer(nil)
-			require.NoError(t, c.Extend(t.Context(), ttl), "with the ETag that a read has shown")
-			continue
-		}
-		for _, err := range []error{err, extended, released} {
-			require.True(t, noanswer.Outage(err), "%v", err)
-		}
+	c := d.Claim(request("not done"))
+	r.on(http.MethodPut, func(w http.ResponseWriter, _ *http.Request) bool {
+		w.Header().Set("ETag", foreign)
+		return true
+	})
+	for _, err := range []error{asked(t, d, "not done"), holder.Extend(t.Context(), ttl), holder.Release(t.Context())} {
+		require.True(t, noanswer.Outage(err), "%v", err)
 	}
+	mangle(r, math.MaxInt32, http.MethodPut, setETag)
+	_, err := c.Ask(t.Context())
+	require.NoError(t, errors.Join(err, holder.Extend(t.Context(), ttl), holder.Release(t.Context())), "the store has done it")
+	r.answer(nil)
+	require.NoError(t, c.Extend(t.Context(), ttl), "with the ETag that a read has shown")
 }
 
 // After a change of the bucket's encryption no ETag is an MD5 any more.
 func TestETags_thatAreNoDigestsAnyMore(t *testing.T) {
-	f := newFake()
-	d := relayTo(t, f).driver(t)
+	f, _, d := onFake(t)
 	holder := take(t, d, "before")
 	f.encrypt()
 	require.NoError(t, holder.Extend(t.Context(), ttl))
@@ -465,23 +362,40 @@ func TestETags_thatAreNoDigestsAnyMore(t *testing.T) {
 	require.NoError(t, c.Extend(t.Context(), ttl))
 	require.NoError(t, errors.Join(c.Release(t.Context()), holder.Release(t.Context())))
 	require.NoError(t, errors.Join(take(t, d, "before").Release(t.Context()), take(t, d, "after").Release(t.Context())))
+	assert.False(t, d.store.found.Load().digests, "each write would need two reads more")
+}
+
+// Releases begin a sweep, one at a time, while the Driver is closed: the race detector sees the
+// others.
+func TestClose_whileReleasesSweep(t *testing.T) {
+	for range 20 {
+		_, _, d := onFake(t)
+		var all sync.WaitGroup
+		for range 2 {
+			all.Go(func() {
+				for d.open.Err() == nil {
+					d.sweepIfDue()
+				}
+			})
+		}
+		time.Sleep(time.Millisecond)
+		require.NoError(t, d.Close())
+		all.Wait()
+	}
 }
 
 // A store that stops heeding conditions, or one node of several, lets two take a lock: the first to
 // renew sees the other, and the store is tested anew.
 func TestExtend_seesAnotherOwner(t *testing.T) {
-	r := relayTo(t, newFake())
-	d := r.driver(t)
+	_, r, d := onFake(t)
 	require.NoError(t, take(t, d, "name").Release(t.Context()))
 	a, b := d.Claim(request("name")), d.Claim(request("name"))
-	r.answer(func(w http.ResponseWriter, request *http.Request) {
-		if request.Method == http.MethodPut {
-			r.answer(nil)
-			_, err := a.Ask(t.Context())
-			assert.NoError(t, err)
-			request.Header.Del("If-Match")
-		}
-		r.store.ServeHTTP(w, request)
+	r.on(http.MethodPut, func(_ http.ResponseWriter, request *http.Request) bool {
+		r.answer(nil)
+		_, err := a.Ask(t.Context())
+		assert.NoError(t, err)
+		request.Header.Del("If-Match")
+		return false
 	})
 	_, err := b.Ask(t.Context())
 	require.NoError(t, err, "both have it")
@@ -507,15 +421,11 @@ func TestErrors_thatAreFinal(t *testing.T) {
 		{http.MethodPut, "AccessDenied", http.StatusForbidden, nil, false},
 		{http.MethodGet, "SignatureDoesNotMatch", http.StatusForbidden, nil, false},
 	} {
-		r := relayTo(t, newFake())
-		d := r.driver(t)
+		_, r, d := onFake(t)
 		take(t, d, "other")
-		r.answer(func(w http.ResponseWriter, request *http.Request) {
-			if request.Method == c.method {
-				answer(w, c.status, c.code)
-				return
-			}
-			r.store.ServeHTTP(w, request)
+		r.on(c.method, func(w http.ResponseWriter, _ *http.Request) bool {
+			answer(w, c.status, c.code)
+			return true
 		})
 		err := asked(t, d, "name")
 		require.ErrorContains(t, err, c.code)
@@ -530,15 +440,13 @@ func TestErrors_thatAreFinal(t *testing.T) {
 // A bucket with Object Lock refuses a write without a checksum.
 func TestWrites_haveAChecksum(t *testing.T) {
 	r := relayTo(t, newFake())
-	r.answer(func(w http.ResponseWriter, request *http.Request) {
-		if request.Method == http.MethodPut {
-			text, err := io.ReadAll(request.Body)
-			assert.NoError(t, err)
-			sum := md5.Sum(text)
-			assert.Equal(t, base64.StdEncoding.EncodeToString(sum[:]), request.Header.Get("Content-MD5"))
-			request.Body = io.NopCloser(bytes.NewReader(text))
-		}
-		r.store.ServeHTTP(w, request)
+	r.on(http.MethodPut, func(_ http.ResponseWriter, request *http.Request) bool {
+		text, err := io.ReadAll(request.Body)
+		assert.NoError(t, err)
+		sum := md5.Sum(text)
+		assert.Equal(t, base64.StdEncoding.EncodeToString(sum[:]), request.Header.Get("Content-MD5"))
+		request.Body = io.NopCloser(bytes.NewReader(text))
+		return false
 	})
 	require.NoError(t, take(t, r.driver(t), "name").Release(t.Context()))
 }
@@ -551,7 +459,7 @@ func TestDeleteMarkers(t *testing.T) {
 	d := r.driver(t)
 	require.NoError(t, take(t, d, "name").Release(t.Context()))
 	f.forward(25 * time.Hour)
-	require.NoError(t, d.Sweep(t.Context()))
+	require.NoError(t, d.sweep(t.Context()))
 	require.NoError(t, take(t, d, "name").Release(t.Context()), "a sweep leaves no marker")
 	for _, key := range f.keys() {
 		f.remove(key)

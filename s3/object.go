@@ -23,6 +23,7 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/clock"
 	"github.com/go-locker/locker/internal/noanswer"
 )
 
@@ -204,14 +205,7 @@ func again(ctx context.Context, err error, try int) bool {
 	if !errors.Is(err, errBusy) || try >= tries {
 		return false
 	}
-	t := time.NewTimer(time.Duration(try) * (20*time.Millisecond + mrand.N(30*time.Millisecond)))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return clock.Sleep(ctx, time.Duration(try)*(20*time.Millisecond+mrand.N(30*time.Millisecond))) == nil
 }
 
 // look returns what is there after a try that failed with err: o, if it was refused.

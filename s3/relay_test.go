@@ -1,4 +1,4 @@
-package s3_test
+package s3
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -30,7 +31,6 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
-	"github.com/go-locker/locker/s3"
 )
 
 // relay stands before a store, and may answer in its place.
@@ -44,10 +44,19 @@ type relay struct {
 }
 
 // onEach runs a test on the fake, and on a real store.
-func onEach(t *testing.T, test func(t *testing.T, r *relay)) {
+func onEach(t *testing.T, test func(t *testing.T, r *relay, d *backend)) {
 	t.Helper()
-	t.Run("in this process", func(t *testing.T) { test(t, relayTo(t, newFake())) })
-	t.Run("versitygw", func(t *testing.T) { test(t, relayTo(t, versitygw(t))) })
+	t.Run("in this process", func(t *testing.T) { _, r, d := onFake(t); test(t, r, d) })
+	t.Run("versitygw", func(t *testing.T) { r := relayTo(t, versitygw(t)); test(t, r, r.driver(t)) })
+}
+
+// onFake makes a Driver at a fake of its own.
+func onFake(t testing.TB) (f *fake, r *relay, d *backend) {
+	t.Helper()
+	f = newFake()
+	r = relayTo(t, f)
+	d = r.driver(t)
+	return f, r, d
 }
 
 func newFake() *fake { return &fake{objects: map[string]stored{}} }
@@ -71,7 +80,7 @@ func relayTo(t testing.TB, store http.Handler) *relay {
 	server := httptest.NewServer(r)
 	t.Cleanup(server.Close)
 	r.URL = server.URL
-	s3.Forget()
+	stores.Clear() // one may have an address that another had
 	return r
 }
 
@@ -89,11 +98,20 @@ func (r *relay) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	r.store.ServeHTTP(w, request)
 }
 
-// answer has requests answered by f; nil: by the store.
+// answer sets the handler of requests; nil: the store.
 func (r *relay) answer(f func(w http.ResponseWriter, r *http.Request)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.instead = f
+}
+
+// on passes requests of a method to f, and those that f does not answer to the store.
+func (r *relay) on(method string, f func(w http.ResponseWriter, r *http.Request) (answered bool)) {
+	r.answer(func(w http.ResponseWriter, request *http.Request) {
+		if request.Method != method || !f(w, request) {
+			r.store.ServeHTTP(w, request)
+		}
+	})
 }
 
 // count returns how many requests f makes, by method.
@@ -121,19 +139,18 @@ func (r *relay) client(t testing.TB, opts ...func(*awss3.Options)) *awss3.Client
 }
 
 // driver makes a Driver with a folder of the test's own.
-func (r *relay) driver(t testing.TB) *s3.Driver {
+func (r *relay) driver(t testing.TB) *backend {
 	t.Helper()
-	d := s3.NewDriver(r.client(t), "bucket", t.Name()+"/"+rand.Text())
+	d := NewDriver(r.client(t), "bucket", t.Name()+"/"+rand.Text())
 	t.Cleanup(func() { _ = d.Close() })
-	return d.(*s3.Driver)
+	return d.(*backend)
 }
 
 // lose has the store serve a request whose reply is lost: of the next n that match.
 func lose(r *relay, n int32, method string) {
-	r.answer(func(w http.ResponseWriter, request *http.Request) {
-		if request.Method != method || atomic.AddInt32(&n, -1) < 0 {
-			r.store.ServeHTTP(w, request)
-			return
+	r.on(method, func(_ http.ResponseWriter, request *http.Request) bool {
+		if atomic.AddInt32(&n, -1) < 0 {
+			return false
 		}
 		r.store.ServeHTTP(httptest.NewRecorder(), request)
 		panic(http.ErrAbortHandler)
@@ -154,12 +171,11 @@ func keepBody(request *http.Request) (copied func() *http.Request) {
 // twice has the store serve each write twice, and tell of the second, as a proxy does that sends a
 // request again.
 func twice(r *relay) {
-	r.answer(func(w http.ResponseWriter, request *http.Request) {
+	r.on(http.MethodPut, func(w http.ResponseWriter, request *http.Request) bool {
 		copied := keepBody(request)
-		if request.Method == http.MethodPut {
-			r.store.ServeHTTP(httptest.NewRecorder(), copied())
-		}
+		r.store.ServeHTTP(httptest.NewRecorder(), copied())
 		r.store.ServeHTTP(w, copied())
+		return true
 	})
 }
 
@@ -167,11 +183,7 @@ func twice(r *relay) {
 // returns the status of the answer.
 func delayed(r *relay, f func()) (arrive func() int) {
 	var last func() *http.Request
-	r.answer(func(w http.ResponseWriter, request *http.Request) {
-		if request.Method != http.MethodPut {
-			r.store.ServeHTTP(w, request)
-			return
-		}
+	r.on(http.MethodPut, func(_ http.ResponseWriter, request *http.Request) bool {
 		last = keepBody(request)
 		panic(http.ErrAbortHandler)
 	})
@@ -184,47 +196,49 @@ func delayed(r *relay, f func()) (arrive func() int) {
 	}
 }
 
-// headers changes those of an answer before it is sent.
-type headers struct {
-	http.ResponseWriter
-
-	change func()
+// mangle changes the answers to a method: to the first n of them.
+func mangle(r *relay, n int32, method string, change func(said *httptest.ResponseRecorder)) {
+	r.on(method, func(w http.ResponseWriter, request *http.Request) bool {
+		if atomic.AddInt32(&n, -1) < 0 {
+			return false
+		}
+		said := httptest.NewRecorder()
+		r.store.ServeHTTP(said, request)
+		change(said)
+		maps.Copy(w.Header(), said.Header())
+		w.WriteHeader(said.Code)
+		_, _ = w.Write(said.Body.Bytes())
+		return true
+	})
 }
 
-func (h *headers) Write(text []byte) (int, error) {
-	h.change()
-	return h.ResponseWriter.Write(text)
-}
+func setETag(said *httptest.ResponseRecorder) { said.Header().Set("ETag", foreign) }
 
-func (h *headers) WriteHeader(status int) {
-	h.change()
-	h.ResponseWriter.WriteHeader(status)
-}
+// foreign is the ETag of something else.
+const foreign = `"0123456789abcdef0123456789abcdef"`
 
 // without has the store never see a header, as if it did not know it. Requests are signed anew.
 func without(t *testing.T, r *relay, header string) {
 	t.Helper()
-	r.answer(func(w http.ResponseWriter, request *http.Request) {
-		if request.Method == http.MethodPut {
-			request.Header.Del(header)
-			request.Header.Del("Authorization")
-			request.Header.Del("Accept-Encoding") // which the proxy sets, unsigned
-			request.URL.Host, request.URL.Scheme = request.Host, "http"
-			err := v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true }).SignHTTP(request.Context(),
-				aws.Credentials{AccessKeyID: testserver.S3AccessKey, SecretAccessKey: testserver.S3SecretKey}, request,
-				request.Header.Get("X-Amz-Content-Sha256"), "s3", "us-east-1", time.Now())
-			assert.NoError(t, err)
-		}
-		r.store.ServeHTTP(w, request)
+	r.on(http.MethodPut, func(_ http.ResponseWriter, request *http.Request) bool {
+		request.Header.Del(header)
+		request.Header.Del("Authorization")
+		request.Header.Del("Accept-Encoding") // which the proxy sets, unsigned
+		request.URL.Host, request.URL.Scheme = request.Host, "http"
+		err := v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true }).SignHTTP(request.Context(),
+			aws.Credentials{AccessKeyID: testserver.S3AccessKey, SecretAccessKey: testserver.S3SecretKey}, request,
+			request.Header.Get("X-Amz-Content-Sha256"), "s3", "us-east-1", time.Now())
+		assert.NoError(t, err)
+		return false
 	})
 }
 
 // There are stores that accept a condition and ignore it: two would hold a lock.
 func TestSelfTest_ofAStoreThatIgnoresConditions(t *testing.T) {
-	onEach(t, func(t *testing.T, r *relay) {
+	onEach(t, func(t *testing.T, r *relay, _ *backend) {
 		for _, header := range []string{"If-None-Match", "If-Match"} {
 			without(t, r, header)
-			c, err := s3.New(r.client(t), "bucket", t.Name())
+			c, err := New(r.client(t), "bucket", t.Name())
 			require.NoError(t, err)
 			err = c.Mutex("name").Lock(t.Context())
 			require.ErrorIs(t, err, locker.ErrUnsupported)
@@ -239,8 +253,7 @@ func TestSelfTest_ofAStoreThatIgnoresConditions(t *testing.T) {
 
 // A failure tells nothing of the store: the next request tries again.
 func TestSelfTest_thatIsNotAnswered(t *testing.T) {
-	r := relayTo(t, newFake())
-	d := r.driver(t)
+	_, r, d := onFake(t)
 	r.answer(func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusServiceUnavailable, "SlowDown") })
 	_, err := d.Claim(request("name")).Ask(t.Context())
 	require.ErrorContains(t, err, "self-test")
@@ -279,7 +292,7 @@ func TestSelfTest_ofAStoreThatFallsSilent(t *testing.T) {
 			}
 			r.store.ServeHTTP(w, request)
 		})
-		d := s3.NewDriver(r.client(t), "bucket", t.Name())
+		d := NewDriver(r.client(t), "bucket", t.Name())
 		ctx, cancel := context.WithCancel(t.Context())
 		result := testwait.Go(func() error {
 			_, err := d.Claim(request("name")).Ask(ctx)
@@ -295,13 +308,13 @@ func TestSelfTest_ofAStoreThatFallsSilent(t *testing.T) {
 func TestSelfTest_ofClientsWithEndpointResolvers(t *testing.T) {
 	good, bad := relayTo(t, newFake()), relayTo(t, newFake())
 	without(t, bad, "If-Match")
-	to := func(r *relay) *s3.Driver {
-		d := s3.NewDriver(r.client(t, func(o *awss3.Options) {
+	to := func(r *relay) *backend {
+		d := NewDriver(r.client(t, func(o *awss3.Options) {
 			o.BaseEndpoint = nil
 			o.EndpointResolverV2 = resolver(r.URL)
 		}), "bucket", t.Name())
 		t.Cleanup(func() { _ = d.Close() })
-		return d.(*s3.Driver)
+		return d.(*backend)
 	}
 	take(t, to(good), "name")
 	require.ErrorContains(t, asked(t, to(bad), "name"), "ignores If-Match")
@@ -316,19 +329,17 @@ func (r resolver) ResolveEndpoint(context.Context, awss3.EndpointParameters) (sm
 
 // A store is tested anew each hour, and one that is busy then is trusted for longer.
 func TestSelfTest_isRepeated(t *testing.T) {
-	r := relayTo(t, newFake())
-	d := r.driver(t)
+	_, r, d := onFake(t)
 	take(t, d, "a")
-	s3.Age(d)
+	d.store.tested.Store(0)
 	assert.Equal(t, 5, r.count(func() { take(t, d, "b") })["PUT"])
 	assert.Equal(t, 1, r.count(func() { take(t, d, "c") })["PUT"])
-	s3.Age(d)
-	r.answer(func(w http.ResponseWriter, request *http.Request) {
-		if strings.Contains(request.URL.Path, "self-test") {
+	d.store.tested.Store(0)
+	r.on(http.MethodPut, func(w http.ResponseWriter, request *http.Request) (selfTest bool) {
+		if selfTest = strings.Contains(request.URL.Path, "self-test"); selfTest {
 			answer(w, http.StatusServiceUnavailable, "SlowDown")
-			return
 		}
-		r.store.ServeHTTP(w, request)
+		return selfTest
 	})
 	take(t, d, "d")
 	without(t, r, "If-Match")
@@ -440,6 +451,16 @@ func (f *fake) keys() (keys []string) {
 		keys = append(keys, key)
 	}
 	return keys
+}
+
+// text returns that of the only object.
+func (f *fake) text() []byte {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, o := range f.objects {
+		return o.text
+	}
+	return nil
 }
 
 func (f *fake) remove(key string) {

@@ -4,26 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"regexp"
-	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/test/clienttest"
-	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/testwait"
 	"github.com/go-locker/locker/locktest"
-	_ "github.com/go-locker/locker/memory"
-	"github.com/go-locker/locker/redis"
+	"github.com/go-locker/locker/memory"
 	"github.com/go-locker/locker/semaphore"
 )
 
@@ -87,34 +82,6 @@ func TestAcquire_aSlotThatIsFreedGoesToAWaiterAtOnce(t *testing.T) {
 		}
 		giveBack(t, next...)
 		assert.Equal(t, began, time.Now())
-	})
-}
-
-// All slots are freed at once, before any waiter can leave the queues of the others.
-func TestAcquire_givesBackWhatItIsGrantedBeyondOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const n = 5
-		held := take(t, of(t, n), n)
-		began := time.Now()
-		var served atomic.Int32
-		var permits [n]*semaphore.Permit
-		for i := range n {
-			s := of(t, n)
-			go func() {
-				p, err := s.Acquire(t.Context())
-				assert.NoError(t, err)
-				permits[i] = p
-				served.Add(1)
-			}()
-		}
-		synctest.Wait()
-		require.Zero(t, served.Load())
-		giveBack(t, held...)
-		synctest.Wait()
-		assert.EqualValues(t, n, served.Load(), "each has one")
-		assert.Equal(t, began, time.Now())
-		giveBack(t, permits[:]...)
-		wantAllFree(t, n)
 	})
 }
 
@@ -184,7 +151,43 @@ func TestAcquire_ofAnUnreachableBackendIsItsError(t *testing.T) {
 	})
 }
 
-func TestDo_givesBackAfterAPanicAndReturnsTheFunctionsError(t *testing.T) {
+// oneFails is a backend of which one slot's waiter is refused, and the other granted after that.
+type oneFails struct{ driver.Driver }
+
+func (d oneFails) Claim(req driver.Request) driver.Claim {
+	return oneFailsClaim{d.Driver.Claim(req), req}
+}
+
+type oneFailsClaim struct {
+	driver.Claim
+	req driver.Request
+}
+
+func (c oneFailsClaim) Ask(ctx context.Context) (time.Duration, error) {
+	switch {
+	case c.req.Wake == nil:
+		return 0, locker.ErrHeld
+	case strings.HasSuffix(c.req.Name, "/0"):
+		time.Sleep(time.Millisecond) // until the other's request is in flight
+		return 0, locker.ErrUnsupported
+	}
+	time.Sleep(time.Second)
+	return c.Claim.Ask(context.WithoutCancel(ctx))
+}
+
+func TestAcquire_hasWhatItIsGrantedAfterAFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := locker.New(oneFails{memory.NewDriver(memory.InSpace(t.Name()))})
+		require.NoError(t, err)
+		defer c.Close()
+		p, err := semaphore.New(c, name, 2).Acquire(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, 1, p.Slot())
+		giveBack(t, p)
+	})
+}
+
+func TestDo_givesBackAfterAPanicAndReturnsTheFunctionsErrorAndItsLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := of(t, 2)
 		assert.PanicsWithValue(t, "no", func() {
@@ -192,24 +195,12 @@ func TestDo_givesBackAfterAPanicAndReturnsTheFunctionsError(t *testing.T) {
 		})
 		failed := errors.New("failed")
 		require.ErrorIs(t, s.Do(t.Context(), func(context.Context, *semaphore.Permit) error { return failed }), failed)
-		wantAllFree(t, 2)
-	})
-}
-
-func TestDo_endsItsFunctionsContextWithALoss(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var cause error
 		err := of(t, 2, locker.WithoutRenewal()).Do(t.Context(), func(ctx context.Context, _ *semaphore.Permit) error {
 			<-ctx.Done()
-			cause = context.Cause(ctx)
-			return cause
+			return context.Cause(ctx)
 		})
-		require.ErrorIs(t, cause, locker.ErrLost)
-		require.ErrorIs(t, err, locker.ErrLost)
-		assert.Equal(t, 1, strings.Count(err.Error(), cause.Error()), "the loss is told of once: %v", err)
-		var e *locker.Error
-		require.ErrorAs(t, err, &e)
-		assert.Equal(t, "unlock", e.Op, "the function was called")
+		require.ErrorIs(t, err, locker.ErrLost, "its context has ended with the hold")
+		wantAllFree(t, 2)
 	})
 }
 
@@ -278,112 +269,90 @@ func TestTryAcquire_beginsWithARandomSlot(t *testing.T) {
 	assert.Len(t, seen, 4)
 }
 
-// Programs come, wait, leave and are served. At most n hold, tokens of a slot rise, and no permit is left at the end.
-func TestOnServers_atMostNHoldAndNothingIsLeaked(t *testing.T) {
-	clienttest.OnMemoryAndRedis(t, func(t *testing.T, open clienttest.Open, _ func() func()) {
-		const slots = 3
-		var turns clienttest.Turns
-		var programs []<-chan error
-		for i := range 2 * slots {
-			s := semaphore.New(open(), name, slots)
-			programs = append(programs, testwait.Go(func() error {
+// Programs come, wait, leave and are served.
+func TestDo_atMostNHoldAndNothingIsLeaked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 3
+		var taken [n]atomic.Bool
+		var last [n]atomic.Uint64
+		var programs sync.WaitGroup
+		for i := range 2 * n {
+			c := locktest.New(t)
+			// A waiter hears of several slots at once.
+			c.Slow(time.Duration(1+i%2) * time.Millisecond)
+			s := semaphore.New(c.Client, name, n)
+			programs.Go(func() {
 				for j := range 8 {
-					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					ctx := t.Context()
 					if j%2 == 1 { // some leave
-						ctx, cancel = context.WithTimeout(t.Context(), time.Duration(10*i)*time.Millisecond)
+						ctx = testwait.Context(t, time.Duration(8*i)*time.Millisecond)
 					}
 					err := s.Do(ctx, func(_ context.Context, p *semaphore.Permit) error {
-						return turns.Take(fmt.Sprint("slot ", p.Slot()), p.Token(), time.Millisecond)
+						assert.False(t, taken[p.Slot()].Swap(true), "two have a slot")
+						assert.Less(t, last[p.Slot()].Swap(p.Token()), p.Token(), "tokens of a slot rise")
+						time.Sleep(time.Millisecond)
+						taken[p.Slot()].Store(false)
+						return nil
 					})
-					cancel()
-					if err != nil && j%2 == 0 {
-						return err
-					}
+					assert.True(t, err == nil || j%2 == 1, "%v", err)
 				}
-				return nil
-			}))
+			})
 		}
-		for _, done := range programs {
-			require.NoError(t, <-done)
-		}
-		s := semaphore.New(open(), name, slots)
-		for range slots {
-			_, err := s.Acquire(testwait.Context(t, clienttest.Long/2)) // long before what was left would expire
-			require.NoError(t, err)
-		}
-		_, err := s.TryAcquire(t.Context())
-		require.ErrorIs(t, err, locker.ErrHeld)
+		programs.Wait()
+		wantAllFree(t, n)
 	})
 }
 
-func TestMain(m *testing.M) { os.Exit(testserver.Tests(m).Run()) }
-
-var evals = regexp.MustCompile(`cmdstat_eval(?:sha)?:calls=(\d+)`)
-
-// scripts counts the scripts that a server has run: each attempt, each step of a queue and each
-// release is one.
-func scripts(t *testing.T, s *testserver.RedisServer) (n int) {
-	t.Helper()
-	for _, found := range evals.FindAllStringSubmatch(fmt.Sprint(s.Do("INFO", "commandstats")), -1) {
-		calls, err := strconv.Atoi(found[1])
-		require.NoError(t, err)
-		n += calls
-	}
-	return n
+// counting is a Driver that counts requests.
+type counting struct {
+	driver.Driver
+	requests *atomic.Int64
 }
 
-const patience = testwait.Patience(time.Minute)
+type countingClaim struct {
+	driver.Claim
+	requests *atomic.Int64
+}
 
-// The costs that the package's documentation gives, in scripts of one Redis server.
+func (d counting) Claim(req driver.Request) driver.Claim {
+	return countingClaim{d.Driver.Claim(req), d.requests}
+}
+
+func (c countingClaim) Ask(ctx context.Context) (time.Duration, error) {
+	c.requests.Add(1)
+	return c.Claim.Ask(ctx)
+}
+
+func (c countingClaim) Release(ctx context.Context) error {
+	c.requests.Add(1)
+	return c.Claim.Release(ctx)
+}
+
+// The costs that the package's documentation gives.
 func TestCost_isWhatTheDocumentationSays(t *testing.T) {
 	for _, n := range []int{1, 10, 100} {
-		t.Run(fmt.Sprint("n of ", n), func(t *testing.T) {
-			t.Parallel()
-			server := testserver.Redis(t)
-			rdb := goredis.NewClient(&goredis.Options{Addr: server.Addr()})
-			defer rdb.Close()
-			c, err := redis.New(rdb, locker.WithoutRenewal())
+		synctest.Test(t, func(t *testing.T) {
+			var requests atomic.Int64
+			cost := func() int { return int(requests.Swap(0)) }
+			c, err := locker.New(counting{memory.NewDriver(memory.InSpace(t.Name())), &requests}, locker.WithoutRenewal())
 			require.NoError(t, err)
 			defer c.Close()
-			warm, err := semaphore.New(c, "other", 1).Acquire(t.Context()) // the server learns its scripts
-			require.NoError(t, err)
-			require.NoError(t, warm.Unlock(t.Context()))
-			s := semaphore.New(c, "exports", n)
-			before := scripts(t, server)
-			cost := func() (since int) {
-				now := scripts(t, server)
-				since, before = now-before, now
-				return since
-			}
-
-			first, err := s.Acquire(t.Context())
-			require.NoError(t, err)
+			s := semaphore.New(c, name, n)
+			first := take(t, s, 1)[0]
 			assert.Equal(t, 1, cost(), "all are free")
-			_ = take(t, s, n-1)
+			take(t, s, n-1)
 			cost()
 			_, err = s.TryAcquire(t.Context())
 			require.ErrorIs(t, err, locker.ErrHeld)
 			assert.Equal(t, n, cost(), "all are held")
 
-			// queued is in how many queues the waiter stands. Each look is a script, too.
-			looks := 0
-			queued := func() (all int) {
-				for i := range n {
-					state, err := c.Inspect(t.Context(), fmt.Sprintf("exports/%d", i))
-					require.NoError(t, err)
-					all += len(state.Waiters)
-				}
-				looks += n
-				return all
-			}
 			done := testwait.Go(func() error { _, err := s.Acquire(t.Context()); return err })
-			patience.Until(t, "it waits in each queue", func() bool { return queued() == n })
-			require.NoError(t, first.Unlock(t.Context()))
-			require.NoError(t, patience.Result(t, done))
-			patience.Until(t, "it has left each queue", func() bool { return queued() == 0 })
-			waited := cost() - looks
-			t.Logf("%d requests for a wait", waited)
-			assert.Less(t, waited, 4*n+10)
+			synctest.Wait()
+			assert.Equal(t, 2*n, cost(), "to try each slot, and to enter its queue")
+			giveBack(t, first)
+			require.NoError(t, <-done)
+			synctest.Wait()
+			assert.LessOrEqual(t, cost(), n+2, "to release a slot, be granted it, and leave the other queues")
 		})
 	}
 }

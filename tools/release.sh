@@ -3,8 +3,7 @@
 #
 # The root, kubernetes, lockervet, otel, s3, sql, cmd/locker and the integrations get one version. On main, all but the root replace it by a folder, but go install
 # refuses a go.mod that replaces anything. So there are four commits: one for the root's tag; one for the tags of the others, without
-# replace and with the root's hash in go.sum; one for cmd/locker, and the integrations whose tests do, which need those of kubernetes, s3 and sql, too; and one
-# that reverts the two.
+# replace and with the root's hash in go.sum; one for cmd/locker, which needs those of kubernetes, s3 and sql, too; and one that reverts the two.
 set -eu
 
 version=$1
@@ -12,10 +11,8 @@ module=github.com/go-locker/locker
 go=${GO:-go}
 cd "$(dirname "$0")/.."
 # Those that need a backend of a module of its own come after that.
-commands="cmd/locker $(grep -l "^	$module/sql v" integrations/*/go.mod | xargs -n 1 dirname | tr '\n' ' ')"
-others=$(for dir in kubernetes lockervet otel s3 sql integrations/*; do
-	case " $commands " in *" $dir "*) ;; *) printf '%s ' "$dir" ;; esac
-done)
+commands=cmd/locker
+others="kubernetes lockervet otel s3 sql $(echo integrations/*)"
 
 fail() {
 	echo "no release: $1" >&2

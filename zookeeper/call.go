@@ -154,7 +154,7 @@ func (s *session) request(e effect, f func() error) error {
 		s.heartbeats.confirm(confirms)
 	}
 	if e != nothing {
-		s.heartbeats.record(sent, clock.Now(), s.heartbeats.tick)
+		s.heartbeats.record(sent, clock.Now(), s.heartbeats.delay)
 	}
 	return err
 }

@@ -127,15 +127,10 @@ func (c *claim) join(ctx context.Context) error {
 	return nil
 }
 
-// Token implements driver.Lease.
-func (c *claim) Token() uint64 {
-	if c.lease == nil {
-		return 0
-	}
-	return c.lease.state().token
-}
+// Token implements driver.Claim.
+func (c *claim) Token() uint64 { return c.lease.state().token }
 
-// Validity implements driver.Lease.
+// Validity implements driver.Claim.
 func (c *claim) Validity() time.Duration {
 	if c.lease == nil {
 		return 0
@@ -143,7 +138,7 @@ func (c *claim) Validity() time.Duration {
 	return c.lease.session.Left()
 }
 
-// Release implements driver.Lease.
+// Release implements driver.Claim.
 func (c *claim) Release(ctx context.Context) error {
 	if c.lease == nil {
 		return nil
@@ -177,7 +172,7 @@ func (c *claim) NotifyWait(ctx context.Context, wake func()) (waits bool, next t
 	}
 	queue := inQueue(children)
 	slices.SortFunc(queue, compare)
-	return len(queue) > len(holders(queue)), c.TTL, nil
+	return len(queue) > len(sessions.Holders(queue)), c.TTL, nil
 }
 
 // Leave implements driver.Leaver: the node is to stay until the session expires.
@@ -185,47 +180,34 @@ func (c *claim) Leave() { c.lease.left.Store(true) }
 
 // Downgrade implements driver.Downgrader. A share is watched like any other: those who wait for the
 // node are woken because it is gone.
-func (c *claim) Downgrade(ctx context.Context) error {
-	if c.lease == nil {
-		return driver.ErrLost
-	}
-	return c.lease.downgrade(ctx)
-}
+func (c *claim) Downgrade(ctx context.Context) error { return c.lease.downgrade(ctx) }
 
-// Extend implements driver.Lease.
+// Extend implements driver.Claim.
 func (c *claim) Extend(ctx context.Context, ttl time.Duration) error {
-	return c.of.ExtendAll(ctx, []driver.Lease{c}, ttl)[0]
+	return c.of.ExtendAll(ctx, []driver.Claim{c}, ttl)[0]
 }
 
 // ExtendAll makes a quorum write that checks whether the nodes of the leases exist. If they do, their
 // session exists, and the write confirms its heartbeats (heartbeat.go). The holds last one TTL from
-// the latest that is confirmed, so they may end up to a tick earlier than one TTL from now.
-func (d *backend) ExtendAll(ctx context.Context, leases []driver.Lease, _ time.Duration) []error {
-	errs := make([]error, len(leases))
-	var lasting []int // they have one TTL, and so one session
+// the latest confirmed one, so they may end up to heartbeats.delay earlier than one TTL from now.
+func (d *backend) ExtendAll(ctx context.Context, leases []driver.Claim, _ time.Duration) []error {
+	errs, all := make([]error, len(leases)), make([]*lease, len(leases))
 	for i, l := range leases {
-		if own := l.(*claim).lease; own == nil || own.state().path == "" || own.lost() {
+		if all[i] = l.(*claim).lease; all[i].lost() {
 			errs[i] = driver.ErrLost
-		} else {
-			lasting = append(lasting, i)
 		}
 	}
-	for some := range slices.Chunk(lasting, nodesPerCheck) {
-		all := make([]*lease, len(some))
-		for i, at := range some {
-			all[i] = leases[at].(*claim).lease
-		}
-		for i, err := range extend(ctx, all) {
-			errs[some[i]] = err
-		}
+	at := 0
+	for some := range slices.Chunk(all, nodesPerCheck) {
+		extend(ctx, some, errs[at:])
+		at += len(some)
 	}
 	return errs
 }
 
-// extend extends leases of one session. A check of several nodes fails as a whole, and names the
-// first that is missing.
-func extend(ctx context.Context, leases []*lease) []error {
-	s, errs := leases[0].session, make([]error, len(leases))
+// extend extends those of the leases that have no error yet. They have one TTL, and so one session.
+// A check of several nodes fails as a whole, and names the first that is missing.
+func extend(ctx context.Context, leases []*lease, errs []error) {
 	for {
 		var nodes []string
 		var at []int
@@ -235,8 +217,9 @@ func extend(ctx context.Context, leases []*lease) []error {
 			}
 		}
 		if len(nodes) == 0 {
-			return errs
+			return
 		}
+		s := leases[at[0]].session
 		asked := clock.Now()
 		responses, err := s.check(ctx, nodes...)
 		if i := slices.IndexFunc(responses, func(r zk.MultiResponse) bool { return errors.Is(r.Error, zk.ErrNoNode) }); i >= 0 {
@@ -253,7 +236,7 @@ func extend(ctx context.Context, leases []*lease) []error {
 				errs[i] = driver.ErrLost
 			}
 		}
-		return errs
+		return
 	}
 }
 
@@ -263,10 +246,10 @@ func extend(ctx context.Context, leases []*lease) []error {
 // next Extend comes sooner.
 func (s *session) refreshExtended(ctx context.Context, node string, took time.Duration) error {
 	s.mu.Lock()
-	first, isNew, tick := s.heartbeats.first, !s.heartbeats.confirmed.After(s.heartbeats.first), s.heartbeats.tick
+	first, isNew, delay := s.heartbeats.first, !s.heartbeats.confirmed.After(s.heartbeats.first), s.heartbeats.delay
 	s.mu.Unlock()
-	if left := s.Left(); (isNew || left <= s.TTL/2) && 4*took+tick < left {
-		_ = s.refresh(ctx, node, first) // if it fails, what there is has been extended
+	if left := s.Left(); (isNew || left <= s.TTL/2) && 4*took+delay < left {
+		_ = s.refresh(ctx, node, first) // if it fails, the holds have been extended all the same
 	}
 	if s.Ended() {
 		return errSessionEnded

@@ -15,6 +15,7 @@ import (
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
+	"github.com/go-locker/locker/zookeeper"
 )
 
 // The suite on real servers, each Locker on a client and a connection of its own.
@@ -74,15 +75,11 @@ func ensemble(t *testing.T, g *testserver.ZooKeeperGroup, parameters string) con
 
 // sessionOfHolder is the session of the first in the queue of a name.
 func sessionOfHolder(addr, name string) (session int64, err error) {
-	conn, events, err := zk.Connect([]string{addr}, patient, zk.WithLogger(silent{}), zk.WithLogInfo(false))
+	conn, end, err := zookeeper.Connect(addr)
 	if err != nil {
 		return 0, err
 	}
-	defer func() {
-		conn.Close()
-		for range events {
-		}
-	}()
+	defer end()
 	if _, err := conn.Sync("/locker/" + name); err != nil {
 		return 0, err
 	}

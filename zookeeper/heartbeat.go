@@ -13,15 +13,15 @@ import (
 // pings, of which there are two in a tickTime. So a reply by itself bounds nothing: the follower may
 // be partitioned from the leader, or crash before it reports.
 //
-//	1. heartbeat     sent at s, answered at a. record: it is pending, confirmedFrom a + tick
-//	2. report        by confirmedFrom the follower has reported it, if it follows the leader at all
-//	3. quorum write  sent at confirmedFrom or later, and answered. confirm: a majority took the write
-//	                 from that follower, which had reported before: the channel to the leader is FIFO.
-//	                 After a move the heartbeats at the former server count, too: the new one had the
-//	                 leader touch the session when it resumed it, later than they did
+//	1. heartbeat     sent at s, answered at a. record: it is pending, confirmableFrom a + delay
+//	2. report        by confirmableFrom the follower has reported it, if it follows the leader
+//	3. quorum write  sent at confirmableFrom or later, and answered. confirm: a majority took the
+//	                 write from that follower, which had reported before: its channel to the
+//	                 leader is FIFO. After a move the heartbeats at the former server count, too:
+//	                 the new server had the leader touch the session later, when it resumed it
 //
-// From then on the heartbeat counts: the session lasts until s + TTL at least. The tick is as long as
-// half a tickTime, or longer (see tickFor).
+// From then on the heartbeat counts: the session lasts until s + TTL at least. The delay is half a
+// tickTime or longer (see delayFor).
 //
 // Invariants. (1) expires counts from when a request was sent, never from its reply. (2) It never
 // decreases. (3) It takes only confirmed heartbeats into account, so that a holder connected to a
@@ -36,32 +36,33 @@ import (
 // the quorum write before it hears of the heartbeat. Then the session ends early.
 
 // heartbeat is an answered request that is not confirmed yet.
-type heartbeat struct{ sent, confirmedFrom time.Time }
+type heartbeat struct{ sent, confirmableFrom time.Time }
 
-// heartbeats are those of one session.
+// heartbeats are the heartbeats of one session.
 type heartbeats struct {
-	ttl, tick time.Duration
-	first     time.Time   // when the first confirmed one was sent: the session's creation
-	confirmed time.Time   // when the latest confirmed one was sent; zero: there is none
-	pending   []heartbeat // in no order
+	ttl       time.Duration
+	delay     time.Duration // the longest from an answer until the leader knows of the heartbeat
+	first     time.Time     // send time of the first confirmed heartbeat: the session's creation
+	confirmed time.Time     // send time of the latest confirmed heartbeat; zero: there is none
+	pending   []heartbeat   // in no order
 }
 
-// heartbeatsPerTTL bounds pending: heartbeats that are closer together are not told apart.
+// heartbeatsPerTTL bounds pending: heartbeats that are closer together count as one.
 const heartbeatsPerTTL = 64
 
 // record adds the heartbeat that was sent at sent and answered at answered, and reaches the leader
-// within delay of its answer: a tick, or nothing if the session was resumed by a connection that was
-// begun at sent, for which a server asks the leader. That one needs confirmation too: the leader may
-// have been deposed.
+// within delay of its answer: h.delay, or 0 for a connection, begun at sent, that has resumed the
+// session, since the server asks the leader first. A resumption needs confirmation, too: the leader
+// may have been deposed.
 func (h *heartbeats) record(sent, answered time.Time, delay time.Duration) {
 	if !sent.After(h.confirmed) {
 		return
 	}
 	added := heartbeat{sent, answered.Add(delay)}
 	best, gap := h.latestConfirmable(answered), pace(h.ttl)/heartbeatsPerTTL
-	h.pending = slices.DeleteFunc(h.pending, func(p heartbeat) bool { return !p.confirmedFrom.After(answered) && p.sent.Before(best) })
+	h.pending = slices.DeleteFunc(h.pending, func(p heartbeat) bool { return !p.confirmableFrom.After(answered) && p.sent.Before(best) })
 	if !slices.ContainsFunc(h.pending, func(p heartbeat) bool {
-		return !p.confirmedFrom.After(added.confirmedFrom) && p.sent.After(added.sent.Add(-gap))
+		return !p.confirmableFrom.After(added.confirmableFrom) && p.sent.After(added.sent.Add(-gap))
 	}) {
 		h.pending = append(h.pending, added)
 	}
@@ -71,7 +72,7 @@ func (h *heartbeats) record(sent, answered time.Time, delay time.Duration) {
 func (h *heartbeats) latestConfirmable(now time.Time) time.Time {
 	best := h.confirmed
 	for _, p := range h.pending {
-		if !p.confirmedFrom.After(now) {
+		if !p.confirmableFrom.After(now) {
 			best = later(best, p.sent)
 		}
 	}
@@ -91,7 +92,7 @@ func (h *heartbeats) confirm(sent time.Time) {
 	h.pending = slices.DeleteFunc(h.pending, func(p heartbeat) bool { return !p.sent.After(sent) })
 }
 
-// expires returns when the session may expire, at the earliest; zero if nothing is confirmed.
+// expires returns the earliest time at which the session may expire; zero if nothing is confirmed.
 func (h *heartbeats) expires() time.Time {
 	if h.confirmed.IsZero() {
 		return time.Time{}
@@ -99,7 +100,7 @@ func (h *heartbeats) expires() time.Time {
 	return h.confirmed.Add(h.ttl)
 }
 
-// latest returns when the latest heartbeat was sent, confirmed or pending.
+// latest returns the send time of the latest heartbeat, confirmed or pending.
 func (h *heartbeats) latest() time.Time {
 	last := h.confirmed
 	for _, p := range h.pending {
@@ -108,12 +109,12 @@ func (h *heartbeats) latest() time.Time {
 	return last
 }
 
-// confirmable returns from when a quorum write confirms one of the heartbeats that were sent after
+// confirmable returns the earliest time at which a quorum write confirms a heartbeat sent after
 // sent; zero if none is pending.
 func (h *heartbeats) confirmable(sent time.Time) (first time.Time) {
 	for _, p := range h.pending {
-		if p.sent.After(sent) && (first.IsZero() || p.confirmedFrom.Before(first)) {
-			first = p.confirmedFrom
+		if p.sent.After(sent) && (first.IsZero() || p.confirmableFrom.Before(first)) {
+			first = p.confirmableFrom
 		}
 	}
 	return first

@@ -16,26 +16,26 @@ import (
 func at(n int) time.Time { return time.Unix(1000, 0).Add(time.Duration(n) * time.Millisecond) }
 
 func newHeartbeats() *heartbeats {
-	return &heartbeats{ttl: time.Second, tick: 100 * time.Millisecond}
+	return &heartbeats{ttl: time.Second, delay: 100 * time.Millisecond}
 }
 
 func TestHeartbeats_countWhenTheyAreConfirmed(t *testing.T) {
 	h := newHeartbeats()
 	write := func(sent int) { h.confirm(h.latestConfirmable(at(sent))) }
 	assert.True(t, h.expires().IsZero(), "nothing is known")
-	h.record(at(0), at(10), h.tick)
+	h.record(at(0), at(10), h.delay)
 	write(109)
 	assert.True(t, h.expires().IsZero(), "one tick after the answer, not after the question, and not less")
 	write(110)
 	assert.Equal(t, at(1000), h.expires(), "counted from the question")
-	h.record(at(200), at(210), h.tick)
+	h.record(at(200), at(210), h.delay)
 	assert.Equal(t, at(1000), h.expires(), "a heartbeat alone moves nothing")
 	write(250)
 	assert.Equal(t, at(1000), h.expires())
 	write(310)
 	assert.Equal(t, at(1200), h.expires())
 	write(150)
-	h.record(at(100), at(110), h.tick)
+	h.record(at(100), at(110), h.delay)
 	write(2000)
 	assert.Equal(t, at(1200), h.expires(), "never backwards")
 
@@ -52,8 +52,8 @@ func TestHeartbeats_countWhenTheyAreConfirmed(t *testing.T) {
 func TestHeartbeats_confirmable(t *testing.T) {
 	h := newHeartbeats()
 	assert.True(t, h.confirmable(at(0)).IsZero())
-	h.record(at(10), at(20), h.tick)
-	h.record(at(50), at(60), h.tick)
+	h.record(at(10), at(20), h.delay)
+	h.record(at(50), at(60), h.delay)
 	assert.Equal(t, at(120), h.confirmable(at(0)))
 	assert.Equal(t, at(160), h.confirmable(at(10)), "of those sent later")
 	assert.Equal(t, at(10), h.latestConfirmable(at(130)))
@@ -64,10 +64,10 @@ func TestHeartbeats_confirmable(t *testing.T) {
 // However long the TTL is: a heartbeat is remembered, or the next would be due at once, and they are
 // few.
 func TestHeartbeats_ofALongTTL(t *testing.T) {
-	h := &heartbeats{ttl: 24 * time.Hour, tick: longestTick}
+	h := &heartbeats{ttl: 24 * time.Hour, delay: longestDelay}
 	for i := range 1000 {
 		now := at(4000 * i)
-		h.record(now, now, h.tick)
+		h.record(now, now, h.delay)
 		require.Equal(t, now, h.latest())
 	}
 	assert.Less(t, len(h.pending), 10)
@@ -156,7 +156,7 @@ func overstays(random *rand.Rand, tick time.Duration, cuts int) (times int, long
 					times, longest = times+1, max(longest, over)
 				}
 			}
-			l.record(start.Add(sent), start.Add(now), l.tick)
+			l.record(start.Add(sent), start.Add(now), l.delay)
 		}
 	}
 	return times, longest

@@ -1,18 +1,28 @@
 package zookeeper
 
 import (
+	"context"
+	"encoding/binary"
 	"fmt"
+	"io"
 	"math"
+	"net"
 	"path"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 	"unicode/utf8"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/sessions"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/fuzzurl"
 )
 
@@ -79,7 +89,7 @@ func FuzzParseContender(f *testing.F) {
 		}
 		mine := fmt.Sprint(nodePrefix, strings.Repeat("f", sessions.OwnerLen), nodeMiddle, lastNumber)
 		own, _ := parseContender(mine)
-		if before := ahead(inQueue([]string{mine, name}), own, false).name; before != "" && before != name {
+		if before := ahead(inQueue([]string{mine, name}), own, false).ID; before != "" && before != name {
 			t.Errorf("%q is ahead, of %q", before, name)
 		}
 	})
@@ -97,11 +107,11 @@ func TestAhead(t *testing.T) {
 	for owner, want := range before {
 		i := slices.IndexFunc(inQueue(all), func(c contender) bool { return c.owner == strings.Repeat(string(owner), sessions.OwnerLen) })
 		require.GreaterOrEqual(t, i, 0)
-		assert.Equal(t, want, ahead(inQueue(all), inQueue(all)[i], false).name, string(owner))
+		assert.Equal(t, want, ahead(inQueue(all), inQueue(all)[i], false).ID, string(owner))
 	}
 	var names []string
 	for _, c := range slices.SortedFunc(slices.Values(inQueue(all)), compare) {
-		names = append(names, c.name)
+		names = append(names, c.ID)
 	}
 	assert.Equal(t, queue[:4], names)
 	assert.Len(t, contenders(all), 9, "those without a place are to be removed, too")
@@ -113,4 +123,140 @@ func FuzzOpen(f *testing.F) {
 
 func FuzzOpen_tls(f *testing.F) {
 	fuzzurl.Run(f, plainScheme+"s", open, "h?tls_ca=ca.pem&tls_cert=c.pem&tls_key=k.pem&tls_server_name=n", "h/a?tls_skip_verify=true")
+}
+
+// On a connection that was made again answers wait until the library has sent its watches, however
+// long that takes. The answer to who we are does not: they are sent after it.
+func TestLink_answersComeAfterTheWatches(t *testing.T) {
+	const getData = 4
+	synctest.Test(t, func(t *testing.T) {
+		client, server := net.Pipe()
+		l := &link{Conn: client}
+		l.holdReads()
+		send := func(op uint32) {
+			request := make([]byte, 12)
+			binary.BigEndian.PutUint32(request[8:], op)
+			go func() { _, _ = server.Read(make([]byte, len(request))) }()
+			_, err := l.Write(request)
+			require.NoError(t, err)
+		}
+		type read struct {
+			n   int
+			err error
+		}
+		answer := func() <-chan read {
+			got := make(chan read, 1)
+			go func() {
+				n, err := l.Read(make([]byte, 6))
+				got <- read{n, err}
+			}()
+			go func() { _, _ = server.Write([]byte("answer")) }()
+			return got
+		}
+		send(opSetAuth)
+		assert.Equal(t, read{n: 6}, <-answer())
+		send(getData)
+		got := answer()
+		time.Sleep(time.Minute)
+		assert.Empty(t, got)
+		send(opSetWatches)
+		assert.Equal(t, read{n: 6}, <-got)
+		assert.Equal(t, read{n: 6}, <-answer())
+		require.NoError(t, l.Close())
+		require.NoError(t, server.Close())
+	})
+	synctest.Test(t, func(t *testing.T) { // they never are
+		client, server := net.Pipe()
+		l := &link{Conn: client}
+		l.holdReads()
+		l.asked.Store(true)
+		go func() { _, _ = server.Write([]byte("answer")) }()
+		closed := time.AfterFunc(time.Minute, func() { _ = l.Close() })
+		defer closed.Stop()
+		n, err := l.Read(make([]byte, 6))
+		require.ErrorIs(t, err, net.ErrClosed)
+		assert.Zero(t, n)
+		require.NoError(t, server.Close())
+	})
+}
+
+// While other servers can be asked, a silent one is left soon, twice round; then each has time,
+// until there is a session.
+func TestNetwork_howLongAServerMayBeSilent(t *testing.T) {
+	const ttl = 24 * time.Second
+	long, short := pace(ttl)/3, pace(ttl)/8
+	assert.Less(t, short, long)
+	for servers, want := range map[int][]time.Duration{
+		1: {long, long},
+		2: {short, short, long, long},
+		4: {short, short, short, short, short, short, long, long},
+	} {
+		n := newNetwork(t.Context(), &backend{servers: make([]string, servers)}, ttl)
+		var got []time.Duration
+		for range want {
+			got = append(got, n.connectTimeout())
+			n.timeouts++
+		}
+		assert.Equal(t, want, got, "%d servers", servers)
+		n.current = new(link)
+		n.established(new(zk.Conn))
+		assert.Equal(t, want[0], n.connectTimeout(), "%d servers, after there was a session", servers)
+	}
+}
+
+// The library answers a request that it could not write twice, which blocks it for good. So it
+// never hears of one.
+func TestLink_aWriteThatFailsClosesTheConnection(t *testing.T) {
+	client, server := net.Pipe()
+	require.NoError(t, server.Close())
+	l := &link{Conn: client}
+	n, err := l.Write([]byte("request"))
+	require.NoError(t, err)
+	assert.Equal(t, len("request"), n)
+	_, err = client.Write(nil)
+	require.ErrorIs(t, err, io.ErrClosedPipe, "it is closed")
+}
+
+// Versions before 3.6 may say after a restart that a node's children last changed in an earlier
+// transaction than they did. A server may be told not to say its version, and what stands before it
+// may not know the question.
+func TestVersion_thatIsTooOldIsRefused(t *testing.T) {
+	t.Parallel()
+	const name, old = "Zookeeper version: ", "-83df9301aa5c2a5d284a9940177808c01bc35cef\nLatency min/avg/max: 0/0.0/0\n"
+	for says, refused := range map[string]bool{
+		name + "3.4.14" + old: true, name + "3.5.9" + old: true, name + "3.5.5.7.1.4" + old: true,
+		name + "3.6.0" + old: false, name + "3.10.1" + old: false, name + "4.0.0" + old: false,
+		"srvr is not executed because it is not in the whitelist.\n": false, "\n": false, "it hangs": false,
+		"HTTP/1.1 400 Bad Request\r\n": false, name + "next-generation": false, name + "3.1": false,
+		name + string(make([]byte, 1<<20)): false,
+	} {
+		var dials atomic.Int64
+		d := driverOf(t, Dialer(func(ctx context.Context, network, address string) (net.Conn, error) {
+			if dials.Add(1) != 2 { // the second asks for the version
+				return new(net.Dialer).DialContext(ctx, network, address)
+			}
+			client, server := net.Pipe()
+			go func() {
+				_, _ = server.Read(make([]byte, len("srvr")))
+				if says != "it hangs" {
+					_, _ = io.WriteString(server, says)
+					_ = server.Close()
+				}
+			}()
+			return client, nil
+		}))
+		for range 2 {
+			l, err := claims.Take(t.Context(), d, driver.Request{Name: fresh(), TTL: longTTL})
+			if !refused {
+				require.NoError(t, err, says)
+				require.NoError(t, l.Release(t.Context()))
+				continue
+			}
+			require.ErrorIs(t, err, driver.ErrUnsupported, says)
+			require.ErrorContains(t, err, "ZooKeeper "+strings.TrimPrefix(strings.TrimSuffix(says, old), name))
+			require.ErrorContains(t, err, "use version 3.6 or later")
+			dials.Store(0) // another session
+		}
+		assert.LessOrEqual(t, dials.Load(), int64(2), "it is asked once")
+	}
 }

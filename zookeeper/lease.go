@@ -30,8 +30,8 @@ import (
 // more requests from the former one. So the read after the sync decides.
 //
 // Lost reply to delete: release repeats it, and finds no node. If it had sent a delete before, the
-// session is the same, and no ForceRelease has named the node in the parent's data (force.go), that
-// delete has removed the node, and the release was a success. Otherwise the hold was lost.
+// session is the same, and no ForceRelease has named the node in the parent's data (operate.go),
+// that delete has removed the node, and the release was a success. Otherwise the hold was lost.
 
 // lease is one place in the queue of a lock, whether or not it is the first: a node on a session.
 type lease struct {
@@ -53,7 +53,7 @@ type leaseState struct {
 	path     string    // of our node; empty if it is not known
 	holder   string    // the first node of the queue, in the last read
 	witness  string    // a share there whose token is settled
-	to       string    // the path to which a move has brought our node, or may have; empty: there was none
+	to       []string  // the paths to which moves have brought our node, or may have
 	making   *creation // of the node, unless its outcome is known
 	deletes  int       // that were sent
 	finished bool      // released, or lost
@@ -86,21 +86,22 @@ func (l *lease) lost() bool { return l.state().finished || l.session.Ended() }
 
 // creation is a call that creates a node.
 type creation struct {
-	read chan view     // has the queue as it was read right behind the node
-	done chan struct{} // closed when the call has returned
+	read chan *queueView // has the queue as it was read right behind the node, if it was
+	done chan struct{}   // closed when the call has returned
 	path string
 	err  error
 }
 
 // create sends the request that creates our node, and right behind it one that reads the queue. The
 // library cannot send both at once, but a server answers the requests of a connection in order:
-// nearly always the second one finds the node. If not, the queue is read again.
+// nearly always the second one finds the node. If not, the queue is read again. A share gets the
+// next read of its session's shares instead: see readTogether.
 func (l *lease) create(ctx context.Context) (*creation, error) {
 	s := l.session
 	if err := s.connected(ctx); err != nil {
 		return nil, err
 	}
-	c := &creation{read: make(chan view, 1), done: make(chan struct{})}
+	c := &creation{read: make(chan *queueView, 1), done: make(chan struct{})}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.finished { // its session has ended
@@ -108,8 +109,12 @@ func (l *lease) create(ctx context.Context) (*creation, error) {
 	}
 	err := s.driver.spawn(func() {
 		_ = s.driver.spawn(func() {
-			v, _ := readView(s.conn, l.parent)
-			c.read <- v
+			defer close(c.read)
+			ctx, cancel := context.WithTimeout(s.Context(), s.TTL/2)
+			defer cancel()
+			if v, err := l.read(ctx); err == nil {
+				c.read <- v
+			}
 		})
 		c.err = s.request(writes, func() (err error) {
 			c.path, err = s.conn.Create(l.node, l.data, zk.FlagEphemeralSequential, s.driver.acl)
@@ -155,7 +160,7 @@ func (l *lease) find(ctx context.Context) (path string, err error) {
 	}
 	for _, c := range contenders(v.children) {
 		if c.owner == l.owner {
-			path = l.parent + "/" + c.name
+			path = l.parent + "/" + c.ID
 		}
 	}
 	return path, err
@@ -196,7 +201,7 @@ func (l *lease) release(ctx context.Context) error {
 		if moved {
 			continue
 		}
-		ours := again && l.session.lasts()
+		ours := again // a server answers NoNode only while the session lasts
 		if ours && now.token != 0 {
 			forced, err := l.forced(ctx)
 			if err != nil {
@@ -216,7 +221,7 @@ func (l *lease) forced(ctx context.Context) (bool, error) {
 		return true, nil
 	}
 	now := l.state()
-	return slices.ContainsFunc([]string{now.path, now.to}, func(name string) bool {
+	return slices.ContainsFunc(append([]string{now.path}, now.to...), func(name string) bool {
 		own, ok := parseContender(path.Base(name))
 		return ok && (own.number <= at.dropped || slices.Contains(at.forced, own.id()))
 	}), err

@@ -19,10 +19,11 @@ type lock struct {
 	parent  string // the node's path
 }
 
-// view is the children of a lock's node, and when they last changed.
+// view is the children of a lock's node, when they last changed, and the version of its data.
 type view struct {
 	children []string
 	pzxid    int64
+	version  int32
 }
 
 func readView(conn *zk.Conn, parent string) (view, error) {
@@ -30,7 +31,7 @@ func readView(conn *zk.Conn, parent string) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	return view{children, stat.Pzxid}, nil
+	return view{children, stat.Pzxid, stat.Version}, nil
 }
 
 // view returns the children that the server knows.
@@ -61,10 +62,10 @@ func (k lock) refuseHeld(ctx context.Context, shared bool) error {
 			return nil
 		case err != nil:
 			return err
-		case !slices.ContainsFunc(queue, func(c contender) bool { return !shared || !c.shared }):
+		case !slices.ContainsFunc(queue, func(c contender) bool { return !shared || !c.Shared }):
 			return nil
 		}
-		first = slices.MinFunc(queue, compare).name
+		first = slices.MinFunc(queue, compare).ID
 	}
 	return heldBy(first)
 }

@@ -31,7 +31,6 @@ func TestMain(m *testing.M) {
 
 const (
 	patient    = time.Minute
-	tick       = 2 * time.Millisecond
 	serverTick = 100 * time.Millisecond
 )
 
@@ -41,25 +40,8 @@ var (
 	async       = testwait.Go
 	withTimeout = testwait.Context
 	space       = harness.Space
+	direct      = zookeeper.Direct
 )
-
-type silent struct{}
-
-func (silent) Printf(string, ...any) {}
-
-// direct is a connection for tests to look at what there is.
-func direct(t testing.TB, addrs ...string) *zk.Conn {
-	t.Helper()
-	conn, events, err := zk.Connect(addrs, 30*time.Second, zk.WithLogger(silent{}), zk.WithLogInfo(false))
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		conn.Close()
-		for range events {
-		}
-	})
-	eventually(t, "there is a session", func() bool { return conn.State() == zk.StateHasSession })
-	return conn
-}
 
 // openURL opens a Client in the test's space, and closes it when the test ends. parameters are as
 // in a URL's query.
@@ -109,6 +91,11 @@ func sessionOf(t testing.TB, conn *zk.Conn, node string) int64 {
 	_, stat, err := conn.Get(node)
 	require.NoError(t, err)
 	return stat.EphemeralOwner
+}
+
+func TestSessions(t *testing.T) {
+	t.Parallel()
+	sessions(t).Run(t)
 }
 
 // sessions is a server, for the tests that are those of another backend too.

@@ -53,7 +53,7 @@ func (n *network) Init([]string) error { return nil }
 // Len is called by the library.
 func (n *network) Len() int { return len(n.driver.servers) }
 
-// Next is called by the library. Only if it is told to start anew does it look whether it is to
+// Next is called by the library. Only if again is true does the library check whether it is to
 // quit.
 func (n *network) Next() (server string, again bool) {
 	n.mu.Lock()
@@ -162,9 +162,6 @@ const closeTimeout = 700 * time.Millisecond
 
 // close ends the session at the server if that can be reached, and the connection in any case.
 func (n *network) close() {
-	if n.conn == nil { // the library has refused to make one
-		return
-	}
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
@@ -203,8 +200,8 @@ func (n *network) cut() {
 const oldestMajor, oldestMinor = 3, 6
 
 // checkVersion returns driver.ErrUnsupported if the server is too old. It asks by the word srvr, on
-// a connection of its own: the one word that servers answer unless they are told otherwise. Some
-// never answer. One that is not too old is asked once.
+// a connection of its own: the one word that servers answer by default. Some never answer. After
+// one that is not too old no server is asked again.
 func (n *network) checkVersion(ctx context.Context, address string) error {
 	if n.driver.recent.Load() {
 		return nil

@@ -11,49 +11,31 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/zookeeper"
 )
 
 func TestOpen_badInputIsNamed(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ url, want string }{
-		{"zookeeper://h/a//b", `the name ""`},
-		{"zookeeper://h/a/../b", `the name ".."`},
-		{"zookeeper://h/a%07", "does not allow"},
-		{"zookeeper://h?tick=x", "tick"},
-		{"zookeeper://h?tick=0s", "tick"},
-		{"zookeeper://h?dial_timeout=x", "dial_timeout"},
-		{"zookeeper://h?acl=x", "neither world nor creator"},
-		{"zookeeper://h?acl=creator", "needs a user"},
-		{"zookeeper://h?pool_size=3", "pool_size"},
-		{"zookeeper://u@h", "password"},
-		{"zookeeper://:s3cret@h", "a password goes with a user"},
-		{"zookeeper://a%3Ab:s3cret@h", "no colon"},
-		{"zookeeper://h?tls_ca=/ca.pem", "tls_ca goes with zookeepers://"},
-		{"zookeepers://h?tls_ca=/no/such/ca.pem", "/no/such/ca.pem"},
-		{"zookeepers://h?tls_skip_verify=true&tls_ca=/ca.pem", "exclude each other"},
-		{"zookeeper://h?tick=2s&ttl=7s", "with a tick of 2s use 8s or more"},
-		{"zookeeper://h?ttl=10000500us", "whole milliseconds: use 10.001s"},
-		{"zookeeper://h?ttl=600h", "at most"},
-	} {
-		t.Run(c.url, func(t *testing.T) {
-			client, err := locker.Open(t.Context(), c.url)
-			if err == nil {
-				_ = client.Close()
-			}
-			require.ErrorContains(t, err, c.want)
-			assert.NotContains(t, err.Error(), "s3cret")
-			assert.Nil(t, client)
-		})
-	}
-}
-
-func TestOpen_withATTLMakesNoRequest(t *testing.T) {
-	t.Parallel()
-	c, err := locker.Open(t.Context(), "zookeeper://192.0.2.1:1?ttl=10s")
-	require.NoError(t, err)
-	assert.NoError(t, c.Close())
+	harness.RefusesURLs(t, map[string]string{
+		"zookeeper://h/a//b":                    `the name ""`,
+		"zookeeper://h/a/../b":                  `the name ".."`,
+		"zookeeper://h/a%07":                    "does not allow",
+		"zookeeper://h?tick=x":                  "tick",
+		"zookeeper://h?tick=0s":                 "tick",
+		"zookeeper://h?dial_timeout=x":          "dial_timeout",
+		"zookeeper://h?acl=x":                   "neither world nor creator",
+		"zookeeper://h?acl=creator":             "needs a user",
+		"zookeeper://h?pool_size=3":             "pool_size",
+		"zookeeper://:s3cret@h":                 "a password goes with a user",
+		"zookeeper://a%3Ab:s3cret@h":            "no colon",
+		"zookeeper://h?tls_ca=/ca.pem":          "tls_ca goes with zookeepers://",
+		"zookeepers://h?tls_ca=/no/such/ca.pem": "/no/such/ca.pem",
+		"zookeeper://h?tick=2s&ttl=7s":          "with a tick of 2s use 8s or more",
+		"zookeeper://h?ttl=10000500us":          "whole milliseconds: use 10.001s",
+		"zookeeper://h?ttl=600h":                "at most",
+	})
 }
 
 func TestOpen_endsWithItsContext(t *testing.T) {
@@ -141,11 +123,8 @@ func TestTTL_thatTheServerDoesNotGrantIsUnsupportedAndLeavesNothing(t *testing.T
 func TestAuth(t *testing.T) {
 	t.Parallel()
 	s := testserver.SharedZooKeeper(t)
-	at := func(user, parameters string) *locker.Client {
-		c, err := locker.Open(t.Context(), "zookeeper://"+user+s.Addr()+"/"+space(t)+"?tick=100ms&ttl=5s"+parameters)
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = c.Close() })
-		return c
+	at := func(user, parameters string, opts ...locker.Option) *locker.Client {
+		return openURL(t, "zookeeper://"+user+s.Addr()+"/"+space(t), "ttl=5s"+parameters, opts...)
 	}
 	alice, bob, nobody := at("alice:s3cret@", ""), at("bob:s3cret@", ""), at("", "")
 	m := alice.Mutex("x")
@@ -162,9 +141,9 @@ func TestAuth(t *testing.T) {
 	require.NoError(t, m.Extend(t.Context()))
 	require.NoError(t, m.Unlock(t.Context()))
 
-	open := at("alice:s3cret@", "&acl=world&prefix=open").Mutex("x")
+	open := at("alice:s3cret@", "&acl=world", locker.WithPrefix("open")).Mutex("x")
 	eventually(t, "what alice owned is gone", func() bool { return open.Lock(t.Context()) == nil })
-	require.ErrorIs(t, at("", "&prefix=open").Mutex("x").TryLock(t.Context()), locker.ErrHeld)
+	require.ErrorIs(t, at("", "", locker.WithPrefix("open")).Mutex("x").TryLock(t.Context()), locker.ErrHeld)
 	require.NoError(t, open.Unlock(t.Context()))
 }
 
@@ -174,10 +153,7 @@ func TestAuth_tenantsShareAPath(t *testing.T) {
 	t.Parallel()
 	s := testserver.SharedZooKeeper(t)
 	at := func(user, path string) *locker.Client {
-		c, err := locker.Open(t.Context(), "zookeeper://"+user+":s3cret@"+s.Addr()+path+"?tick=100ms&ttl=5s&prefix="+user)
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = c.Close() })
-		return c
+		return openURL(t, "zookeeper://"+user+":s3cret@"+s.Addr()+path, "ttl=5s", locker.WithPrefix(user))
 	}
 	path := "/shared-" + space(t)
 	_, err := direct(t, s.Addr()).Create(path, nil, 0, zk.WorldACL(zk.PermCreate|zk.PermRead))
@@ -201,36 +177,9 @@ func TestAuth_tenantsShareAPath(t *testing.T) {
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	s := testserver.SharedZooKeeper(t)
-	secure, other := testserver.NewTLSProxy(t, s.Addr()), testserver.NewTLSProxy(t, s.Addr())
-	mine := "&tls_cert=" + secure.CertFile + "&tls_key=" + secure.KeyFile
-	ca := "&tls_ca=" + secure.CAFile
-	for _, more := range []string{ca, ca + "&tls_server_name=localhost", "&tls_skip_verify=true"} {
-		c := openURL(t, "zookeepers://alice:s3cret@"+secure.Addr()+"/apps", "ttl=30s"+mine+more)
-		a, b := c.Mutex("x"), c.Mutex("x")
-		require.NoError(t, a.Lock(t.Context()), more)
-		waiting := async(func() error { return b.Lock(t.Context()) })
-		require.NoError(t, a.Unlock(t.Context()))
-		require.NoError(t, await(t, waiting))
-		require.NoError(t, b.Unlock(t.Context()))
-	}
-	dir := t.TempDir()
-	files := testserver.CopyFiles(t, dir, other.CAFile, other.CertFile, other.KeyFile)
-	c := openURL(t, "zookeepers://alice:s3cret@"+secure.Addr()+"/apps", "ttl=30s&tls_ca="+files[0]+"&tls_cert="+files[1]+"&tls_key="+files[2])
-	testserver.CopyFiles(t, dir, secure.CAFile, secure.CertFile, secure.KeyFile)
-	require.NoError(t, c.Mutex("x").Do(t.Context(), func(context.Context) error { return nil }), "files that were replaced")
-	for want, parameters := range map[string]string{
-		"unknown authority":                mine,
-		"signed by":                        mine + "&tls_ca=" + other.CAFile,
-		"elsewhere.example":                mine + ca + "&tls_server_name=elsewhere.example",
-		"no ZooKeeper server is connected": ca,
-	} {
-		t.Run(want, func(t *testing.T) {
-			t.Parallel()
-			err := openURL(t, "zookeepers://"+secure.Addr(), "ttl=4s"+parameters).Mutex("x").Lock(t.Context())
-			require.ErrorContains(t, err, want)
-			require.NotErrorIs(t, err, locker.ErrHeld)
-		})
-	}
+	its, other := testserver.NewCertificates(t), testserver.NewCertificates(t)
+	secure := testserver.TLSProxy(t, its, s.Addr())
+	harness.TLS(t, "zookeepers://alice:s3cret@"+secure+"/"+space(t)+"?ttl=4s", its, other)
 }
 
 // It costs no more than a server that does not answer.

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/sessions"
 )
 
@@ -76,13 +77,10 @@ func plain(r rune) bool {
 
 // contender is a child of a lock's node that stands in the queue.
 type contender struct {
-	name, owner string
-	number      int32
-	shared      bool   // a share's, or one that waits for that
-	token       uint64 // of a share; 0 if it is not settled
-
-	data  string // if it was read
-	czxid int64  // then: the transaction that made the node
+	sessions.Contender // its Token is that of a share; its Metadata are there if they were read
+	owner              string
+	number             int32
+	czxid              int64 // if they were read: the transaction that made the node
 }
 
 // counts reports whether c has a place in the queue: else it was refused, and is about to leave.
@@ -103,17 +101,20 @@ func parseContender(name string) (c contender, ok bool) {
 		return c, false
 	}
 	number, err := strconv.ParseInt(digits, 10, 32)
-	if err != nil || digits != fmt.Sprintf("%010d", number) {
+	// ZooKeeper formats the number with %010d. Sprintf would be slow in a queue of a thousand.
+	padded := len(digits) == 10 && (number != 0 || digits[0] == '0') || len(digits) == 11 && number <= -1e9
+	if err != nil || !padded || digits[0] == '+' {
 		return c, false
 	}
 	shared, token := parseShare(owner)
-	return contender{name: name, owner: owner, number: int32(number), shared: shared, token: token}, true
+	who := sessions.Contender{Participant: driver.Participant{ID: name}, Shared: shared, Token: token}
+	return contender{Contender: who, owner: owner, number: int32(number)}, true
 }
 
 // compare orders contenders. No two numbers are the same in one queue; should they be, everybody
 // has to come to the same conclusion.
 func compare(a, b contender) int {
-	return cmp.Or(cmp.Compare(a.number, b.number), strings.Compare(a.name, b.name))
+	return cmp.Or(cmp.Compare(a.number, b.number), strings.Compare(a.ID, b.ID))
 }
 
 // contenders returns those of the children that stand in the queue, or were refused a place, in no
@@ -133,21 +134,11 @@ func inQueue(children []string) []contender {
 	return slices.DeleteFunc(contenders(children), func(c contender) bool { return !c.counts() })
 }
 
-// holders returns those at the head of a queue, which is in order, that hold the lock: a writer, or
-// the shares that no writer is before.
-func holders(queue []contender) []contender {
-	writer := slices.IndexFunc(queue, func(c contender) bool { return !c.shared })
-	if writer < 0 {
-		return queue
-	}
-	return queue[:max(writer, min(1, len(queue)))]
-}
-
 // ahead returns the one right before own in a queue, if there is one. Before a share only writers
 // count.
 func ahead(queue []contender, own contender, shared bool) (last contender) {
 	for _, c := range queue {
-		if !(shared && c.shared) && compare(c, own) < 0 && (last.name == "" || compare(c, last) > 0) {
+		if !(shared && c.Shared) && compare(c, own) < 0 && (last.ID == "" || compare(c, last) > 0) {
 			last = c
 		}
 	}

@@ -17,16 +17,18 @@ import (
 //	             sent together, so that an uncontended take is one round trip
 //	predecessor  the node with the next smaller number; before a share, the last writer's
 //	wait         a watch on the predecessor; when it fires, read the children again
-//	granted      no predecessor: the token is the parent's pzxid in that read; then the session is
-//	             refreshed, and our node checked by a quorum (confirmGrant)
+//	granted      no predecessor: the token is the parent's pzxid in that read; then, unless the
+//	             session was confirmed within two fifths of a TTL, it is refreshed by quorum
+//	             writes that check our node (confirmGrant)
 //
 // Invariants. (1) The smallest number has the lock. The servers assign numbers in the order of their
 // transactions, and never assign one twice while the parent exists. So nobody can come before us
 // later. What a server answers us includes the transaction that created our node, and so all nodes
-// before it; a removal that the server has yet to hear of only delays us. (2) Tokens increase: pzxid is the transaction that last
-// changed the children. The read contains our node and not our predecessor's, so it is at least the
-// transaction that removed the previous holder, and larger than what that one had read. (3) A waiter
-// watches one node, so a release wakes one waiter.
+// before it, also after a move: a server refuses a client that has seen a later transaction. A
+// removal that the server has yet to hear of only delays us. (2) Tokens increase: pzxid is the
+// transaction that last changed the children. The read contains our node and not our predecessor's,
+// so it is at least the transaction that removed the previous holder, and larger than what that one
+// had read. (3) A waiter watches one node, so a release wakes one waiter.
 //
 // Why the children are read: only they tell who the predecessor is, since its name contains its owner.
 // The reply has 55 bytes for each contender, and no request returns less.
@@ -92,8 +94,8 @@ func (l *lease) enqueue(ctx context.Context) (before string, err error) {
 	if made != nil {
 		select {
 		case v := <-made.read:
-			if before, ok := l.observe(inQueue(v.children), v.pzxid); ok && l.session.lasts() {
-				return l.settleToken(ctx, nil, before)
+			if before, ok := l.observe(v); ok && l.session.lasts() {
+				return l.settleToken(ctx, v, before)
 			}
 		case <-ctx.Done():
 		}
@@ -102,51 +104,56 @@ func (l *lease) enqueue(ctx context.Context) (before string, err error) {
 }
 
 // observe records what a read of the queue says of our node, and returns the node before ours; ok is
-// false if ours is not there. pzxid is the parent's in that read.
-func (l *lease) observe(queue []contender, pzxid int64) (before string, ok bool) {
-	now := l.state()
+// false if ours is not there, or nothing was read.
+func (l *lease) observe(v *queueView) (before string, ok bool) {
+	if v == nil {
+		return "", false
+	}
+	now, queue := l.state(), v.queue
 	// A number alone does not identify ours: numbers begin anew with the parent.
-	i := slices.IndexFunc(queue, func(c contender) bool { return c.name == path.Base(now.path) || c.name == path.Base(now.to) })
+	i := slices.IndexFunc(queue, func(c contender) bool {
+		node := l.parent + "/" + c.ID
+		return node == now.path || slices.Contains(now.to, node)
+	})
 	if i < 0 {
 		return "", false
 	}
 	own, last := queue[i], ahead(queue, queue[i], l.shared)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.holder, l.witness = slices.MinFunc(queue, compare).name, ""
+	l.holder, l.witness = slices.MinFunc(queue, compare).ID, ""
 	for _, c := range queue {
-		if c.token != 0 {
-			l.witness = c.name
+		if c.Token != 0 {
+			l.witness = c.ID
 		}
 	}
 	switch {
-	case own.token != 0:
-		l.path, l.token = l.parent+"/"+own.name, own.token
-	case !l.shared && last.name == "" && l.token == 0:
-		l.token = uint64(pzxid)
+	case own.Token != 0:
+		l.path, l.token = l.parent+"/"+own.ID, own.Token
+	case !l.shared && last.ID == "" && l.token == 0:
+		l.token = uint64(v.pzxid)
 	}
-	return last.name, true
+	return last.ID, true
 }
 
 // readPredecessor reads the queue, and returns the node that is before ours, if there is one. It
 // fails if ours is gone. A share without a predecessor gets its token.
 func (l *lease) readPredecessor(ctx context.Context) (before string, err error) {
-	if l.shared {
-		v, before, err := l.readShared(ctx)
-		if err != nil {
-			return "", err
-		}
-		return l.settleToken(ctx, v, before)
+	v, before, err := l.look(ctx)
+	if err != nil {
+		return "", err
 	}
-	v, err := l.view(ctx)
-	ok := false
-	if err == nil {
-		before, ok = l.observe(inQueue(v.children), v.pzxid)
-	}
+	return l.settleToken(ctx, v, before)
+}
+
+// look reads the queue, and returns the node that is before ours. It fails if ours is gone.
+func (l *lease) look(ctx context.Context) (v *queueView, before string, err error) {
+	v, err = l.read(ctx)
+	before, ok := l.observe(v)
 	if errors.Is(err, zk.ErrNoNode) || err == nil && !ok {
-		return "", l.removed()
+		err = l.removed()
 	}
-	return before, err
+	return v, before, err
 }
 
 // await has wake called when the node changes or is gone, or the session ends. It returns true if

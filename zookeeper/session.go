@@ -17,7 +17,7 @@ import (
 
 const (
 	ticksPerTTL   = 4                // at least
-	longestTick   = 30 * time.Second // if none is given
+	longestDelay  = 30 * time.Second // if none is given
 	heartbeatRate = 8                // heartbeats a TTL of a session that is not used otherwise
 	retriesPerTTL = 24
 )
@@ -27,7 +27,7 @@ const (
 func pace(ttl time.Duration) time.Duration { return min(ttl, sessionTimeout) }
 
 // session is a session of ZooKeeper, which all contenders of one TTL share, with a connection of its
-// own. It implements [sessions.Backend]. How long it lasts is told in heartbeat.go.
+// own. It implements [sessions.Backend]. heartbeat.go says how long it lasts.
 type session struct {
 	*sessions.Session[*lease]
 
@@ -50,8 +50,8 @@ type session struct {
 func newSession(d *backend, ttl time.Duration, anyTTL bool) *session {
 	s := &session{
 		driver: d, anyTTL: anyTTL,
-		watches: watches{nodes: map[string]*watch{}}, sharedViews: sharedViews{next: map[string]*sharedView{}},
-		heartbeats: heartbeats{ttl: ttl, tick: d.tickFor(ttl)}, changed: make(chan struct{}),
+		watches: watches{nodes: map[string]*watch{}}, sharedViews: sharedViews{next: map[string]*queueView{}},
+		heartbeats: heartbeats{ttl: ttl, delay: d.delayFor(ttl)}, changed: make(chan struct{}),
 	}
 	s.Session = sessions.New[*lease](d.sessions.Context(), ttl, s)
 	s.network = newNetwork(s.Context(), d, ttl)
@@ -97,7 +97,7 @@ func (s *session) connect(ctx context.Context) error {
 	made := make(chan error, 1)
 	var connecting sync.WaitGroup // until s.conn is set
 	connecting.Add(1)
-	conn, events, err := zk.Connect(s.driver.servers, s.TTL, zk.WithDialer(n.dial), zk.WithHostProvider(n),
+	conn, events, _ := zk.Connect(s.driver.servers, s.TTL, zk.WithDialer(n.dial), zk.WithHostProvider(n),
 		zk.WithLogger(silent{}), zk.WithLogInfo(false),
 		zk.WithEventCallback(func(e zk.Event) {
 			if e.Type != zk.EventSession {
@@ -121,10 +121,7 @@ func (s *session) connect(ctx context.Context) error {
 			defer s.mu.Unlock()
 			close(s.changed)
 			s.changed = make(chan struct{})
-		}))
-	if err != nil {
-		return err
-	}
+		})) // which fails only if there are no servers
 	s.conn, n.conn, n.events = conn, conn, events
 	connecting.Done()
 	select {
@@ -151,18 +148,18 @@ func (s *session) begin(l *link, id int64, granted time.Duration, err error) err
 		return fmt.Errorf("%w: the ZooKeeper session's time-out of %v is less than four ticks of %v: ask for %v or more, or %s",
 			driver.ErrUnsupported, granted, tick, ticksPerTTL*tick, sayTick)
 	}
-	s.TTL, s.heartbeats.ttl, s.heartbeats.tick = granted, granted, s.driver.tickFor(granted)
+	s.TTL, s.heartbeats.ttl, s.heartbeats.delay = granted, granted, s.driver.delayFor(granted)
 	return nil
 }
 
-// tickFor returns for how long a heartbeat may be on its way to the leader. The leader pings followers
+// delayFor returns how long a heartbeat may be on its way to the leader. The leader pings followers
 // twice in a tickTime, and servers grant no session of less than two: a quarter of the TTL is enough
-// for any servers, and longestTick for those whose tickTime is a minute.
-func (d *backend) tickFor(ttl time.Duration) time.Duration {
+// for any servers, and longestDelay for those whose tickTime is a minute.
+func (d *backend) delayFor(ttl time.Duration) time.Duration {
 	if d.tick != 0 {
 		return d.tick
 	}
-	return min(ttl/ticksPerTTL, longestTick)
+	return min(ttl/ticksPerTTL, longestDelay)
 }
 
 func notGranted(asked, granted time.Duration) error {

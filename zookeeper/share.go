@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,9 +22,9 @@ import (
 //	          writer's node. Without one, the share settles its token:
 //	adopt     another share in the queue has a token: move, in the same transaction in which that
 //	          share's node is checked to exist
-//	begin     none has: it begins a phase with the parent's pzxid as its token. The parent's version is
-//	          read first, then the queue; then move, in the same transaction in which the parent's
-//	          data are rewritten if that version is still current
+//	begin     none has: it begins a phase with the parent's pzxid as its token: move, in the same
+//	          transaction in which the parent's data are rewritten if their version is still that
+//	          of the reply with the queue
 //	move      delete our node, and create one with the same number, whose owner is settledMark and
 //	          the token. The place in the queue stays
 //
@@ -31,8 +32,10 @@ import (
 // the first has raised the version; it reads again, and adopts. (2) Tokens increase: see
 // docs/evidence/protocols.md. (3) A writer waits for every share before it, settled or not.
 //
-// Lost reply to move: the node is under the old name or the new one, with the token in it; moved looks
-// for exactly that one (numbers begin anew with the parent, and a number may be another share's).
+// Lost reply to move: the node is under the old name or the new one, with the token in it. The
+// next read of the queue may be of before the move, by a server that is behind, and have another
+// pzxid: then one more name is possible. moved looks for exactly those names (numbers begin anew
+// with the parent, so a number alone may be another share's).
 //
 // A downgrade is a move by the holder, with its own token.
 
@@ -54,32 +57,19 @@ func parseShare(owner string) (shared bool, token uint64) {
 	return strings.HasPrefix(owner, waitingMark), 0
 }
 
-// readShared reads the queue together with other shares of our session, and returns the last writer's
-// node before ours, too.
-func (l *lease) readShared(ctx context.Context) (v *sharedView, before string, err error) {
-	ok := false
-	if v, err = l.readTogether(ctx); err == nil {
-		before, ok = l.observe(v.queue, v.pzxid)
-	}
-	if errors.Is(err, zk.ErrNoNode) || err == nil && !ok {
-		err = l.removed()
-	}
-	return v, before, err
-}
-
-// settleToken settles the token of a share without a predecessor. v is the view in which there was
-// none, or nil if it has to be read. Of the shares that have the same view one begins a phase, and the
-// others read again. It returns the predecessor, if one is found after all.
-func (l *lease) settleToken(ctx context.Context, v *sharedView, before string) (_ string, err error) {
+// settleToken settles the token of a share without a predecessor. v is the queue in which there was
+// none. Of the shares that have read it together one begins a phase, and the others read again. It
+// returns the predecessor, if one is found after all.
+func (l *lease) settleToken(ctx context.Context, v *queueView, before string) (_ string, err error) {
 	for l.shared && before == "" && l.state().token == 0 {
 		switch witness, ok := parseContender(l.state().witness); {
 		case ok:
-			err = l.tryToken(ctx, witness.token, checkExists(l.parent+"/"+witness.name))
+			err = l.move(ctx, witness.Token, checkExists(l.parent+"/"+witness.ID))
 			v = nil
 		case v == nil:
-			v, before, err = l.readShared(ctx)
+			v, before, err = l.look(ctx)
 		case v.begun.CompareAndSwap(false, true):
-			err = l.tryToken(ctx, uint64(v.pzxid), v.begin)
+			err = l.beginPhase(ctx, v)
 			close(v.over)
 			v = nil
 		default:
@@ -90,6 +80,12 @@ func (l *lease) settleToken(ctx context.Context, v *sharedView, before string) (
 				err = l.session.noAnswer(ctx)
 			}
 		}
+		// The witness has ended, or a phase has begun.
+		if isAny(err, zk.ErrNoNode, zk.ErrBadVersion) {
+			l.mu.Lock()
+			l.witness, err = "", nil
+			l.mu.Unlock()
+		}
 		if err != nil {
 			return "", err
 		}
@@ -97,16 +93,17 @@ func (l *lease) settleToken(ctx context.Context, v *sharedView, before string) (
 	return before, nil
 }
 
-// tryToken settles our token if the condition holds. Otherwise the witness counts for nothing.
-func (l *lease) tryToken(ctx context.Context, token uint64, condition any) error {
-	err := l.move(ctx, token, condition)
-	if isAny(err, zk.ErrNoNode, zk.ErrBadVersion) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.witness = ""
-		return nil
+// beginPhase settles our token as the pzxid of v, unless a phase has begun since v was read.
+// Whoever begins one rewrites the parent's data, and so raises their version.
+func (l *lease) beginPhase(ctx context.Context, v *queueView) error {
+	data, err := call(ctx, l.session, reads, func(conn *zk.Conn) (data []byte, err error) {
+		data, _, err = conn.Get(l.parent)
+		return data, err
+	})
+	if err != nil {
+		return err
 	}
-	return err
+	return l.move(ctx, uint64(v.pzxid), &zk.SetDataRequest{Path: l.parent, Data: data, Version: v.version})
 }
 
 // move renames our node to that of a share with the token, if the conditions hold.
@@ -115,7 +112,9 @@ func (l *lease) move(ctx context.Context, token uint64, conditions ...any) error
 	from := l.path
 	own, _ := parseContender(path.Base(from))
 	to := fmt.Sprintf("%s%010d", nodeOf(l.parent, settledOwner(token)), own.number)
-	l.to = to
+	if !slices.Contains(l.to, to) {
+		l.to = append(l.to, to)
+	}
 	l.mu.Unlock()
 	if from == to {
 		return nil // observe has found it there
@@ -135,21 +134,27 @@ func (l *lease) move(ctx context.Context, token uint64, conditions ...any) error
 // The reply to the move may have been lost, or have come after that request was sent.
 func (l *lease) moved(ctx context.Context, from string) (bool, error) {
 	now := l.state()
-	if now.path != from || now.to == "" || now.to == from {
+	elsewhere := slices.DeleteFunc(slices.Clone(now.to), func(to string) bool { return to == from })
+	if now.path != from || len(elsewhere) == 0 {
 		return now.path != from, nil
 	}
-	there, err := call(ctx, l.session, reads, func(conn *zk.Conn) (there bool, err error) {
-		if _, err = conn.Sync(l.parent); err == nil {
-			there, _, err = conn.Exists(now.to)
+	at, err := call(ctx, l.session, reads, func(conn *zk.Conn) (at string, err error) {
+		if _, err := conn.Sync(l.parent); err != nil {
+			return "", err
 		}
-		return there, err
+		for _, to := range elsewhere {
+			if there, _, err := conn.Exists(to); there || err != nil {
+				return to, err
+			}
+		}
+		return "", nil
 	})
-	if err != nil || !there {
+	if err != nil || at == "" {
 		return false, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.path, l.deletes = now.to, 0
+	l.path, l.deletes = at, 0
 	return true, nil
 }
 
@@ -159,7 +164,7 @@ func (l *lease) downgrade(ctx context.Context) error {
 	if now.finished || now.path == "" {
 		return driver.ErrLost
 	}
-	if own, _ := parseContender(path.Base(now.path)); own.shared {
+	if own, _ := parseContender(path.Base(now.path)); own.Shared {
 		return nil
 	}
 	err := l.move(ctx, now.token)
@@ -172,35 +177,43 @@ func (l *lease) downgrade(ctx context.Context) error {
 	return asLost(err)
 }
 
-// sharedView is a queue that shares of one session have read together, and the operation that begins
-// a phase there. When a writer leaves, all of them come at once: each would read the whole queue, and
-// all would begin a phase.
-type sharedView struct {
-	done  chan struct{} // closed when it was read
-	err   error
+// queueView is the result of one read of the queue, by a writer, or for all shares of a session
+// that came together. Many come at once when a writer leaves: otherwise each would read the whole
+// queue, and try to begin a phase.
+type queueView struct {
+	view
 	queue []contender
-	pzxid int64
-	begin *zk.SetDataRequest // rewrites the parent's data of before the view: it fails if a phase has begun since
+	err   error
+	done  chan struct{} // closed when it was read
 
 	begun atomic.Bool   // one of the shares tries to begin a phase
 	over  chan struct{} // closed after that
 }
 
-// sharedViews are those of a session that are to be read next, by parents. A nil one means that a read
-// is in flight, and that nobody has come since.
+// sharedViews has the next views to read for a session's shares, by parent. A nil view means that a
+// read is in flight, and that nobody has come since.
 type sharedViews struct {
 	mu   sync.Mutex
-	next map[string]*sharedView
+	next map[string]*queueView
+}
+
+// read reads the queue.
+func (l *lease) read(ctx context.Context) (*queueView, error) {
+	if l.shared {
+		return l.readTogether(ctx)
+	}
+	seen, err := l.view(ctx)
+	return &queueView{view: seen, queue: inQueue(seen.children)}, err
 }
 
 // readTogether reads the queue, once for all shares of the session that come while a read is in
 // flight. None gets a read that began before it came.
-func (k lock) readTogether(ctx context.Context) (*sharedView, error) {
+func (k lock) readTogether(ctx context.Context) (*queueView, error) {
 	views := &k.session.sharedViews
 	views.mu.Lock()
 	v, reading := views.next[k.parent]
 	if v == nil {
-		v = &sharedView{done: make(chan struct{}), over: make(chan struct{})}
+		v = &queueView{done: make(chan struct{}), over: make(chan struct{})}
 		views.next[k.parent] = v
 	}
 	views.mu.Unlock()
@@ -217,7 +230,7 @@ func (k lock) readTogether(ctx context.Context) (*sharedView, error) {
 	}
 }
 
-// serveShared reads views until nobody wants another.
+// serveShared reads views until no share waits for another.
 func (k lock) serveShared() {
 	s, views := k.session, &k.session.sharedViews
 	for {
@@ -231,26 +244,14 @@ func (k lock) serveShared() {
 			return
 		}
 		ctx, cancel := context.WithTimeout(s.Context(), s.TTL/2)
-		begin, err := call(ctx, s, reads, func(conn *zk.Conn) (*zk.SetDataRequest, error) {
-			data, stat, err := conn.Get(k.parent)
-			if err != nil {
-				return nil, err
-			}
-			return &zk.SetDataRequest{Path: k.parent, Data: data, Version: stat.Version}, nil
-		})
-		if err == nil {
-			v.begin = begin
-			var seen view
-			seen, err = k.view(ctx)
-			v.queue, v.pzxid = inQueue(seen.children), seen.pzxid
-		}
+		v.view, v.err = k.view(ctx)
+		v.queue = inQueue(v.children)
 		switch {
 		case s.Ended():
-			err = errSessionEnded
-		case err != nil && errors.Is(err, ctx.Err()): // which is not the caller's
-			err = errNoAnswer
+			v.err = errSessionEnded
+		case v.err != nil && errors.Is(v.err, ctx.Err()): // which is not the caller's
+			v.err = errNoAnswer
 		}
-		v.err = err
 		cancel()
 		close(v.done)
 	}

@@ -2,10 +2,10 @@ package zookeeper
 
 import (
 	"errors"
+	"fmt"
 	"path"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/assert"
@@ -15,11 +15,9 @@ import (
 	"github.com/go-locker/locker/internal/test/claims"
 )
 
-const shareTTL = 30 * time.Second
-
 func shareOn(t *testing.T, d *backend, name string) *claim {
 	t.Helper()
-	l, err := claims.Share(t.Context(), d, driver.Request{Name: name, TTL: shareTTL})
+	l, err := claims.Share(t.Context(), d, driver.Request{Name: name, TTL: longTTL})
 	require.NoError(t, err)
 	return l.(*claim)
 }
@@ -36,9 +34,9 @@ func TestRelease_ofALostShareLeavesThatOfTheSameNumberAlone(t *testing.T) {
 	was, _ := parseContender(lost.lease.state().path[len(lost.lease.parent)+1:])
 	is, _ := parseContender(l.lease.state().path[len(l.lease.parent)+1:])
 	require.Equal(t, was.number, is.number)
-	require.ErrorIs(t, lost.Extend(t.Context(), shareTTL), driver.ErrLost)
+	require.ErrorIs(t, lost.Extend(t.Context(), longTTL), driver.ErrLost)
 	require.ErrorIs(t, lost.Release(t.Context()), driver.ErrLost)
-	require.NoError(t, l.Extend(t.Context(), shareTTL), "it is another's")
+	require.NoError(t, l.Extend(t.Context(), longTTL), "it is another's")
 	require.NoError(t, l.Release(t.Context()))
 }
 
@@ -48,14 +46,12 @@ func TestMove_whoseAnswerWasLost(t *testing.T) {
 	look := direct(t)
 	for what, then := range map[string]func(*testing.T, *claim){
 		"Downgrade": func(t *testing.T, l *claim) { require.NoError(t, l.Downgrade(t.Context())) },
-		"Extend":    func(t *testing.T, l *claim) { require.NoError(t, l.Extend(t.Context(), shareTTL)) },
+		"Extend":    func(t *testing.T, l *claim) { require.NoError(t, l.Extend(t.Context(), longTTL)) },
 		"Release":   func(*testing.T, *claim) {},
 	} {
 		t.Run(what, func(t *testing.T) {
 			d := driverOf(t)
-			got, err := claims.Take(t.Context(), d, driver.Request{Name: fresh(), TTL: shareTTL})
-			require.NoError(t, err)
-			l := got.(*claim)
+			l := take(t, d, fresh())
 			from := l.lease.state().path
 			require.NoError(t, l.Downgrade(t.Context()))
 			l.lease.path = from // as if no answer had come
@@ -68,12 +64,44 @@ func TestMove_whoseAnswerWasLost(t *testing.T) {
 	}
 }
 
+// The reply to the beginning of a phase was lost, and the next server is behind: there the share
+// still waits, and the queue has a later change than in the first read. The share finds its node
+// all the same.
+func TestMove_whoseAnswerWasLostBeforeAnOldRead(t *testing.T) {
+	t.Parallel()
+	look := direct(t)
+	for what, then := range map[string]func(*lease, *queueView) error{
+		"Ask": func(l *lease, old *queueView) error {
+			_, err := l.settleToken(t.Context(), old, "")
+			return err
+		},
+		"Release": func(l *lease, old *queueView) error {
+			require.ErrorIs(t, l.beginPhase(t.Context(), old), zk.ErrBadVersion)
+			return nil
+		},
+	} {
+		c := shareOn(t, driverOf(t), fresh())
+		l, was := c.lease, c.lease.state()
+		own, _ := parseContender(path.Base(was.path))
+		l.path, l.token = fmt.Sprintf("%s%010d", l.node, own.number), 0
+		old := &queueView{view: view{pzxid: int64(was.token) + 1}, over: make(chan struct{})}
+		require.NoError(t, then(l, old), what)
+		if what == "Ask" {
+			assert.Equal(t, was.token, l.state().token)
+		}
+		require.NoError(t, c.Release(t.Context()), what)
+		there, _, err := look.Exists(was.path)
+		require.NoError(t, err)
+		assert.False(t, there, what)
+	}
+}
+
 // A delete that was sent before the move is no reason to take the node's end for that of a release.
 func TestMove_afterADeleteThatWasNotAnswered(t *testing.T) {
 	t.Parallel()
 	look, l := direct(t), shareOn(t, driverOf(t), fresh())
 	now := l.lease.state()
-	l.lease.path, l.lease.to, l.lease.deletes = now.path+"-before", now.path, 1
+	l.lease.path, l.lease.to, l.lease.deletes = now.path+"-before", []string{now.path}, 1
 	moved, err := l.lease.moved(t.Context(), now.path+"-before")
 	require.NoError(t, err)
 	require.True(t, moved)
@@ -86,7 +114,7 @@ func TestMove_afterADeleteThatWasNotAnswered(t *testing.T) {
 func TestAgree_ofThoseWhoHaveReadBeforeAPhase(t *testing.T) {
 	t.Parallel()
 	d, other := driverOf(t), driverOf(t)
-	req := driver.Request{Name: fresh(), TTL: shareTTL, Shared: true, Wake: func() {}}
+	req := driver.Request{Name: fresh(), TTL: longTTL, Shared: true, Wake: func() {}}
 	left := shareOn(t, d, req.Name)
 	gone := path.Base(left.lease.state().path)
 	require.NoError(t, left.Release(t.Context()), "there is a node of the lock")
@@ -100,8 +128,8 @@ func TestAgree_ofThoseWhoHaveReadBeforeAPhase(t *testing.T) {
 		t.Cleanup(func() { _ = c.lease.finish(false) })
 		return c.lease
 	}
-	look := func(l *lease) *sharedView {
-		v, before, err := l.readShared(t.Context())
+	look := func(l *lease) *queueView {
+		v, before, err := l.look(t.Context())
 		require.NoError(t, err)
 		require.Empty(t, before)
 		return v
@@ -132,9 +160,7 @@ func TestAgree_ofThoseWhoHaveReadBeforeAPhase(t *testing.T) {
 func TestWatch_followsAMove(t *testing.T) {
 	t.Parallel()
 	conn, d := direct(t), driverOf(t)
-	got, err := claims.Take(t.Context(), d, driver.Request{Name: fresh(), TTL: shareTTL})
-	require.NoError(t, err)
-	l := got.(*claim)
+	l := take(t, d, fresh())
 	lost := make(chan struct{})
 	l.NotifyLost(func() { close(lost) })
 	watched := func() bool {
@@ -163,7 +189,7 @@ func TestWatch_followsAMove(t *testing.T) {
 func TestShare_takesTheRightToWriteToTheNode(t *testing.T) {
 	t.Parallel()
 	d := driverOf(t, ACL(zk.WorldACL(zk.PermAll&^zk.PermWrite)))
-	req := driver.Request{Name: fresh(), TTL: shareTTL}
+	req := driver.Request{Name: fresh(), TTL: longTTL}
 	l, err := claims.Take(t.Context(), d, req)
 	require.NoError(t, err)
 	require.NoError(t, l.Release(t.Context()))

@@ -45,7 +45,7 @@ type backend struct {
 	dialTimeout time.Duration
 	opening     context.Context // of Open, for DefaultTTL; nil: none
 
-	recent    atomic.Bool // a server has told that its version is
+	recent    atomic.Bool // a server's version is recent enough
 	exhausted sync.Map    // nodes of locks in which somebody was refused for its number
 	sessions  *sessions.Pool[*session, *lease]
 	workers   *workers.Workers

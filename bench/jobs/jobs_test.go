@@ -2,12 +2,11 @@ package jobs_test
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"math"
-	"net/url"
 	"os"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 	"github.com/redis/go-redis/v9"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
@@ -25,26 +25,21 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/bench/jobs"
+	"github.com/go-locker/locker/election"
 	"github.com/go-locker/locker/fence"
 	"github.com/go-locker/locker/fence/redisfence"
-	"github.com/go-locker/locker/internal/test/child"
+	"github.com/go-locker/locker/fence/sqlfence"
+	"github.com/go-locker/locker/internal/test/freshdb"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 	_ "github.com/go-locker/locker/redis"
 )
 
-var databases atomic.Int64
-
 // accounts makes a database with River's tables and an account, and returns its URL.
 func accounts(t testing.TB) string {
 	t.Helper()
-	at, err := url.Parse(testserver.SharedPostgres(t).URL())
-	require.NoError(t, err)
-	own := fmt.Sprint("jobs", databases.Add(1))
-	_, err = connectPostgres(t, at.String()).Exec(t.Context(), "CREATE DATABASE "+own)
-	require.NoError(t, err)
-	at.Path = "/" + own
-	pool := connectPostgres(t, at.String())
+	url := freshdb.Of[sqlfence.Postgres](t).DSN
+	pool := connectPostgres(t, url)
 	migrator, err := rivermigrate.New(riverpgxv5.New(pool), &rivermigrate.Config{Logger: silent()})
 	require.NoError(t, err)
 	_, err = migrator.Migrate(t.Context(), rivermigrate.DirectionUp, nil)
@@ -53,7 +48,7 @@ func accounts(t testing.TB) string {
 	require.NoError(t, err)
 	_, err = pool.Exec(t.Context(), "INSERT INTO accounts (name) VALUES ('42'), ('7')")
 	require.NoError(t, err)
-	return at.String()
+	return url
 }
 
 func silent() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
@@ -243,33 +238,45 @@ func TestSync_aLateWriteIsRefused(t *testing.T) {
 	assert.Equal(t, "newer", rdb.Get(t.Context(), "balance/42").Val())
 }
 
-// Another process that led may enqueue a tick that this one has, or has had.
-func TestTicks_eachIsEnqueuedOnce(t *testing.T) {
+// Two processes that both lead, as after one that was stopped has woken: no report is made twice.
+func TestTicks_eachComesOnce(t *testing.T) {
 	t.Parallel()
-	at := asynq.RedisClientOpt{Addr: testserver.Redis(t).Addr()}
-	for i, want := range []error{nil, asynq.ErrTaskIDConflict} {
-		_, err := enqueue(t, at, asynq.NewTask("report", nil), asynq.TaskID("report/1"), asynq.Retention(time.Hour))
-		require.ErrorIs(t, err, want)
-		if i == 0 {
-			var done atomic.Int64
-			serve(t, at, asynq.Config{}, asynq.HandlerFunc(func(context.Context, *asynq.Task) error { done.Add(1); return nil }))
-			patience.Until(t, "it is done", func() bool { return done.Load() == 1 })
-		}
+	s := testserver.Redis(t)
+	at := asynq.RedisClientOpt{Addr: s.Addr()}
+	var mu sync.Mutex
+	reports := map[string]int{}
+	serve(t, at, asynq.Config{}, asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+		id, _ := asynq.GetTaskID(ctx)
+		mu.Lock()
+		defer mu.Unlock()
+		reports[id]++
+		return nil
+	}))
+	made := func() int { mu.Lock(); defer mu.Unlock(); return len(reports) }
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var both sync.WaitGroup
+	for _, name := range []string{"one", "another"} {
+		client := asynq.NewClient(at)
+		t.Cleanup(func() { _ = client.Close() })
+		e := election.New(open(t, s.URL()+"?prefix=ticks"), name)
+		both.Go(func() { _ = jobs.Ticks(ctx, e, client, "report", 500*time.Millisecond) })
+		patience.Until(t, "it leads", e.IsLeader)
+	}
+	before := made()
+	patience.Until(t, "both enqueue ticks", func() bool { return made() > before+2 })
+	stop()
+	both.Wait()
+	mu.Lock()
+	defer mu.Unlock()
+	for id, n := range reports {
+		assert.Equal(t, 1, n, id)
 	}
 }
 
-func TestMain(m *testing.M) {
-	child.Serve()
-	os.Exit(testserver.Tests(m).Run())
-}
+func TestMain(m *testing.M) { os.Exit(testserver.Tests(m).Run()) }
 
 const patience = testwait.Patience(time.Minute)
-
-// What a child process is told.
-const (
-	envLocks = "LOCKER_JOBS_LOCKS"
-	envQueue = "LOCKER_JOBS_QUEUE" // where the queue is
-)
 
 func open(t testing.TB, url string) *locker.Client {
 	t.Helper()

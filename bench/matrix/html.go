@@ -1,12 +1,12 @@
 package main
 
 import (
+	"cmp"
 	_ "embed"
 	"encoding/json"
 	"fmt"
 	"html/template"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -16,6 +16,7 @@ import (
 	"github.com/go-locker/locker/bench/thirdparty"
 	"github.com/go-locker/locker/conformance"
 	"github.com/go-locker/locker/internal/backends"
+	"github.com/go-locker/locker/internal/test/testserver"
 )
 
 // htmlFile is the page of every lock and every promise, below docs.
@@ -135,7 +136,7 @@ func (r *Run) htmlPage(root string) (string, error) {
 	var b strings.Builder
 	err = htmlTemplate.Execute(&b, map[string]any{
 		"Locks": locks, "Questions": asked, "Rows": rows, "Differ": differ, "Reasons": template.JS(texts), "Setting": r.Setting, "Remark": r.Remark,
-		"Day": r.Setting.At.Format("2 January 2006"), "Generated": template.HTML(strings.TrimSpace(generated)),
+		"Day": r.Setting.At.Format("2 January 2006"), "Generated": template.HTML(generated),
 	})
 	return b.String(), err
 }
@@ -170,11 +171,11 @@ func (r *Run) htmlLocks() []htmlLock {
 	}
 	for _, l := range thirdparty.All() {
 		results := slices.DeleteFunc(slices.Clone(r.Results[otherLibraries]), func(s conformance.Result) bool { return s.Test != l.Test })
-		language := l.Language
-		if language == "" {
-			language = "Go"
+		version := ""
+		if i := slices.IndexFunc(r.Setting.Libraries, func(row LibraryRow) bool { return row.Name == l.Name }); i >= 0 {
+			version = r.Setting.Libraries[i].Version
 		}
-		all = append(all, lockOf(language, l.Name, r.version(l), "evidence/known-breaks.md", results))
+		all = append(all, lockOf(cmp.Or(l.Language, "Go"), l.Name, version, "evidence/known-breaks.md", results))
 	}
 	return all
 }
@@ -251,75 +252,64 @@ func testsIn(folder string) (map[string]string, error) {
 	return tests, nil
 }
 
-const generated = "<!-- Made by `make matrix` from docs/guarantees.json. Not to be edited. -->\n\n"
+const generated = "<!-- Made by `make matrix` from docs/guarantees.json. Not to be edited. -->"
 
-// tables returns those in pages that people write: here with a row for each backend, a column for each guarantee.
-func (r *Run) tables() map[string]string {
-	return map[string]string{"docs/backends/README.md": r.table() + "\n" + r.about()}
-}
-
-// about sums up the run.
-func (r *Run) about() string {
-	return fmt.Sprintf("On %s, with each scenario once for each backend and topology: %s. [The matrix](../%s) has each, and how the run was made.\n",
-		r.Setting.At.Format("2006-01-02"), r.summary(), htmlFile)
-}
-
-// servers are the versions of the servers that the tests start.
-func servers() string {
-	var versions []string
-	for _, server := range []string{"redis-server", "valkey-server", "etcd", "zookeeper-server", "postgres"} {
-		out, err := exec.Command(server, "--version").Output()
-		first, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
-		if err == nil && first != "" {
-			versions = append(versions, serverVersion(first))
+// servers returns the versions of the servers that the tests start.
+func servers() (string, error) {
+	var all []string
+	for _, s := range [][2]string{
+		{"redis-server", "Redis"},
+		{"valkey-server", "Valkey"},
+		{"etcd", "etcd"},
+		{"zookeeper-server", "ZooKeeper"},
+		{"postgres", "PostgreSQL"},
+		{"kube-apiserver", "Kubernetes"},
+		{"mariadbd", "MariaDB"},
+		{"versitygw", "S3 versitygw"},
+		{"minio", "S3 MinIO of"},
+	} {
+		version, err := testserver.Version(s[0])
+		if err != nil {
+			return "", err
 		}
+		all = append(all, s[1]+" "+version)
 	}
-	return strings.Join(versions, ", ")
-}
-
-// serverVersion makes "Redis 7.0.15" of "Redis server v=7.0.15 sha=…", "etcd 3.6.16" of "etcd Version: 3.6.16", and "PostgreSQL 15.18" of
-// "postgres (PostgreSQL) 15.18 (Debian …)".
-func serverVersion(says string) string {
-	words := strings.Fields(says)
-	if words[0] == "postgres" && len(words) > 2 {
-		return "PostgreSQL " + words[2]
-	}
-	for _, w := range words {
-		if v, ok := strings.CutPrefix(w, "v="); ok {
-			return words[0] + " " + v
-		}
-	}
-	return strings.ReplaceAll(says, " Version:", "")
+	return strings.Join(all, ", "), nil
 }
 
 // guarantees are the columns of the table, with what they mean.
-var guarantees = []locker.Guarantee{
-	locker.Exclusive, locker.Failover, locker.Fencing, locker.FencingDurable, locker.Ordered, locker.Woken,
+var guarantees = []struct {
+	locker.Guarantee
+	meaning string
+}{
+	{locker.Exclusive, "one holder at a time"},
+	{locker.Failover, "one holder, also through the loss of a server"},
+	{locker.Fencing, "tokens rise"},
+	{locker.FencingDurable, "tokens rise through lost data"},
+	{locker.Ordered, "waiters are served in order"},
+	{locker.Woken, "waiters are woken"},
 }
 
-var meaning = map[locker.Guarantee]string{
-	locker.Exclusive:      "one holder at a time",
-	locker.Failover:       "one holder, also through the loss of a server",
-	locker.Fencing:        "tokens rise",
-	locker.FencingDurable: "tokens rise through lost data",
-	locker.Ordered:        "waiters are served in order",
-	locker.Woken:          "waiters are woken",
-}
+// tableFile is the page that has the table.
+const tableFile = "docs/backends/README.md"
 
+// table has a row for each backend and a column for each guarantee, and sums up the run.
 func (r *Run) table() string {
 	var b strings.Builder
 	b.WriteString("| |")
 	for _, g := range guarantees {
-		fmt.Fprintf(&b, " %s |", meaning[g])
+		fmt.Fprintf(&b, " %s |", g.meaning)
 	}
 	b.WriteString("\n|---|" + strings.Repeat("---|", len(guarantees)) + "\n")
 	for _, backend := range backends.All {
 		fmt.Fprintf(&b, "| [%s](%s) |", backend.Title, strings.TrimPrefix(pageOf(backend), "backends/"))
 		for _, g := range guarantees {
-			fmt.Fprintf(&b, " %s |", r.cell(backend, g))
+			fmt.Fprintf(&b, " %s |", r.cell(backend, g.Guarantee))
 		}
 		b.WriteString("\n")
 	}
+	fmt.Fprintf(&b, "\nOn %s, with each scenario once for each backend and topology: %s. [The matrix](../%s) has each, and how the run was made.\n",
+		r.Setting.At.Format("2006-01-02"), r.summary(), htmlFile)
 	return b.String()
 }
 
@@ -360,15 +350,6 @@ func (r *Run) cell(b backends.Backend, g locker.Guarantee) string {
 		text += "; not tried when: " + strings.Join(left, "; ")
 	}
 	return text
-}
-
-func (r *Run) version(l thirdparty.Library) string {
-	for _, row := range r.Setting.Libraries {
-		if row.Name == l.Name {
-			return row.Version
-		}
-	}
-	return ""
 }
 
 // anchor returns the anchor of a heading.

@@ -12,6 +12,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -48,42 +49,28 @@ func run(args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	saved := filepath.Join(*root, "docs", "guarantees.json")
-	r, err := load(*results, saved)
+	var r *Run
+	var err error
+	if *results == "" {
+		r, err = open(saved)
+	} else if r, err = collect(*results); err == nil {
+		err = r.save(saved)
+	}
 	if err != nil {
 		return err
-	}
-	if *results != "" {
-		if err := r.save(saved); err != nil {
-			return err
-		}
 	}
 	html, err := r.htmlPage(*root)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Join(*root, "docs"), 0o755); err != nil {
-		return err
-	}
 	if err := os.WriteFile(filepath.Join(*root, "docs", htmlFile), []byte(html), 0o644); err != nil {
 		return err
 	}
-	for file, table := range r.tables() {
-		if err := insert(filepath.Join(*root, file), table); err != nil {
-			return err
-		}
+	if err := insert(filepath.Join(*root, tableFile), r.table()); err != nil {
+		return err
 	}
 	fmt.Fprintln(stdout, r.summary())
 	return errors.Join(r.contradictions()...)
-}
-
-// load reads the results of a run, or those that were saved.
-func load(results, saved string) (r *Run, err error) {
-	if results == "" {
-		r, err = open(saved)
-	} else {
-		r, err = collect(results)
-	}
-	return r, err
 }
 
 // In pages that people write a table stands between these.
@@ -127,23 +114,6 @@ type LibraryRow struct {
 	Settings string `json:"settings"`
 }
 
-// newSetting is that of this process, now. It fills in the versions of the libraries.
-func newSetting(server string, libraries []LibraryRow) Setting {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for i := range libraries {
-			for _, m := range info.Deps {
-				if m.Path == libraries[i].Module {
-					libraries[i].Version = m.Version
-				}
-			}
-		}
-	}
-	return Setting{
-		At: time.Now().UTC(), Go: runtime.Version(), OS: runtime.GOOS + "/" + runtime.GOARCH,
-		Processors: runtime.GOMAXPROCS(0), Server: server, Libraries: libraries,
-	}
-}
-
 // Run is what one run of the suite over all backends has seen.
 type Run struct {
 	Setting Setting
@@ -159,18 +129,16 @@ type line struct {
 	Result  *conformance.Result `json:"result,omitempty"`
 }
 
-// libraries returns the third-party libraries that were tested.
-func libraries() []LibraryRow {
-	var rows []LibraryRow
-	for _, l := range thirdparty.All() {
-		rows = append(rows, LibraryRow{Name: l.Name, Module: l.Module, Version: l.Release, Settings: l.Settings})
-	}
-	return rows
-}
-
 // collect reads the files that a run has left in a directory.
 func collect(dir string) (*Run, error) {
-	r := &Run{Setting: newSetting(servers(), libraries()), Results: map[string][]conformance.Result{}}
+	versions, err := servers()
+	if err != nil {
+		return nil, err
+	}
+	r := &Run{Results: map[string][]conformance.Result{}, Setting: Setting{
+		At: time.Now().UTC(), Go: runtime.Version(), OS: runtime.GOOS + "/" + runtime.GOARCH,
+		Processors: runtime.GOMAXPROCS(0), Server: versions,
+	}}
 	for _, b := range backends.All {
 		results, err := read[conformance.Result](filepath.Join(dir, b.Package+".json"))
 		if err != nil {
@@ -185,7 +153,15 @@ func collect(dir string) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
+	modules := map[string]string{}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range info.Deps {
+			modules[m.Path] = m.Version
+		}
+	}
 	for _, l := range thirdparty.All() {
+		version := cmp.Or(l.Release, modules[l.Module])
+		r.Setting.Libraries = append(r.Setting.Libraries, LibraryRow{l.Name, l.Module, version, l.Settings})
 		if !slices.ContainsFunc(others, func(s conformance.Result) bool { return s.Test == l.Test }) {
 			return nil, fmt.Errorf("%s: no results of %s", otherLibraries, l.Name)
 		}
@@ -339,15 +315,12 @@ func isLack(why string) bool {
 	for _, l := range thirdparty.All() {
 		for _, f := range l.Findings {
 			if f.Lacks {
-				why = strings.ReplaceAll(why, f.Cause+": see "+f.Repro, "")
+				why = strings.ReplaceAll(why, f.Why(), "")
 			}
 		}
 	}
 	return strings.Trim(why, "; or") == ""
 }
-
-// doubtful reports whether a promise was kept, but not in each trial.
-func doubtful(s conformance.Result) bool { return s.Outcome == conformance.Kept && s.Doubts > 0 }
 
 // worst is the verdict on all of them. A backend lacks what all of them ask for, or they are not
 // tried.
@@ -410,7 +383,7 @@ func (r *Run) contradictions() []error {
 	}
 	for _, b := range backends.All {
 		for _, g := range guarantees {
-			errs = append(errs, r.contradiction(b, g))
+			errs = append(errs, r.contradiction(b, g.Guarantee))
 		}
 	}
 	return errs
@@ -423,17 +396,11 @@ func (r *Run) contradiction(b backends.Backend, g locker.Guarantee) error {
 	}
 	for _, f := range r.findings(b.Package, g) {
 		if worst(f.results) == broken && (p.Level == locker.LevelYes || p.Level == locker.LevelConditional && f.condition == "") {
-			return fmt.Errorf("%s declares %q (%v), and the run has seen it broken, %s", b.Title, g, p, orCalm(f.condition))
+			where := cmp.Or(f.condition, "nothing amiss")
+			return fmt.Errorf("%s declares %q (%v), and the run has seen it broken, with: %s", b.Title, g, p, where)
 		}
 	}
 	return nil
-}
-
-func orCalm(condition string) string {
-	if condition == "" {
-		return "with nothing amiss"
-	}
-	return "in this condition: " + condition
 }
 
 // summary is a line for the person who waits.
@@ -445,19 +412,15 @@ func (r *Run) summary() string {
 		for _, s := range r.Results[b.Package] {
 			count[of(s)]++
 			operations += s.Operations
-			if doubtful(s) {
+			if s.Outcome == conformance.Kept && s.Doubts > 0 {
 				doubts++
 			}
 		}
 	}
-	return fmt.Sprintf("%d held%s, %d broken, %d lacking something, %d not tried, %d not promised, in %d calls to Lockers",
-		count[held]+count[lucky], ofThem(doubts), count[broken], count[lacks], count[untried], count[unpromised], operations)
-}
-
-// ofThem says how many of the promises that were held were in doubt, if any were.
-func ofThem(doubts int) string {
-	if doubts == 0 {
-		return ""
+	only := ""
+	if doubts > 0 {
+		only = fmt.Sprintf(" (%d of them only in some trials)", doubts)
 	}
-	return fmt.Sprintf(" (%d of them only in some trials)", doubts)
+	return fmt.Sprintf("%d held%s, %d broken, %d lacking something, %d not tried, %d not promised, in %d calls to Lockers",
+		count[held]+count[lucky], only, count[broken], count[lacks], count[untried], count[unpromised], operations)
 }

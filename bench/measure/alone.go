@@ -9,49 +9,42 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/go-locker/locker/internal/test/testserver"
 )
 
-// What is measured while nobody waits for a lock.
+// Measurements without waiters.
 
 const (
-	// Pairs at the beginning of a block that are not timed: threads and processors wake.
+	// untimed is how many pairs at the beginning of a block are not timed: threads and processors
+	// wake.
 	untimed = 5
-	// settle is how long what a library leaves in flight has to end, before the next has its turn.
+	// settle is how long requests in flight of a library have to end before the next one's turn.
 	settle = 2 * time.Millisecond
 	// patience is how long a connection, an Unlock, or the end of all goroutines may take.
 	patience = 30 * time.Second
 	takers   = 64
 )
 
-// samples are of Lock, of Unlock, and of both together.
-type samples struct{ locks, unlocks, pairs []time.Duration }
-
-func (s *samples) add(lock, unlock time.Duration) {
-	s.locks, s.unlocks = append(s.locks, lock), append(s.unlocks, unlock)
-	s.pairs = append(s.pairs, lock+unlock)
-}
-
-func (s *samples) figures() figures {
-	return figures{
-		"pair µs": micros(percentile(s.pairs, 50)), "p90 µs": micros(percentile(s.pairs, 90)),
-		"longest µs": micros(percentile(s.pairs, 100)),
-		"Lock µs":    micros(percentile(s.locks, 50)), "Unlock µs": micros(percentile(s.unlocks, 50)),
-	}
+// pairFigures returns the percentiles of the durations of pairs.
+func pairFigures(took []time.Duration) figures {
+	return figures{"pair µs": micros(percentile(took, 50)), "longest µs": micros(percentile(took, 100))}
 }
 
 // series is one library through all rounds: its client stays connected.
 type series struct {
-	samples
-
 	library library
 	client  *client
 	on      *servers
 	sent    *tally
+	took    []time.Duration // by each pair
 	cost    cost
-	of      int // how many pairs cost is of
+	of      int // number of pairs that cost covers
 }
 
-// openSeries has done what is done only once: connections made, scripts sent.
+// openSeries connects, and runs pairs so that scripts are loaded before the measurement.
 func openSeries(ctx context.Context, on *servers, l library, pairs int) (*series, error) {
 	s := &series{library: l, on: on, sent: newTally()}
 	var err error
@@ -71,12 +64,12 @@ func (s *series) block(ctx context.Context, n int) error {
 	lock := s.client.waiter(s.library.lockName("pairs"))
 	spent, err := s.on.during(ctx, s.sent, func() error {
 		for i := range untimed + n {
-			lockTook, unlockTook, err := once(ctx, lock)
+			took, err := once(ctx, lock)
 			if err != nil {
 				return fmt.Errorf("%s: %w", s.library.name, err)
 			}
 			if i >= untimed {
-				s.add(lockTook, unlockTook)
+				s.took = append(s.took, took)
 			}
 		}
 		sleep(ctx, settle)
@@ -89,8 +82,8 @@ func (s *series) block(ctx context.Context, n int) error {
 
 // sumUp ends a round.
 func (s *series) sumUp() figures {
-	f := s.cost.each(float64(s.of), s.figures())
-	s.samples, s.cost, s.of = samples{}, cost{}, 0
+	f := s.cost.each(float64(s.of), pairFigures(s.took))
+	s.took, s.cost, s.of = nil, cost{}, 0
 	return f
 }
 
@@ -109,7 +102,7 @@ func pairs(ctx context.Context, r *round) error {
 		}
 		all[l.name] = s
 	}
-	for n := range r.rounds {
+	for n := range 2 * r.rounds {
 		for turn := range r.blocks {
 			for _, l := range r.turn(n*r.blocks + turn) {
 				if err := all[l.name].block(ctx, r.block); err != nil {
@@ -125,69 +118,112 @@ func pairs(ctx context.Context, r *round) error {
 }
 
 // apart has goroutines share a client, each with a name of its own.
-func apart(goroutines ...int) func(context.Context, *round) error {
-	return func(ctx context.Context, r *round) error {
-		for _, n := range r.upTo(goroutines) {
-			if err := r.several(func(round int, l library) error {
-				return r.apart(ctx, n, round, l)
-			}); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-}
-
-func (r *round) apart(ctx context.Context, goroutines, round int, l library) error {
-	sent := newTally()
-	c, err := l.open(r.on.addrs, sent, l.ttl)
+func apart(ctx context.Context, r *round, goroutines, turn int, l library) error {
+	c, err := r.crowd(ctx, l, 1)
 	if err != nil {
 		return err
 	}
-	defer c.close()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var measuring, over atomic.Bool
-	var done, failed atomic.Int64
-	var wg sync.WaitGroup
+	var done atomic.Int64
 	for i := range goroutines {
-		lock := c.waiter(l.lockName("apart", round, goroutines, i))
-		wg.Go(func() {
-			for !over.Load() && ctx.Err() == nil {
-				_, _, err := once(ctx, lock)
+		lock := c.clients[0].waiter(l.lockName("apart", turn, goroutines, i))
+		c.wg.Go(func() {
+			for !c.over.Load() && c.ctx.Err() == nil {
+				_, err := once(c.ctx, lock)
 				switch {
 				case err != nil:
-					failed.Add(1)
-					sleep(ctx, settle)
-				case measuring.Load():
+					c.failed.Add(1)
+					sleep(c.ctx, settle)
+				case c.measuring.Load():
 					done.Add(1)
 				}
 			}
 		})
 	}
-	spent, err := r.window(ctx, sent, &measuring)
-	over.Store(true)
-	defer time.AfterFunc(2*time.Second, cancel).Stop() // a pair that hangs is an error
-	if err := errors.Join(err, awaitAll(&wg)); err != nil {
+	spent, err := c.window(1 + goroutines/5000)       // each is to have been there
+	if err := c.end(err, 2*time.Second); err != nil { // a pair that hangs is an error
 		return err
 	}
 	n := float64(done.Load())
 	r.add(fmt.Sprint(goroutines, " goroutines"), l,
-		spent.each(n, figures{"pairs/s": n / spent.seconds, "errors": float64(failed.Load())}))
+		spent.each(n, figures{"pairs/s": n / spent.seconds, "errors": float64(c.failed.Load())}))
 	return nil
 }
 
-// window measures for a while, after a while.
-func (r *round) window(ctx context.Context, sent *tally, measuring *atomic.Bool) (cost, error) {
-	if !sleep(ctx, r.warmUp) {
-		return cost{}, context.Cause(ctx)
+// crowd is goroutines that lock with clients of one library, while something is measured.
+type crowd struct {
+	*round
+
+	clients []*client
+	sent    *tally
+	ctx     context.Context // of their locks
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+
+	measuring, over  atomic.Bool
+	failed           atomic.Int64
+	inside, overlaps atomic.Int64 // of the lock's holders
+}
+
+// crowd opens n clients, or none.
+func (r *round) crowd(ctx context.Context, l library, n int) (*crowd, error) {
+	c := &crowd{round: r, sent: newTally()}
+	// It ends later than every measurement: see lockFunc.
+	c.ctx, c.cancel = context.WithTimeout(ctx, r.warmUp+r.duration+r.idle+beyond)
+	for range n {
+		one, err := l.open(r.on.addrs, c.sent, l.ttl)
+		if err != nil {
+			return nil, c.end(err, 0)
+		}
+		c.clients = append(c.clients, one)
 	}
-	return r.on.during(ctx, sent, func() error {
-		measuring.Store(true)
-		passed := sleep(ctx, r.duration)
-		measuring.Store(false)
+	return c, nil
+}
+
+// end stops goroutines before their next Lock, cancels the waiting ones after a delay, and closes
+// the clients.
+func (c *crowd) end(err error, after time.Duration) error {
+	c.over.Store(true)
+	defer time.AfterFunc(after, c.cancel).Stop()
+	defer func() {
+		for _, one := range c.clients {
+			one.close()
+		}
+		c.cancel()
+	}()
+	return errors.Join(err, awaitAll(&c.wg))
+}
+
+// note counts an error, and pauses after it.
+func (c *crowd) note(err error, pause time.Duration) {
+	if err == nil {
+		return
+	}
+	if c.ctx.Err() == nil && !c.over.Load() {
+		c.failed.Add(1)
+	}
+	sleep(c.ctx, pause)
+}
+
+// section is what the lock protects.
+func (c *crowd) section(d time.Duration) {
+	if c.inside.Add(1) > 1 && !c.over.Load() {
+		c.overlaps.Add(1)
+	}
+	time.Sleep(d)
+	c.inside.Add(-1)
+}
+
+// window measures for a while, after a while: several times as long as is usual.
+func (c *crowd) window(times int) (cost, error) {
+	if !sleep(c.ctx, time.Duration(times)*c.warmUp) {
+		return cost{}, context.Cause(c.ctx)
+	}
+	return c.on.during(c.ctx, c.sent, func() error {
+		c.measuring.Store(true)
+		passed := sleep(c.ctx, time.Duration(times)*c.duration)
+		c.measuring.Store(false)
 		if !passed {
-			return context.Cause(ctx)
+			return context.Cause(c.ctx)
 		}
 		return nil
 	})
@@ -206,50 +242,37 @@ func awaitAll(wg *sync.WaitGroup) error {
 }
 
 func inParallel(n int, do func(i int) error) error {
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	var all error
+	var workers errgroup.Group
 	for worker := range takers {
-		wg.Go(func() {
+		workers.Go(func() error {
 			for i := worker; i < n; i += takers {
 				if err := do(i); err != nil {
-					mu.Lock()
-					all = errors.Join(all, err)
-					mu.Unlock()
-					return
+					return err
 				}
 			}
+			return nil
 		})
 	}
-	wg.Wait()
-	return all
+	return workers.Wait()
 }
 
-// held has one client hold many locks, of those libraries that renew them: of each at most so many.
-func held(most map[string]int, counts ...int) func(context.Context, *round) error {
-	return func(ctx context.Context, r *round) error {
-		for _, n := range r.upTo(counts) {
-			for _, l := range r.libraries {
-				if n > most[l.name] {
-					continue // it does not renew, or has goroutines for each lock
-				}
-				if err := r.held(ctx, n, l); err != nil {
-					return fmt.Errorf("%d locks of %s: %w", n, l.name, err)
-				}
-			}
-		}
+// renewing has the names of libraries that renew, and how many locks they are to hold at most: some
+// have goroutines for each.
+type renewing map[string]int
+
+// held has one client hold n locks.
+func (most renewing) held(ctx context.Context, r *round, n, turn int, l library) error {
+	if n > most[l.name] || turn > 0 {
 		return nil
 	}
-}
-
-func (r *round) held(ctx context.Context, n int, l library) error {
 	sent := newTally()
+	l.ttl = 3 * r.idle // a third of which passes between two renewals
 	c, err := l.open(r.on.addrs, sent, l.ttl)
 	if err != nil {
 		return err
 	}
 	defer c.close()
-	if _, _, err := once(ctx, c.waiter("first")); err != nil { // connections and scripts
+	if _, err := once(ctx, c.waiter("first")); err != nil { // connections and scripts
 		return err
 	}
 	inUse := func() (heap, goroutines float64) {
@@ -261,104 +284,102 @@ func (r *round) held(ctx context.Context, n int, l library) error {
 	}
 	heap, goroutines := inUse()
 	holds := make([]unlockFunc, n)
-	if err := inParallel(n, func(i int) (err error) {
-		holds[i], err = c.waiter(fmt.Sprintf("held-%d", i))(ctx)
-		return err
-	}); err != nil {
+	taking, err := r.on.during(ctx, sent, func() error {
+		return inParallel(n, func(i int) (err error) {
+			holds[i], err = c.waiter(fmt.Sprintf("held-%d", i))(ctx)
+			return err
+		})
+	})
+	if err != nil {
 		return err
 	}
 	if !sleep(ctx, r.idle) {
 		return context.Cause(ctx)
 	}
 	heapAfter, goroutinesAfter := inUse()
-	window := 3 * r.idle
 	spent, err := r.on.during(ctx, sent, func() error {
-		sleep(ctx, window)
+		sleep(ctx, r.idle)
 		return context.Cause(ctx)
 	})
 	if err != nil {
 		return err
 	}
 	var lost atomic.Int64
+	ctx, cancel := context.WithTimeout(ctx, patience) // for all of them, where a server has stopped
+	defer cancel()
 	_ = inParallel(n, func(i int) error {
-		if err := release(ctx, holds[i]); err != nil {
+		if err := holds[i](ctx); err != nil {
 			lost.Add(1)
 		}
 		return nil
 	})
-	// A third of the TTL passes between two renewals.
-	f := spent.each(float64(n)/100*window.Seconds()/(l.ttl.Seconds()/3), figures{
+	f := spent.each(float64(n)/100, figures{
 		"goroutines": goroutinesAfter - goroutines, "heap bytes": (heapAfter - heap) / float64(n),
-		"lost": float64(lost.Load()),
+		"server bytes": taking.memory / float64(n), "lost": float64(lost.Load()),
 	})
 	r.add(fmt.Sprint(n, " locks"), l, f)
 	return nil
 }
 
-// names locks each of many names once, and looks at the server's memory.
-func names(ctx context.Context, r *round) error {
-	for _, l := range r.libraries {
-		if err := r.names(ctx, r.most, l); err != nil {
-			return fmt.Errorf("%s: %w", l.name, err)
-		}
+// names locks each of many names once, and looks at the memory of a server that has nothing else: at
+// once, and when all else has been measured that is to be.
+func names(ctx context.Context, r *round, n, turn int, l library) error {
+	if turn > 0 {
+		return nil
 	}
-	return nil
-}
-
-func (r *round) names(ctx context.Context, n int, l library) error {
-	if err := r.on.redis[0].client.FlushAll(ctx).Err(); err != nil { // what others have left
+	on, err := startRedis(1)(ctx)
+	if err != nil {
 		return err
 	}
 	sent := newTally()
-	c, err := l.open(r.on.addrs, sent, l.ttl)
+	c, err := l.open(on.addrs, sent, l.ttl)
 	if err != nil {
 		return err
 	}
 	defer c.close()
 	use := func(prefix string, n int) error {
 		return inParallel(n, func(i int) error {
-			_, _, err := once(ctx, c.waiter(fmt.Sprint(prefix, i)))
+			_, err := once(ctx, c.waiter(fmt.Sprint(prefix, i)))
 			return err
 		})
 	}
 	if err := use("first-", takers); err != nil { // connections and scripts
 		return err
 	}
-	before, err := r.on.memory(ctx)
+	before, err := on.memory()
 	if err != nil {
 		return err
 	}
-	spent, err := r.on.during(ctx, sent, func() error { return use("name-", n) })
+	spent, err := on.during(ctx, sent, func() error { return use("name-", n) })
 	if err != nil {
 		return err
 	}
-	atOnce, err := r.on.memory(ctx)
-	if err != nil {
+	atOnce, err := on.memory()
+	due := time.Now().Add(r.later)
+	r.atLast(func() error {
+		defer on.stop()
+		if !sleep(ctx, time.Until(due)) {
+			return context.Cause(ctx)
+		}
+		later, err := on.memory()
+		r.add(fmt.Sprint(n, " names"), l, spent.each(float64(n), figures{
+			"bytes at once": (atOnce - before) / float64(n), "bytes later": (later - before) / float64(n),
+		}))
 		return err
-	}
-	if !sleep(ctx, r.later) {
-		return context.Cause(ctx)
-	}
-	later, err := r.on.memory(ctx)
-	if err != nil {
-		return err
-	}
-	r.add(fmt.Sprint(n, " names"), l, spent.each(float64(n), figures{
-		"bytes at once": (atOnce - before) / float64(n), "bytes later": (later - before) / float64(n),
-	}))
-	return nil
+	})
+	return err
 }
 
 // minority makes as many nodes unreachable as may be.
 func minority(ctx context.Context, r *round) error {
-	return r.several(func(round int, l library) error {
-		for _, fault := range []string{"stopped", "killed"} {
-			if err := r.minority(ctx, round, l, fault); err != nil {
-				return err
+	for _, fault := range []string{"stopped", "killed"} {
+		for i, l := range r.libraries {
+			if err := r.minority(ctx, i, l, fault); err != nil {
+				return fmt.Errorf("%s: %w", l.name, err)
 			}
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 func (r *round) minority(ctx context.Context, round int, l library, fault string) error {
@@ -368,20 +389,23 @@ func (r *round) minority(ctx context.Context, round int, l library, fault string
 	}
 	err = s.block(ctx, r.blocks*r.block)
 	before := s.sumUp()["pair µs"]
-	var away []*redisServer
+	var away []*testserver.RedisServer
 	for i := range (len(r.on.redis) - 1) / 2 {
 		away = append(away, r.on.redis[(round+i)%len(r.on.redis)])
 	}
-	change := func(what func(*redisServer)) error {
+	change := func(what func(*testserver.RedisServer)) error {
 		return r.on.do(func(testing.TB) {
 			for _, node := range away {
 				what(node)
 			}
 		})
 	}
-	stop, restore := func(n *redisServer) { n.Stop() }, func(n *redisServer) { n.Continue() }
+	stop, restore := (*testserver.RedisServer).Stop, func(n *testserver.RedisServer) {
+		n.Continue()
+		n.Do("PING") // all that it had missed is done
+	}
 	if fault == "killed" {
-		stop, restore = func(n *redisServer) { n.Kill() }, func(n *redisServer) { n.Restart() }
+		stop, restore = (*testserver.RedisServer).Kill, (*testserver.RedisServer).Restart
 	}
 	if err := errors.Join(err, change(stop)); err != nil {
 		s.client.close()
@@ -391,9 +415,9 @@ func (r *round) minority(ctx context.Context, round int, l library, fault string
 	var failed float64
 	lock := s.client.waiter(l.lockName(fault, round))
 	for end := time.Now().Add(r.duration / 2); time.Now().Before(end) && ctx.Err() == nil; {
-		lockTook, unlockTook, err := once(ctx, lock)
+		took, err := once(ctx, lock)
 		if err == nil {
-			s.add(lockTook, unlockTook)
+			s.took = append(s.took, took)
 			continue
 		}
 		failed++
@@ -404,12 +428,7 @@ func (r *round) minority(ctx context.Context, round int, l library, fault string
 	if err := change(restore); err != nil {
 		return errors.Join(context.Cause(ctx), err)
 	}
-	for _, node := range away {
-		if err := node.awaitAnswer(ctx); err != nil {
-			return err
-		}
-	}
-	f := s.figures()
+	f := pairFigures(s.took)
 	f["times as long"], f["errors"] = f["pair µs"]/max(before, 1), failed
 	r.add(fmt.Sprintf("%d of %d %s", len(away), len(r.on.redis), fault), l, f)
 	return nil

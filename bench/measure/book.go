@@ -1,12 +1,11 @@
 package main
 
 import (
-	"cmp"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"image/color"
-	"io"
 	"io/fs"
 	"math"
 	"os"
@@ -31,21 +30,27 @@ type figures map[string]float64
 // The file has more. Those in sums are added up over the rounds, of the others the table has the
 // median.
 var columns = map[string][]string{
-	"pairs": {"pair µs", "requests", "server µs", "allocations", "client µs"},
-	"apart": {"pairs/s", "server µs", "allocations", "client µs", "connections", "errors"},
+	"pairs": {"pair µs", "requests", "server µs", "cpu µs", "allocations", "client µs"},
+	"apart": {
+		"pairs/s", "server µs", "cpu µs", "allocations", "client µs", "connections", "errors",
+	},
 	"contended": {
 		"acquisitions/s", "wait p50 ms", "longest ms", "requests", "server µs",
 		"connections", "errors", "overlaps",
 	},
 	"handover": {"p50 µs", "p99 µs", "PING p50 µs", "errors", "overlaps"},
-	"killed":   {"ms", "beyond the TTL, ms", "errors"},
-	"idle":     {"requests/s", "run/s", "server µs/s"},
-	"held":     {"requests", "server µs", "goroutines", "heap bytes", "client µs", "lost"},
+	"idle":     {"requests/s", "run/s", "server µs/s", "cpu µs/s", "server bytes"},
+	"held": {
+		"requests", "server µs", "cpu µs", "goroutines", "heap bytes", "server bytes", "lost",
+	},
+	"readers": {
+		"holds/s", "write p50 ms", "longest write ms", "longest read ms", "cpu µs", "errors",
+	},
 	"names":    {"bytes at once", "bytes later", "server µs"},
 	"minority": {"pair µs", "longest µs", "times as long", "errors"},
 }
 
-var sums = []string{"errors", "overlaps", "starved", "lost"}
+var sums = []string{"errors", "overlaps", "lost"}
 
 type (
 	// book is all that was measured, as it is written to the file.
@@ -74,21 +79,11 @@ type (
 
 	// row has a value for each round.
 	row struct {
-		Cell    string
-		Library string
-		Figures map[string][]float64
+		Cell    string               `json:"cell"`
+		Library string               `json:"library"`
+		Figures map[string][]float64 `json:"figures"`
 	}
 )
-
-// MarshalJSON writes a row as one array.
-func (r *row) MarshalJSON() ([]byte, error) {
-	return json.Marshal([]any{r.Cell, r.Library, r.Figures})
-}
-
-// UnmarshalJSON reads what MarshalJSON wrote.
-func (r *row) UnmarshalJSON(text []byte) error {
-	return json.Unmarshal(text, &[]any{&r.Cell, &r.Library, &r.Figures})
-}
 
 func load(file string) (*book, error) {
 	b := &book{}
@@ -102,30 +97,16 @@ func load(file string) (*book, error) {
 	return b, err
 }
 
-// save writes a line for each row: the encoder would indent them too.
+// save writes a line for each table, library and row: the encoder would indent figures too.
 func (b *book) save(file string) error {
-	var out strings.Builder
-	out.WriteString("{\"tables\": [")
-	for i, t := range b.Tables {
-		head := *t
-		head.Rows = nil
-		text, err := json.Marshal(head)
-		if err != nil {
-			return err
-		}
-		out.WriteString(strings.Repeat(",", min(i, 1)) + "\n" +
-			strings.TrimSuffix(string(text), `null}`) + "[")
-		for j, r := range t.Rows {
-			text, err := json.Marshal(r)
-			if err != nil {
-				return err
-			}
-			out.WriteString(strings.Repeat(",", min(j, 1)) + "\n" + string(text))
-		}
-		out.WriteString("\n]}")
+	text, err := json.Marshal(b)
+	if err != nil {
+		return err
 	}
-	out.WriteString("\n]}\n")
-	return os.WriteFile(file, []byte(out.String()), 0o644)
+	for _, begins := range []string{`{"subject":`, `{"name":`, `{"cell":`} {
+		text = bytes.ReplaceAll(text, []byte(begins), []byte("\n"+begins))
+	}
+	return os.WriteFile(file, append(text, '\n'), 0o644)
 }
 
 // fresh replaces the table of a part by an empty one.
@@ -174,16 +155,15 @@ func (f figures) text(what string) string {
 	return fmt.Sprintf("%.4g %s", f[first], first)
 }
 
-// print writes the page.
-func (b *book) print(w io.Writer) error {
+// print returns the page.
+func (b *book) print() string {
 	var out strings.Builder
 	out.WriteString(`# Measurements
 
-Written by ` + "`make bench`" + ` from [bench.json](../bench.json), which has every round, more columns, and the settings of each library.
-[performance.md](../performance.md) says what the figures mean. Each is the median of the rounds, in the first column with the
-lowest and the highest; errors, and overlaps (two holders at once), are sums. *Ratio*: of the first figure to that of the reference
-in the same round. *Requests*, the servers' own time, and *allocations* and *client µs* of the measuring process are for one pair of
-Lock and Unlock, or one acquisition.
+Written by ` + "`make bench`" + ` from [bench.json](../bench.json), which has every round and the settings; [what they mean](../performance.md). Each figure
+is the median of the rounds, the first with (lowest–highest); errors, and overlaps (two holders at once), are sums. *Ratio*: to the library with 1.00, in the same
+round. *Requests*, *server µs* (the time of scripts and commands), *cpu µs* (that of the servers' processes), *allocations* and
+*client µs* are for one pair of Lock and Unlock, or one acquisition.
 `)
 	said := map[string]bool{} // what parts are about: once, for those of several subjects
 	for _, s := range subjects {
@@ -219,8 +199,7 @@ Lock and Unlock, or one acquisition.
 			}
 		}
 	}
-	_, err := io.WriteString(w, out.String())
-	return err
+	return out.String()
 }
 
 func noted(title, note string) string { return strings.TrimSuffix(title+", "+note, ", ") }
@@ -233,7 +212,11 @@ func (t *table) head() string {
 			versions = append(versions, l.Name+" "+l.Version)
 		}
 	}
-	return fmt.Sprintf("%s, %s, %d processors, %s: %s.", t.Server, t.Go, t.Processors,
+	processors := "1 processor"
+	if t.Processors > 1 {
+		processors = fmt.Sprint(t.Processors, " processors")
+	}
+	return fmt.Sprintf("%s, %s, %s, %s: %s.", t.Server, t.Go, processors,
 		t.At.Format(time.DateOnly), strings.Join(versions, ", "))
 }
 
@@ -251,14 +234,14 @@ func (t *table) print(b *strings.Builder, baseline string) {
 		if !slices.ContainsFunc(t.Rows, func(r *row) bool { return r.Library == baseline }) {
 			baseline = ""
 		} else {
-			head = slices.Insert(head, 3, "ratio to "+baseline)
+			head = slices.Insert(head, 3, "ratio")
 		}
 	}
 	fmt.Fprintf(b, "\n|%s|\n|---|---|%s\n", strings.Join(head, "|"),
 		strings.Repeat("--:|", len(head)-2))
 	above := ""
 	for _, r := range t.Rows {
-		cells := []string{r.Cell, r.Library}
+		cells := []string{r.Cell, strings.NewReplacer("etcd ", "", "zookeeper ", "", "SELECT … ", "").Replace(r.Library)}
 		if r.Cell == above {
 			cells[0] = ""
 		}
@@ -277,7 +260,8 @@ func (t *table) print(b *strings.Builder, baseline string) {
 			case i == 0:
 				cells = append(cells, spread(values))
 			default:
-				cells = append(cells, digits(median(values)))
+				// Below 0 if a server has given memory back meanwhile.
+				cells = append(cells, digits(max(0, median(values))))
 			}
 			if i == 0 && baseline != "" {
 				cells = append(cells, t.ratio(r, c, baseline))
@@ -352,14 +336,12 @@ func (b *book) draw(file string) error {
 	return p.Save(18*vg.Centimeter, 10*vg.Centimeter, file)
 }
 
-// percentile returns the smallest value that p percent of all do not exceed, and 0 of none.
-func percentile[T cmp.Ordered](all []T, p float64) T {
+// percentile returns the smallest value that so many of a hundred do not exceed, and 0 of none.
+func percentile(all []time.Duration, percent int) time.Duration {
 	if len(all) == 0 {
-		var zero T
-		return zero
+		return 0
 	}
-	sorted := slices.Sorted(slices.Values(all))
-	return sorted[min(max(int(math.Ceil(p/100*float64(len(all)))), 1), len(all))-1]
+	return slices.Sorted(slices.Values(all))[(len(all)*percent+99)/100-1]
 }
 
 // median of an even number is the mean of the middle two.
@@ -371,13 +353,13 @@ func median(all []float64) float64 {
 	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
 }
 
-// spread is "median (lowest–highest)", or one figure if they are written alike.
+// spread is "median(lowest–highest)", or one figure if they are written alike.
 func spread(all []float64) string {
 	middle, low, high := digits(median(all)), digits(slices.Min(all)), digits(slices.Max(all))
 	if low == high {
 		return middle
 	}
-	return fmt.Sprintf("%s (%s–%s)", middle, low, high)
+	return fmt.Sprintf("%s(%s–%s)", middle, low, high)
 }
 
 // digits writes three of them, or all of a larger number.
@@ -391,21 +373,6 @@ func digits(f float64) string {
 		decimals = 2
 	}
 	return strconv.FormatFloat(f, 'f', decimals, 64)
-}
-
-// jain is the fairness index of R. Jain, D. Chiu and W. Hawe, "A Quantitative Measure of Fairness
-// and Discrimination" (DEC-TR-301, 1984): 1 if all shares are equal, 1/n if one of n has
-// everything.
-func jain(shares []int) float64 {
-	var sum, squares float64
-	for _, share := range shares {
-		sum += float64(share)
-		squares += float64(share) * float64(share)
-	}
-	if squares == 0 {
-		return 0
-	}
-	return sum * sum / (float64(len(shares)) * squares)
 }
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }

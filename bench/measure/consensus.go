@@ -11,6 +11,7 @@ import (
 	"github.com/go-zookeeper/zk"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
+	recipe "go.etcd.io/etcd/client/v3/experimental/recipes"
 	"go.uber.org/zap"
 
 	"github.com/go-locker/locker"
@@ -99,6 +100,21 @@ func openConcurrency(addrs []string, sent *tally, ttl time.Duration) (*client, e
 			m := concurrency.NewMutex(session, name)
 			return func(ctx context.Context) (unlockFunc, error) { return m.Unlock, m.Lock(ctx) }
 		},
+		// Shares have no TTL but that of the client's session, and calls no context.
+		shared: func(name string) (read, write lockFunc) {
+			session, err := next("of all shares")
+			of := func(lock, unlock func(*recipe.RWMutex) error) lockFunc {
+				return func(context.Context) (unlockFunc, error) {
+					if err != nil {
+						return nil, err
+					}
+					m := recipe.NewRWMutex(session, name)
+					return func(context.Context) error { return unlock(m) }, lock(m)
+				}
+			}
+			return of((*recipe.RWMutex).RLock, (*recipe.RWMutex).RUnlock),
+				of((*recipe.RWMutex).Lock, (*recipe.RWMutex).Unlock)
+		},
 		close: func() {
 			for _, session := range sessions {
 				_ = session.Close()
@@ -171,27 +187,19 @@ func (silent) Printf(string, ...any) {}
 
 // connectZooKeeper returns when there is a session.
 func connectZooKeeper(addrs []string, sent *tally, ttl time.Duration) (*zk.Conn, error) {
-	connected := make(chan struct{}, 1)
-	conn, _, err := zk.Connect(addrs, ttl, zk.WithDialer(sent.dialZooKeeper), zk.WithLogger(silent{}),
-		zk.WithEventCallback(func(e zk.Event) {
-			if e.State != zk.StateHasSession {
-				return
-			}
-			select {
-			case connected <- struct{}{}:
-			default:
-			}
-		}))
+	conn, events, err := zk.Connect(addrs, ttl, zk.WithDialer(sent.dialZooKeeper), zk.WithLogger(silent{}))
 	if err != nil {
 		return nil, err
 	}
-	select {
-	case <-connected:
-		return conn, nil
-	case <-time.After(patience):
-		conn.Close()
-		return nil, fmt.Errorf("no session at %v after %v", addrs, patience)
+	for late := time.After(patience); conn.State() != zk.StateHasSession; {
+		select {
+		case <-events:
+		case <-late:
+			conn.Close()
+			return nil, fmt.Errorf("no session at %v after %v", addrs, patience)
+		}
 	}
+	return conn, nil
 }
 
 // openZKLock ignores contexts, for which the recipe has no place.

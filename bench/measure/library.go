@@ -29,6 +29,8 @@ type (
 	// client is one process's.
 	client struct {
 		waiter func(name string) lockFunc // what one waiter locks with, again and again
+		// shared is what a reader and a writer of the name lock with; nil if there are no shares.
+		shared func(name string) (read, write lockFunc)
 		close  func()
 	}
 
@@ -39,6 +41,16 @@ type (
 	unlockFunc func(ctx context.Context) error
 )
 
+// holder is a client whose holds are each asked for by name.
+func holder(lock func(ctx context.Context, name string) (unlockFunc, error), closeConns func()) *client {
+	return &client{
+		waiter: func(name string) lockFunc {
+			return func(ctx context.Context) (unlockFunc, error) { return lock(ctx, name) }
+		},
+		close: closeConns,
+	}
+}
+
 const lockerModule = "github.com/go-locker/locker"
 
 // clientOf is a client of ours on connections that are closed after it.
@@ -47,6 +59,19 @@ func clientOf(c *locker.Client, closeConns func()) *client {
 		waiter: func(name string) lockFunc {
 			m := c.Mutex(name)
 			return func(ctx context.Context) (unlockFunc, error) { return m.Unlock, m.Lock(ctx) }
+		},
+		shared: func(name string) (read, write lockFunc) {
+			m := c.RWMutex(name)
+			of := func(acquire func(context.Context) (*locker.Hold, error)) lockFunc {
+				return func(ctx context.Context) (unlockFunc, error) {
+					h, err := acquire(ctx)
+					if err != nil {
+						return nil, err
+					}
+					return h.Unlock, nil
+				}
+			}
+			return of(m.RAcquire), of(m.Acquire)
 		},
 		close: func() { _ = c.Close(); closeConns() },
 	}
@@ -58,37 +83,17 @@ func (l library) lockName(what string, details ...any) string {
 	return strings.NewReplacer(" ", "-", ",", "-").Replace(strings.TrimSpace(parts))
 }
 
-// openClients opens n clients, or none.
-func (l library) openClients(n int, addrs []string, sent *tally) ([]*client, func(), error) {
-	clients := make([]*client, 0, n)
-	closeAll := func() {
-		for _, c := range clients {
-			c.close()
-		}
-	}
-	for range n {
-		c, err := l.open(addrs, sent, l.ttl)
-		if err != nil {
-			closeAll()
-			return nil, nil, err
-		}
-		clients = append(clients, c)
-	}
-	return clients, closeAll, nil
-}
-
-// once locks and unlocks once.
-func once(ctx context.Context, lockIt lockFunc) (lock, unlock time.Duration, err error) {
+// once locks and unlocks once, and returns how long that took.
+func once(ctx context.Context, lock lockFunc) (time.Duration, error) {
 	start := time.Now()
-	unlockIt, err := lockIt(ctx)
+	unlock, err := lock(ctx)
 	if err != nil {
-		return 0, 0, fmt.Errorf("lock: %w", err)
+		return 0, fmt.Errorf("lock: %w", err)
 	}
-	locked := time.Now()
-	if err := unlockIt(ctx); err != nil {
-		return 0, 0, fmt.Errorf("unlock: %w", err)
+	if err := unlock(ctx); err != nil {
+		return 0, fmt.Errorf("unlock: %w", err)
 	}
-	return locked.Sub(start), time.Since(locked), nil
+	return time.Since(start), nil
 }
 
 // release unlocks also if ctx has ended.
@@ -111,70 +116,88 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 var (
-	bare  = []string{"bare", "bare-autopipeline", "locker-background"}
+	bare  = []string{"bare", "bare-autopipeline"}
 	calm  = contention{hold: time.Millisecond, think: 20 * time.Millisecond, clients: 64}
 	eager = contention{hold: time.Millisecond, clients: 4}
 )
 
 const (
-	aboutPairs  = "A Lock, an Unlock, and both (a pair) of one goroutine that nobody competes with, in µs."
-	aboutApart  = "Goroutines share a client; each locks a name of its own."
-	aboutKilled = "100 wait for one name, with a TTL of 6 s. The time until one of them has the lock: after the first waiter was killed (SIGKILL) and the holder unlocks a moment later, and after the holder was killed."
+	aboutPairs = "A Lock and its Unlock (a pair) of one goroutine that nobody competes with."
+	aboutApart = "Goroutines share a client; each locks a name of its own."
+	aboutNames = "Each of many names is locked once. Bytes: how much the server's memory grew for each, at once and " +
+		"two minutes later."
+	aboutHandover = "The time from the call of Unlock until the Lock of one of 8 waiters returns. PING was measured at the same time."
+	aboutHeld     = "One client holds locks with a TTL of 15 s. Requests and the servers' time are of 100 locks " +
+		"and one renewal of each; bytes of one lock."
+	aboutIdle = "Some wait behind one hold, each on a client of its own, and nothing happens."
+	// as etcd's recipes.RWMutex is beside its Mutex
+	aboutReaders = "1,000 readers in ten clients hold the lock for 100 ms, and ask again; a writer writes once a second. Beside `concurrency.Mutex` it is etcd's recipe `RWMutex`."
 )
 
-// subjects is all that can be measured. It is filled in init, for what measures kills looks
-// libraries up in it.
-var subjects []subject
+// subjects is all that can be measured.
+var subjects = []subject{
+	{"redis", "One Redis server", startRedis(1), redisLibraries, []part{
+		{"pairs", aboutPairs, "bare", nil, pairs},
+		{"names", aboutNames, "", except(redisLibraries, "locker"), each(names, 200_000)},
+		{"held", aboutHeld, "", nil, each(renewing{"locker": math.MaxInt, "rueidislock": 1000}.held, 1000, 50_000)},
+		{"apart", aboutApart, "bare-autopipeline", nil, each(apart, 64, 512)},
+		{"contended", "Many want one name, over at most 64 clients. A hold lasts 1 ms; then the waiter pauses for 20 ms. The longest wait may not have ended.", "redsync", append(bare, "locker-redigo"), each(calm.contended, 32, 256, 1024)},
+		{"handover", aboutHandover, "rueidislock", append(bare, "locker-redigo"), each(handover, 8)},
+		{"idle", aboutIdle, "redsync", append(bare, "locker-redigo"), each(idle, 50, 1000)},
+		{"readers", aboutReaders, "", except(redisLibraries, "locker"), each(shares, 1000)},
+	}},
+	{"cluster", "A Redis Cluster of three masters", startCluster, clusterLibraries, []part{
+		{"apart", aboutApart, "bare, one server", nil, each(apart, 10_000)},
+	}},
+	{"quorum", "Five Redis servers", startRedis(5), quorumLibraries, []part{
+		{"pairs", aboutPairs, "redsync-failfast", nil, pairs},
+		{"minority", "Two of five nodes are stopped (SIGSTOP: connections stay, and nobody answers) or killed. Times as long: as just before.", "bare", nil, minority},
+		{"contended", "32 want one name, over 8 clients. A hold lasts 1 ms; then the waiter pauses for 20 ms.", "redsync-failfast", bare, each(contention{calm.hold, calm.think, 8}.contended, 32)},
+		{"apart", aboutApart, "redsync-failfast", nil, each(apart, 64)},
+	}},
+	{"etcd", "etcd, one server", startEtcd, etcdLibraries, []part{
+		{"pairs", aboutPairs, "etcd bare", nil, pairs},
+		{"contended", "Many want one name, over at most 4 clients. A hold lasts 1 ms; then the waiter asks again at once.", "etcd concurrency.Mutex", []string{"etcd bare"}, each(eager.contended, 2, 32, 256)},
+		{"held", aboutHeld, "", nil, each(renewing{"etcd locker": math.MaxInt}.held, 5000)},
+		{"idle", aboutIdle, "etcd concurrency.Mutex", []string{"etcd bare"}, each(idle, 50, 200)},
+		{"readers", aboutReaders, "etcd concurrency.Mutex", []string{"etcd bare"}, each(shares, 1000)},
+	}},
+	{"zookeeper", "ZooKeeper, one server", startZooKeeper, zooKeeperLibraries, []part{
+		{"pairs", aboutPairs, "zookeeper bare", nil, pairs},
+		{
+			"contended", "As for etcd.", "zookeeper zk.Lock",
+			[]string{"zookeeper bare"},
+			each(eager.contended, 2, 32, 256),
+		},
+		{"held", aboutHeld, "", nil, each(renewing{"zookeeper locker": math.MaxInt}.held, 5000)},
+		{"idle", aboutIdle, "zookeeper zk.Lock", []string{"zookeeper bare"}, each(idle, 50)},
+		{"readers", aboutReaders, "", except(zooKeeperLibraries, "zookeeper locker"), each(shares, 1000)},
+	}},
+	{"postgres", "PostgreSQL", startPostgres, postgresLibraries, []part{
+		{"apart", aboutApart, "pg_advisory_lock", nil, each(apart, 1, 16)},
+		{
+			"contended", "Many want one name, and ask again at once.", "pg_advisory_lock", nil,
+			each(contention{clients: 1}.contended, 32, 256, 1000),
+		},
+		{"held", aboutHeld, "", nil, each(renewing{"locker": math.MaxInt}.held, 5000)},
+		{"idle", aboutIdle, "pg_advisory_lock", nil, each(idle, 50)},
+	}},
+}
 
-func init() {
-	subjects = []subject{
-		{"redis", "One Redis server", startRedis(1), redisLibraries, []part{
-			{"pairs", aboutPairs, "bare", nil, pairs},
-			{"apart", aboutApart, "bare-autopipeline", nil, apart(64, 512)},
-			{"contended", "Many want one name, over at most 64 clients. A hold lasts 1 ms; then the waiter pauses for 20 ms. The longest wait may not have ended.", "redsync", append(bare, "locker-redigo"), contended(calm, 2, 32, 256, 1024)},
-			{"handover", "The time from the call of Unlock until the Lock of one of 8 waiters returns. PING was measured at the same time.", "", append(bare, "locker-redigo"), handover},
-			{"killed", aboutKilled, "", append(bare, "locker-redigo"), killed(100, 64)},
-			{
-				"idle", "50 wait behind one hold, each on a client of its own, and nothing happens.", "",
-				append(bare, "locker-redigo"), idle(50),
-			},
-			{"held", "One client holds locks with a TTL of 30 s. Requests, server µs and client µs are of 100 locks and one renewal of each; heap bytes of one lock.", "", nil, held(map[string]int{"locker": math.MaxInt, "locker-redigo": math.MaxInt, "rueidislock": 1000}, 10, 1000, 100_000)},
-			{"names", "Each of many names is locked once. Bytes: how much the server's memory grew for each, at once and two minutes later.", "", bare, names},
-		}},
-		{"quorum", "Five Redis servers", startRedis(5), quorumLibraries, []part{
-			{"pairs", aboutPairs, "redsync-failfast", nil, pairs},
-			{"minority", "Two of five nodes are stopped (SIGSTOP: connections stay, and nobody answers) or killed. Times as long: as just before.", "", nil, minority},
-			{"contended", "32 want one name, over 8 clients. A hold lasts 1 ms; then the waiter pauses for 20 ms.", "redsync-failfast", bare, contended(contention{calm.hold, calm.think, 8}, 32)},
-			{"apart", aboutApart, "redsync-failfast", nil, apart(64)},
-		}},
-		{"etcd", "etcd, one server", startEtcd, etcdLibraries, []part{
-			{"pairs", aboutPairs, "etcd bare", nil, pairs},
-			{"contended", "Many want one name, over at most 4 clients. A hold lasts 1 ms; then the waiter asks again at once.", "etcd concurrency.Mutex", []string{"etcd bare"}, contended(eager, 2, 32, 256)},
-			{"killed", aboutKilled, "", []string{"etcd bare"}, killed(100, 4)},
-		}},
-		{"zookeeper", "ZooKeeper, one server", startZooKeeper, zooKeeperLibraries, []part{
-			{"pairs", aboutPairs, "zookeeper bare", nil, pairs},
-			{
-				"contended", "As for etcd.", "zookeeper zk.Lock",
-				[]string{"zookeeper bare"},
-				contended(eager, 2, 32, 256),
-			},
-			{"killed", aboutKilled, "", []string{"zookeeper bare"}, killed(100, 4)},
-		}},
-		{"postgres", "PostgreSQL", startPostgres, postgresLibraries, []part{
-			{"apart", aboutApart, "pg_advisory_lock", nil, apart(1, 16)},
-			{
-				"contended", "Many want one name, and ask again at once.", "pg_advisory_lock", nil,
-				contended(contention{clients: 1}, 32, 256),
-			},
-		}},
+// except returns the names of all libraries but one.
+func except(all []library, one string) (names []string) {
+	for _, l := range all {
+		if l.name != one {
+			names = append(names, l.name)
+		}
 	}
+	return names
 }
 
 const pgxModule = "github.com/jackc/pgx/v5"
 
 var postgresLibraries = []library{
-	{"locker", lockerModule, "one Client, at most 16 connections", redisTTL, openPostgres},
+	{"locker", lockerModule, "one Client, at most 5 connections", redisTTL, openPostgres},
 	{
 		"pg_advisory_lock", pgxModule, "a connection each", 0,
 		openConnections(func(ctx context.Context, conn *pgx.Conn, name string) (unlockFunc, error) {
@@ -201,7 +224,7 @@ var postgresLibraries = []library{
 }
 
 func openPostgres(addrs []string, _ *tally, ttl time.Duration) (*client, error) {
-	c, err := locker.Open(context.Background(), addrs[0]+"&pool_max_conns=16", locker.WithTTL(ttl))
+	c, err := locker.Open(context.Background(), addrs[0]+"&pool_max_conns=3", locker.WithTTL(ttl))
 	if err != nil {
 		return nil, err
 	}

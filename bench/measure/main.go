@@ -1,18 +1,20 @@
 // Command measure measures what locks cost: this library's beside others', and beside the fewest
 // requests that any lock needs, on servers that it starts itself on free loopback ports.
 //
-//	go run ./measure                          # everything, an hour on a machine that does nothing else
+//	go run ./measure                          # everything: six minutes of a machine that does nothing else
+//	go run ./measure -rounds 10               # more of them
 //	go run ./measure -only redis/apart,etcd   # one part of Redis, and all of etcd
 //	go run ./measure -render                  # the page once more, from the figures of earlier runs
 //
 // The figures go to -json, where those of parts that are not measured stay, and from there to a
-// page in Markdown, with a table for each part. Libraries take turns, so that what else the machine
-// does befalls all of them. Absolute times are good for one machine and one hour; compare what is
-// in one run.
+// page in Markdown, with a table for each part. Libraries take turns, so that other load on the
+// machine affects all of them. Absolute times are good for one machine and one hour; compare the
+// figures of one run.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -50,32 +52,33 @@ type round struct {
 	on        *servers
 	libraries []library
 	add       func(cell string, l library, f figures)
+	atLast    func(func() error) // when the subject's other parts are through
 }
 
 // options say how much is measured.
 type options struct {
-	rounds, blocks, block int           // of pairs
-	long                  int           // rounds of all else
-	duration, warmUp      time.Duration // of a cell
-	most                  int           // waiters, goroutines, locks or names
-	idle, ttl, later      time.Duration
+	rounds           int           // twice as many of pairs
+	blocks, block    int           // of pairs, in a round
+	duration, warmUp time.Duration // of a cell
+	most             int           // waiters, goroutines, locks or names
+	idle             time.Duration // a third of the TTL of the holder of many locks
+	later            time.Duration // after all else, when names are looked at again
 }
 
 var (
 	full = options{
-		10, 6, 100, 3, 2 * time.Second, time.Second, 1_000_000, 10 * time.Second,
-		6 * time.Second, 2 * time.Minute,
+		blocks: 6, block: 100, duration: 600 * time.Millisecond, warmUp: 300 * time.Millisecond,
+		most: 1_000_000, idle: 5 * time.Second, later: 2 * time.Minute,
 	}
 	quick = options{
-		1, 2, 10, 1, 300 * time.Millisecond, 100 * time.Millisecond, 8, time.Second,
-		2 * time.Second, 100 * time.Millisecond,
+		rounds: 1, blocks: 2, block: 10, duration: 300 * time.Millisecond, warmUp: 100 * time.Millisecond,
+		most: 8, idle: time.Second, later: 100 * time.Millisecond,
 	}
 )
 
 func main() {
 	// go-redis says of each connection that it could not make what is measured anyway
 	logging.Disable()
-	serveKill()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Stderr)
 	stop()
@@ -89,11 +92,12 @@ func run(ctx context.Context, args []string, progress io.Writer) error {
 	f := flag.NewFlagSet("measure", flag.ContinueOnError)
 	f.SetOutput(progress)
 	file := f.String("json", "bench.json", "file of the figures")
-	page := f.String("page", "", "file of the page; standard output if empty")
+	page := f.String("page", "", "file of the page, which also goes to standard output")
 	chart := f.String("chart", "", "file of a chart, as SVG, of who waits on Redis; none if empty")
 	only := f.String("only", "", "subjects or parts, such as redis/pairs,etcd; all if empty")
 	note := f.String("note", "",
 		"what is special about this run, such as: one processor; its figures get tables of their own")
+	rounds := f.Int("rounds", 3, "of each cell; twice as many of pairs")
 	brief := f.Bool("quick", false, "a minute of everything, which says next to nothing")
 	render := f.Bool("render", false, "measure nothing")
 	if err := f.Parse(args); err != nil {
@@ -102,21 +106,24 @@ func run(ctx context.Context, args []string, progress io.Writer) error {
 	if f.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
-	o := &full
+	o := full
+	o.rounds = *rounds
 	if *brief {
-		o = &quick
+		o = quick
 	}
 	b, err := load(*file)
 	if err != nil {
 		return err
 	}
+	var failed error // what the other parts came to is kept
 	if !*render {
-		if err := o.measure(ctx, b, strings.FieldsFunc(*only, func(r rune) bool { return r == ',' }),
-			*note, progress); err != nil {
-			return err
+		failed = o.measure(ctx, b, strings.FieldsFunc(*only, func(r rune) bool { return r == ',' }),
+			*note, progress)
+		if ctx.Err() != nil {
+			return failed
 		}
 		if err := b.save(*file); err != nil {
-			return err
+			return errors.Join(failed, err)
 		}
 	}
 	if *chart != "" {
@@ -124,14 +131,12 @@ func run(ctx context.Context, args []string, progress io.Writer) error {
 			return err
 		}
 	}
-	out := os.Stdout
+	text := b.print()
+	fmt.Print(text)
 	if *page != "" {
-		if out, err = os.Create(*page); err != nil {
-			return err
-		}
-		defer func() { _ = out.Close() }()
+		failed = errors.Join(failed, os.WriteFile(*page, []byte(text), 0o644))
 	}
-	return b.print(out)
+	return failed
 }
 
 // measure replaces what b has of the parts that were chosen.
@@ -139,10 +144,12 @@ func (o *options) measure(ctx context.Context, b *book, only []string, note stri
 	progress io.Writer,
 ) error {
 	measured := 0
+	var failures []error
 	for _, s := range subjects {
 		var parts []part
 		for _, p := range s.parts {
-			if len(only) == 0 || slices.Contains(only, s.name) || slices.Contains(only, s.name+"/"+p.name) {
+			if len(only) == 0 || slices.Contains(only, s.name) ||
+				slices.Contains(only, p.name) || slices.Contains(only, s.name+"/"+p.name) {
 				parts = append(parts, p)
 			}
 		}
@@ -154,13 +161,13 @@ func (o *options) measure(ctx context.Context, b *book, only []string, note stri
 			if ctx.Err() != nil { // which stopped the servers: whatever failed then did so because of that
 				return context.Cause(ctx)
 			}
-			return err
+			failures = append(failures, err)
 		}
 	}
 	if measured == 0 {
 		return fmt.Errorf("nothing is called %s", strings.Join(only, ","))
 	}
-	return nil
+	return errors.Join(failures...)
 }
 
 func (o *options) measureSubject(ctx context.Context, b *book, s subject, parts []part, note string,
@@ -171,49 +178,57 @@ func (o *options) measureSubject(ctx context.Context, b *book, s subject, parts 
 		return err
 	}
 	defer on.stop()
+	var last []func() error
+	var failures []error
 	for _, p := range parts {
 		t := b.fresh(s.name, p.name, note, on.name, s.libraries)
-		r := &round{options: o, on: on, add: func(cell string, l library, f figures) {
+		r := &round{options: o, on: on, atLast: func(do func() error) { last = append(last, do) }}
+		r.add = func(cell string, l library, f figures) {
 			t.add(cell, l.name, f)
 			fmt.Fprintf(progress, "%s/%s, %s, %s: %v\n", s.name, p.name, cell, l.name, f.text(t.What))
-		}}
+		}
 		for _, l := range s.libraries {
 			if !slices.Contains(p.without, l.name) {
 				r.libraries = append(r.libraries, l)
 			}
 		}
 		if err := p.measure(ctx, r); err != nil {
-			return fmt.Errorf("%s/%s: %w", s.name, p.name, err)
+			failures = append(failures, fmt.Errorf("%s/%s: %w", s.name, p.name, err))
+			fmt.Fprintf(progress, "failed: %v\n", failures[len(failures)-1])
 		}
 	}
-	return nil
+	for _, do := range last {
+		failures = append(failures, do())
+	}
+	return errors.Join(failures...)
 }
 
-// turn is the order of the libraries in a round: each comes first in its turn.
+// turn returns the order of the libraries in round n: each comes first in one of them.
 func (r *round) turn(n int) []library {
 	n %= len(r.libraries)
 	return slices.Concat(r.libraries[n:], r.libraries[:n])
 }
 
-// several calls do for each library in each of the long rounds.
-func (r *round) several(do func(n int, l library) error) error {
-	for n := range r.long {
-		for _, l := range r.turn(n) {
-			if err := do(n, l); err != nil {
-				return fmt.Errorf("%s: %w", l.name, err)
+// cell measures one library in one round, with n goroutines, waiters or locks.
+type cell = func(ctx context.Context, r *round, n, turn int, l library) error
+
+// each measures a cell with each of the counts, up to round.most, for each library in each round.
+func each(measure cell, counts ...int) func(context.Context, *round) error {
+	return func(ctx context.Context, r *round) error {
+		var done []int
+		for _, n := range counts {
+			if n = min(n, r.most); slices.Contains(done, n) {
+				continue
+			}
+			done = append(done, n)
+			for turn := range r.rounds {
+				for _, l := range r.turn(turn) {
+					if err := measure(ctx, r, n, turn, l); err != nil {
+						return fmt.Errorf("%s, %d: %w", l.name, n, err)
+					}
+				}
 			}
 		}
+		return nil
 	}
-	return nil
-}
-
-// upTo leaves out the counts that are more than is to be measured.
-func (o *options) upTo(counts []int) []int {
-	var some []int
-	for _, n := range counts {
-		if n = min(n, o.most); !slices.Contains(some, n) {
-			some = append(some, n)
-		}
-	}
-	return some
 }

@@ -37,10 +37,6 @@ var redisLibraries = []library{
 		openNodes(goRedisNode, 1),
 	},
 	{
-		"locker-background", lockerModule, "the same, with a ctx that cannot be cancelled", redisTTL,
-		openBackground,
-	},
-	{
 		"redsync", redsyncModule, "no limit of tries; all other settings are the defaults", redisTTL,
 		openRedsync(),
 	},
@@ -76,6 +72,26 @@ var quorumLibraries = []library{
 		openRedsync(redsync.WithFailFast(true)),
 	},
 	{"bare", goRedisModule, "no lock: a script to all nodes at the same time, until a majority has answered; then the same with a second script", quorumTTL, openBare(false)},
+}
+
+// clusterLibraries have the first server, which is by itself, or the others, which are a Cluster.
+var clusterLibraries = []library{
+	{"locker, one server", lockerModule, "as on one server", redisTTL, openNodes(goRedisNode, 1)},
+	{"locker, three masters", lockerModule, "over go-redis's ClusterClient", redisTTL, openCluster},
+	{"bare, one server", goRedisModule, "no lock: as on one server", redisTTL, func(addrs []string, sent *tally, ttl time.Duration) (*client, error) {
+		return openBare(false)(addrs[:1], sent, ttl)
+	}},
+}
+
+func openCluster(addrs []string, sent *tally, ttl time.Duration) (*client, error) {
+	rdb := goredis.NewClusterClient(&goredis.ClusterOptions{
+		Addrs: addrs[1:], Dialer: sent.dialRedis, ContextTimeoutEnabled: true,
+	})
+	c, err := redis.New(rdb, locker.WithTTL(ttl))
+	if err != nil {
+		return nil, errors.Join(err, rdb.Close())
+	}
+	return clientOf(c, func() { _ = rdb.Close() }), nil
 }
 
 func newGoRedis(addr string, sent *tally) *goredis.Client {
@@ -140,23 +156,6 @@ func openNodes(node func(addr string, sent *tally) (driver.Driver, func(), error
 	}
 }
 
-// openBackground is locker with a ctx as context.Background.
-func openBackground(addrs []string, sent *tally, ttl time.Duration) (*client, error) {
-	c, err := openNodes(goRedisNode, 1)(addrs, sent, ttl)
-	if err != nil {
-		return nil, err
-	}
-	waiter := c.waiter
-	c.waiter = func(name string) lockFunc {
-		lock := waiter(name)
-		return func(ctx context.Context) (unlockFunc, error) {
-			unlock, err := lock(context.WithoutCancel(ctx))
-			return func(ctx context.Context) error { return unlock(context.WithoutCancel(ctx)) }, err
-		}
-	}
-	return c, nil
-}
-
 func openRedsync(opts ...redsync.Option) open {
 	return func(addrs []string, sent *tally, ttl time.Duration) (*client, error) {
 		opts := append([]redsync.Option{redsync.WithExpiry(ttl), redsync.WithTries(math.MaxInt)}, opts...)
@@ -167,23 +166,18 @@ func openRedsync(opts ...redsync.Option) open {
 			pools = append(pools, redsyncredis.NewPool(nodes[len(nodes)-1]))
 		}
 		rs := redsync.New(pools...)
-		return &client{
-			// A Mutex for each hold. With WithFailFast its Unlock returns before it has asked all nodes, and
-			// those asked late are asked about the value of the next hold, if Lock has set that meanwhile.
-			waiter: func(name string) lockFunc {
-				return func(ctx context.Context) (unlockFunc, error) {
-					m := rs.NewMutex(name, opts...)
-					return func(ctx context.Context) error {
-						ok, err := m.UnlockContext(ctx)
-						if ok {
-							return nil
-						}
-						return errors.Join(err, redsync.ErrFailed)
-					}, m.LockContext(ctx)
+		// A Mutex for each hold. With WithFailFast, Unlock returns before all nodes were asked, and
+		// the late requests carry the value of the next hold if Lock has set that meanwhile.
+		return holder(func(ctx context.Context, name string) (unlockFunc, error) {
+			m := rs.NewMutex(name, opts...)
+			return func(ctx context.Context) error {
+				ok, err := m.UnlockContext(ctx)
+				if ok {
+					return nil
 				}
-			},
-			close: func() { closeNodes(nodes) },
-		}, nil
+				return errors.Join(err, redsync.ErrFailed)
+			}, m.LockContext(ctx)
+		}, func() { closeNodes(nodes) }), nil
 	}
 }
 
@@ -212,33 +206,23 @@ func openRueidislock(addrs []string, sent *tally, ttl time.Duration) (*client, e
 	if err != nil {
 		return nil, err
 	}
-	return &client{
-		waiter: func(name string) lockFunc {
-			return func(ctx context.Context) (unlockFunc, error) {
-				_, cancel, err := l.WithContext(ctx, name)
-				return func(context.Context) error { cancel(); return nil }, err
-			}
-		},
-		close: l.Close,
-	}, nil
+	return holder(func(ctx context.Context, name string) (unlockFunc, error) {
+		_, cancel, err := l.WithContext(ctx, name)
+		return func(context.Context) error { cancel(); return nil }, err
+	}, l.Close), nil
 }
 
 func openRedislock(addrs []string, sent *tally, ttl time.Duration) (*client, error) {
 	rdb := newGoRedis(addrs[0], sent)
 	l := redislock.New(rdb)
-	return &client{
-		waiter: func(name string) lockFunc {
-			return func(ctx context.Context) (unlockFunc, error) {
-				lock, err := l.Obtain(ctx, name, ttl,
-					&redislock.Options{RetryStrategy: redislock.LinearBackoff(10 * time.Millisecond)})
-				if err != nil {
-					return nil, err
-				}
-				return lock.Release, nil
-			}
-		},
-		close: func() { _ = rdb.Close() },
-	}, nil
+	return holder(func(ctx context.Context, name string) (unlockFunc, error) {
+		lock, err := l.Obtain(ctx, name, ttl,
+			&redislock.Options{RetryStrategy: redislock.LinearBackoff(10 * time.Millisecond)})
+		if err != nil {
+			return nil, err
+		}
+		return lock.Release, nil
+	}, func() { _ = rdb.Close() }), nil
 }
 
 // What a lock on one node needs at least.

@@ -1,11 +1,12 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
+	"os"
 	"runtime"
 	"strconv"
 	"strings"
@@ -14,16 +15,16 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
 // servers are one cluster, or some Redis servers that do not know of each other.
 type servers struct {
-	name  string         // with the version
-	addrs []string       // for clients
-	redis []*redisServer // of Redis alone
+	name  string   // with the version
+	addrs []string // for clients
+	redis []*testserver.RedisServer
+	pids  []int
 
 	// what the servers tell of themselves; nil: nothing
 	count func(ctx context.Context, into *look) error
@@ -33,20 +34,11 @@ type servers struct {
 	stopped bool
 }
 
-type redisServer struct {
-	*testserver.RedisServer
-
-	client *goredis.Client
-}
-
 func (s *servers) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stopped = true
 	s.host.Close()
-	for _, r := range s.redis {
-		_ = r.client.Close()
-	}
 }
 
 // do does something to servers, or starts them, unless they have been stopped for good.
@@ -60,52 +52,55 @@ func (s *servers) do(what func(testing.TB)) error {
 }
 
 // start returns servers that also stop when ctx ends, so that clients that do not heed it find out.
-func start(ctx context.Context, with func(testing.TB, *servers) error) (*servers, error) {
-	s := &servers{}
+// Their name begins with a title.
+func start(ctx context.Context, title, program string, with func(testing.TB, *servers) error) (*servers, error) {
+	s := &servers{host: testserver.NewHost()}
 	var err error
 	if ended := s.do(func(t testing.TB) { err = with(t, s) }); ended != nil {
 		err = ended
 	}
-	if err != nil {
+	version, unknown := testserver.Version(program)
+	if err = cmp.Or(err, unknown); err != nil {
 		s.stop()
 		return nil, err
 	}
+	s.name = title + " " + version
 	context.AfterFunc(ctx, s.stop)
 	return s, nil
 }
 
 func startRedis(n int) func(context.Context) (*servers, error) {
 	return func(ctx context.Context) (*servers, error) {
-		return start(ctx, func(t testing.TB, s *servers) error {
+		return start(ctx, "Redis", "redis-server", func(t testing.TB, s *servers) error {
 			for range n {
-				server := testserver.Redis(t)
-				client := goredis.NewClient(&goredis.Options{
-					Addr: server.Addr(), MaxRetries: -1,
-					ContextTimeoutEnabled: true,
-				})
-				s.addrs = append(s.addrs, server.Addr())
-				s.redis = append(s.redis, &redisServer{server, client})
+				s.add(testserver.Redis(t))
 			}
-			s.count = s.commands
-			info, err := s.redis[0].info(ctx, "server")
-			s.name = "Redis " + info["redis_version"]
-			return err
+			return nil
 		})
 	}
 }
 
-func startEtcd(ctx context.Context) (*servers, error) {
-	return start(ctx, func(t testing.TB, s *servers) error {
-		s.addrs = testserver.EtcdCluster(t, 1).Addrs()
-		resp, err := http.Get("http://" + s.addrs[0] + "/version")
-		if err != nil {
-			return err
+// startCluster has one server that is by itself, and then the three of a Cluster.
+func startCluster(ctx context.Context) (*servers, error) {
+	return start(ctx, "Redis", "redis-server", func(t testing.TB, s *servers) error {
+		s.add(testserver.Redis(t))
+		for _, master := range testserver.Cluster(t, testserver.RedisReplicas(0)).Servers() {
+			s.add(master)
 		}
-		defer func() { _ = resp.Body.Close() }()
-		var version struct{ Etcdserver string }
-		err = json.NewDecoder(resp.Body).Decode(&version)
-		s.name = "etcd " + version.Etcdserver
-		return err
+		return nil
+	})
+}
+
+func (s *servers) add(server *testserver.RedisServer) {
+	s.addrs, s.pids = append(s.addrs, server.Addr()), append(s.pids, server.PID())
+	s.redis, s.count = append(s.redis, server), s.commands
+}
+
+func startEtcd(ctx context.Context) (*servers, error) {
+	return start(ctx, "etcd", "etcd", func(t testing.TB, s *servers) error {
+		one := testserver.EtcdCluster(t, 1).Leader()
+		s.addrs, s.pids = []string{one.Addr()}, []int{one.PID()}
+		return nil
 	})
 }
 
@@ -113,25 +108,23 @@ func startEtcd(ctx context.Context) (*servers, error) {
 const tick = 100 * time.Millisecond
 
 func startZooKeeper(ctx context.Context) (*servers, error) {
-	return start(ctx, func(t testing.TB, s *servers) error {
+	return start(ctx, "ZooKeeper", "zookeeper-server", func(t testing.TB, s *servers) error {
 		// Empty containers go after a minute, as is the default: tests are in a hurry.
 		one := testserver.ZooKeeperEnsemble(t, 1,
 			testserver.ZooKeeperConfig(fmt.Sprint("tickTime=", tick.Milliseconds())),
 			testserver.ZooKeeperJVM("-Dznode.container.checkIntervalMs=60000")).Leader()
-		s.addrs = []string{one.Addr()}
-		answer, err := one.Ask("srvr")
-		version, _, _ := strings.Cut(strings.TrimPrefix(answer, "Zookeeper version: "), "-")
-		s.name = "ZooKeeper " + version
-		return err
+		s.addrs, s.pids = []string{one.Addr()}, []int{one.PID()}
+		return nil
 	})
 }
 
 // startPostgres has it write to disk. The address is its URL.
 func startPostgres(ctx context.Context) (*servers, error) {
-	return start(ctx, func(t testing.TB, s *servers) error {
-		url := testserver.Postgres(t, testserver.PostgresOnDisk()).URL()
-		s.addrs = []string{url}
-		conn, err := pgx.Connect(ctx, url)
+	return start(ctx, "PostgreSQL", "postgres", func(t testing.TB, s *servers) error {
+		one := testserver.Postgres(t, testserver.PostgresOnDisk(),
+			testserver.PostgresSettings("max_connections=1100"))
+		s.addrs, s.pids = []string{one.URL()}, []int{one.PID()}
+		conn, err := pgx.Connect(ctx, one.URL())
 		if err != nil {
 			return err
 		}
@@ -144,8 +137,6 @@ func startPostgres(ctx context.Context) (*servers, error) {
 			return conn.QueryRow(ctx, "SELECT count(*) - 1 FROM pg_stat_activity WHERE backend_type = 'client backend'").
 				Scan(&into.connections)
 		}
-		version, _, _ := strings.Cut(conn.PgConn().ParameterStatus("server_version"), " ")
-		s.name = "PostgreSQL " + version
 		_, err = conn.Exec(ctx, "CREATE TABLE names (name text PRIMARY KEY)") // the rows that are locked
 		return err
 	})
@@ -153,9 +144,10 @@ func startPostgres(ctx context.Context) (*servers, error) {
 
 // cost is what went on for a while.
 type cost struct {
-	seconds, sent, run, serverUs, allocations, clientUs float64
+	seconds, sent, run, serverUs, allocations, clientUs, cpuUs float64
 
-	connections int // to PostgreSQL, at the end
+	connections int     // to PostgreSQL, at the end
+	memory      float64 // by which the servers' processes have grown
 }
 
 // each has the columns that all parts share, for one of n.
@@ -163,14 +155,15 @@ func (c cost) each(n float64, f figures) figures {
 	n = max(n, 1)
 	f["requests"], f["run"], f["server µs"] = c.sent/n, c.run/n, c.serverUs/n
 	f["allocations"], f["client µs"] = c.allocations/n, c.clientUs/n
-	f["connections"] = float64(c.connections)
+	f["connections"], f["cpu µs"] = float64(c.connections), c.cpuUs/n
 	return f
 }
 
 func (c cost) plus(o cost) cost {
 	return cost{
 		c.seconds + o.seconds, c.sent + o.sent, c.run + o.run, c.serverUs + o.serverUs,
-		c.allocations + o.allocations, c.clientUs + o.clientUs, max(c.connections, o.connections),
+		c.allocations + o.allocations, c.clientUs + o.clientUs, c.cpuUs + o.cpuUs,
+		max(c.connections, o.connections), c.memory + o.memory,
 	}
 }
 
@@ -179,7 +172,8 @@ type look struct {
 	at          time.Time
 	sent        map[string]int64
 	mallocs     uint64
-	client      time.Duration
+	client, cpu time.Duration
+	memory      float64
 	ran         map[string]commandTotals
 	connections int
 }
@@ -206,10 +200,36 @@ func (s *servers) during(ctx context.Context, sent *tally, do func() error) (cos
 }
 
 func (s *servers) ask(ctx context.Context, into *look) error {
+	for _, pid := range s.pids {
+		into.process(pid)
+	}
 	if s.count == nil {
 		return nil
 	}
 	return s.count(ctx, into)
+}
+
+// process adds what Linux says of a server's process, and of its children: their processor time, in
+// hundredths of a second, and the memory that is theirs alone. Other systems have no such files.
+func (l *look) process(pid int) {
+	proc := fmt.Sprintf("/proc/%d/", pid)
+	stat, _ := os.ReadFile(proc + "stat")
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])) // a name may have any characters
+	for i := 11; i < 15 && i < len(fields); i++ {                             // also of children that have ended
+		ticks, _ := strconv.Atoi(fields[i])
+		l.cpu += time.Duration(ticks) * 10 * time.Millisecond
+	}
+	var size, resident, shared int
+	if statm, err := os.ReadFile(proc + "statm"); err == nil {
+		_, _ = fmt.Sscan(string(statm), &size, &resident, &shared)
+	}
+	l.memory += float64((resident - shared) * os.Getpagesize())
+	children, _ := os.ReadFile(fmt.Sprintf("%stask/%d/children", proc, pid))
+	for child := range strings.FieldsSeq(string(children)) {
+		if pid, err := strconv.Atoi(child); err == nil {
+			l.process(pid)
+		}
+	}
 }
 
 func (l *look) take(sent *tally) {
@@ -222,6 +242,7 @@ func (l *look) since(before look) cost {
 	c := cost{
 		seconds: l.at.Sub(before.at).Seconds(), allocations: float64(l.mallocs - before.mallocs),
 		clientUs: micros(l.client - before.client), connections: l.connections,
+		cpuUs: micros(l.cpu - before.cpu), memory: l.memory - before.memory,
 	}
 	sent := make(map[string]int64)
 	for name, n := range l.sent {
@@ -243,86 +264,36 @@ func (l *look) since(before look) cost {
 	return c
 }
 
-// commands counts those that all the Redis servers have run. It leaves out INFO, by which it comes
-// by the figures and which no library sends.
-func (s *servers) commands(ctx context.Context, into *look) error {
+// commands counts the commands that all the Redis servers have run. It leaves out INFO and AUTH,
+// which read the figures, and which no library sends here. A subcommand ("client|tracking") counts
+// as its command, for that is the name which clients send.
+func (s *servers) commands(_ context.Context, into *look) error {
 	into.ran = make(map[string]commandTotals)
 	for _, r := range s.redis {
-		fields, err := r.info(ctx, "commandstats")
+		fields, err := r.Info("INFO", "commandstats")
 		if err != nil {
 			return err
 		}
-		for name, total := range parseCommandStats(fields) {
+		for key, value := range fields {
+			name, _, _ := strings.Cut(strings.TrimPrefix(key, "cmdstat_"), "|")
+			var calls, microseconds int64
+			if _, err := fmt.Sscanf(value, "calls=%d,usec=%d", &calls, &microseconds); err != nil {
+				return fmt.Errorf("%s=%s: %w", key, value, err)
+			}
 			sum := into.ran[name]
-			into.ran[name] = commandTotals{sum.calls + total.calls, sum.microseconds + total.microseconds}
+			into.ran[name] = commandTotals{sum.calls + calls, sum.microseconds + microseconds}
 		}
 	}
 	delete(into.ran, "info")
+	delete(into.ran, "auth")
 	return nil
 }
 
-// parseCommandStats adds subcommands ("client|tracking") to their command, for that is the name
-// which clients send.
-func parseCommandStats(fields map[string]string) map[string]commandTotals {
-	runs := make(map[string]commandTotals, len(fields))
-	for key, value := range fields {
-		name, isStat := strings.CutPrefix(key, "cmdstat_")
-		if !isStat {
-			continue
-		}
-		name, _, _ = strings.Cut(name, "|")
-		total := runs[name]
-		for pair := range strings.SplitSeq(value, ",") {
-			k, v, _ := strings.Cut(pair, "=")
-			n, err := strconv.ParseInt(v, 10, 64)
-			switch {
-			case err != nil:
-			case k == "calls":
-				total.calls += n
-			case k == "usec":
-				total.microseconds += n
-			}
-		}
-		runs[name] = total
-	}
-	return runs
-}
-
 // memory is what the first Redis server uses, in bytes.
-func (s *servers) memory(ctx context.Context) (float64, error) {
-	fields, err := s.redis[0].info(ctx, "memory")
+func (s *servers) memory() (float64, error) {
+	fields, err := s.redis[0].Info("INFO", "memory")
 	if err != nil {
 		return 0, err
 	}
 	return strconv.ParseFloat(fields["used_memory"], 64)
-}
-
-// info returns the fields of one section of INFO.
-func (s *redisServer) info(ctx context.Context, section string) (map[string]string, error) {
-	text, err := s.client.Info(ctx, section).Result()
-	if err != nil {
-		return nil, err
-	}
-	fields := make(map[string]string)
-	for line := range strings.Lines(text) {
-		if key, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			fields[key] = value
-		}
-	}
-	return fields, nil
-}
-
-// awaitAnswer waits until the client, whose connections may be broken, is answered.
-func (s *redisServer) awaitAnswer(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	for {
-		err := s.client.Ping(ctx).Err()
-		if err == nil {
-			return nil
-		}
-		if !sleep(ctx, 5*time.Millisecond) {
-			return fmt.Errorf("%s does not answer: %w", s.Addr(), err)
-		}
-	}
 }

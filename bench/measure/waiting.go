@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,109 +23,64 @@ const (
 	handoverHold = 5 * time.Millisecond
 )
 
-// section is what the lock protects.
-type section struct {
-	inside, overlaps atomic.Int64
-	over             atomic.Bool // holds that begin from now on do not count
-}
-
-func (s *section) enter() {
-	if s.inside.Add(1) > 1 && !s.over.Load() {
-		s.overlaps.Add(1)
-	}
-}
-
-func (s *section) leave() { s.inside.Add(-1) }
-
 // contention is what many who want one name do.
 type contention struct {
 	hold, think time.Duration
 	clients     int // over which waiters are spread, at most
 }
 
-// contended has each number of waiters want one name.
-func contended(how contention, waiters ...int) func(context.Context, *round) error {
-	return func(ctx context.Context, r *round) error {
-		for _, n := range r.upTo(waiters) {
-			if err := r.several(func(round int, l library) error {
-				return r.contended(ctx, how, n, round, l)
-			}); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-}
-
 // waiter locks, holds, unlocks and thinks, until its context ends.
 type waiter struct {
+	*crowd
 	contention
 
-	lock      lockFunc
-	section   *section
-	measuring *atomic.Bool
-	since     atomic.Pointer[time.Time] // when the wait in progress began; nil outside Lock
-	waits     []time.Duration           // of the acquisitions while measuring
-	errors    int
+	lock  lockFunc
+	since atomic.Pointer[time.Time] // when the wait in progress began; nil outside Lock
+	waits []time.Duration           // of the acquisitions while measuring
 }
 
-func (w *waiter) run(ctx context.Context) {
+func (w *waiter) run() {
 	var pause time.Duration
 	if w.think > 0 {
 		pause = rand.N(w.think) // they do not begin in step
 	}
-	for ; sleep(ctx, pause); pause = w.think {
+	for ; sleep(w.ctx, pause); pause = w.think {
 		start := time.Now()
 		w.since.Store(&start)
-		unlock, err := w.lock(ctx)
+		unlock, err := w.lock(w.ctx)
 		for err != nil {
-			w.note(ctx, err)
-			if !sleep(ctx, retry) { // part of the same wait
+			w.note(err, retry)
+			if w.ctx.Err() != nil {
 				return
 			}
-			unlock, err = w.lock(ctx)
+			unlock, err = w.lock(w.ctx) // part of the same wait
 		}
 		wait := time.Since(start)
 		w.since.Store(nil)
-		w.section.enter()
 		if w.measuring.Load() {
 			w.waits = append(w.waits, wait)
 		}
-		time.Sleep(w.hold)
-		w.section.leave()
-		w.note(ctx, release(ctx, unlock))
+		w.section(w.hold)
+		w.note(release(w.ctx, unlock), 0)
 	}
 }
 
-func (w *waiter) note(ctx context.Context, err error) {
-	if err != nil && ctx.Err() == nil && !w.section.over.Load() {
-		w.errors++
+// contended has n waiters want one name.
+func (how contention) contended(ctx context.Context, r *round, n, turn int, l library) error {
+	if n >= 1000 && turn > 0 {
+		return nil // to connect them takes longest
 	}
-}
-
-func (r *round) contended(ctx context.Context, how contention, n, round int, l library) error {
-	sent := newTally()
-	clients, closeAll, err := l.openClients(min(how.clients, n), r.on.addrs, sent)
+	c, err := r.crowd(ctx, l, min(how.clients, n))
 	if err != nil {
 		return err
 	}
-	defer closeAll()
-	name := l.lockName("contended", n, round)
-	var sec section
-	var measuring atomic.Bool
-	ctx, cancel := context.WithTimeout(ctx, r.warmUp+r.duration+beyond)
-	defer cancel()
+	name := l.lockName("contended", n, turn)
 	all := make([]*waiter, n)
-	var wg sync.WaitGroup
 	for i := range all {
-		w := &waiter{
-			contention: how, lock: clients[i%len(clients)].waiter(name), section: &sec,
-			measuring: &measuring,
-		}
-		all[i] = w
-		wg.Go(func() { w.run(ctx) })
+		all[i] = &waiter{crowd: c, contention: how, lock: c.clients[i%len(c.clients)].waiter(name)}
+		c.wg.Go(all[i].run)
 	}
-	spent, err := r.window(ctx, sent, &measuring)
+	spent, err := c.window(1 + n/512) // each is to have a turn
 	end := time.Now()
 	var longest time.Duration // also of the waits that went on at the end
 	for _, w := range all {
@@ -133,48 +88,38 @@ func (r *round) contended(ctx context.Context, how contention, n, round int, l l
 			longest = max(longest, end.Sub(*since))
 		}
 	}
-	sec.over.Store(true)
-	cancel()
-	if err := errors.Join(err, awaitAll(&wg)); err != nil {
+	if err := c.end(err, 0); err != nil {
 		return err
 	}
 	var waits []time.Duration
-	shares := make([]int, n)
-	f := figures{"overlaps": float64(sec.overlaps.Load()), "starved": 0, "errors": 0}
-	for i, w := range all {
+	for _, w := range all {
 		waits = append(waits, w.waits...)
-		f["errors"] += float64(w.errors)
-		if shares[i] = len(w.waits); shares[i] == 0 {
-			f["starved"]++
-		}
 	}
-	f["acquisitions/s"] = float64(len(waits)) / spent.seconds
-	f["wait p50 ms"], f["p99 ms"] = millis(percentile(waits, 50)), millis(percentile(waits, 99))
-	f["longest ms"], f["fairness"] = millis(max(longest, percentile(waits, 100))), jain(shares)
-	r.add(fmt.Sprintf("%d on %d", n, len(clients)), l, spent.each(float64(len(waits)), f))
+	f := figures{
+		"acquisitions/s": float64(len(waits)) / spent.seconds,
+		"wait p50 ms":    millis(percentile(waits, 50)),
+		"longest ms":     millis(max(longest, percentile(waits, 100))),
+		"errors":         float64(c.failed.Load()), "overlaps": float64(c.overlaps.Load()),
+	}
+	r.add(fmt.Sprintf("%d on %d", n, len(c.clients)), l, spent.each(float64(len(waits)), f))
 	return nil
-}
-
-// handover measures how long the lock is nobody's: from the call of Unlock until the Lock of one of
-// eight who wait has returned. The one that unlocks asks again only after that.
-func handover(ctx context.Context, r *round) error {
-	return r.several(func(round int, l library) error { return r.handover(ctx, round, l) })
 }
 
 // relay notes when the lock changes hands.
 type relay struct {
+	*crowd
+
 	mu       sync.Mutex
 	unlocked time.Time     // when the last holder called Unlock; zero before the first
 	taken    chan struct{} // closed when the last holder's successor has the lock
 	passes   []time.Duration
-	errors   int
 }
 
 // take is called by each holder, and returns the channel that its successor will close.
 func (r *relay) take(now time.Time) <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.unlocked.IsZero() {
+	if !r.unlocked.IsZero() && r.measuring.Load() {
 		r.passes = append(r.passes, now.Sub(r.unlocked))
 	}
 	if r.taken != nil {
@@ -184,126 +129,150 @@ func (r *relay) take(now time.Time) <-chan struct{} {
 	return r.taken
 }
 
-func (r *relay) note(do func()) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	do()
-}
-
-// run is one of those who take turns.
-func (r *relay) run(ctx context.Context, lock lockFunc, sec *section) {
-	failed := func(err error) {
-		if err != nil && ctx.Err() == nil {
-			r.note(func() { r.errors++ })
-		}
-	}
-	for ctx.Err() == nil {
-		unlock, err := lock(ctx)
+// run takes turns with the other contenders.
+func (r *relay) run(lock lockFunc) {
+	for r.ctx.Err() == nil {
+		unlock, err := lock(r.ctx)
 		now := time.Now()
 		if err != nil {
-			failed(err)
-			sleep(ctx, retry)
+			r.note(err, retry)
 			continue
 		}
-		sec.enter()
 		taken := r.take(now)
-		time.Sleep(handoverHold)
-		sec.leave()
-		r.note(func() { r.unlocked = time.Now() })
-		failed(release(ctx, unlock))
+		r.section(handoverHold)
+		r.mu.Lock()
+		r.unlocked = time.Now()
+		r.mu.Unlock()
+		r.note(release(r.ctx, unlock), 0)
 		select {
 		case <-taken:
-		case <-ctx.Done():
+		case <-r.ctx.Done():
 		}
 	}
 }
 
-func (r *round) handover(ctx context.Context, round int, l library) error {
-	clients, closeAll, err := l.openClients(9, r.on.addrs, newTally())
+// handover measures the time from a holder's call of Unlock until the Lock of a waiter has
+// returned. The former holder asks again only after that.
+func handover(ctx context.Context, r *round, waiters, turn int, l library) error {
+	c, err := r.crowd(ctx, l, waiters+1)
 	if err != nil {
 		return err
 	}
-	defer closeAll()
-	ctx, cancel := context.WithTimeout(ctx, r.warmUp+r.duration+beyond)
-	defer cancel()
-	var turns relay
-	var sec section
-	var wg sync.WaitGroup
-	for _, c := range clients {
-		wg.Go(func() { turns.run(ctx, c.waiter(l.lockName("handover", round)), &sec) })
+	turns := relay{crowd: c}
+	for _, one := range c.clients {
+		c.wg.Go(func() { turns.run(one.waiter(l.lockName("handover", turn))) })
 	}
+	plain := newGoRedis(r.on.addrs[0], newTally())
+	defer func() { _ = plain.Close() }()
 	var pings []time.Duration
-	if sleep(ctx, r.warmUp) {
-		turns.note(func() { turns.passes = nil })
-		end := time.Now().Add(r.duration)
-		for ; time.Now().Before(end) && err == nil; sleep(ctx, 20*time.Millisecond) {
-			start := time.Now()
-			err = r.on.redis[0].client.Ping(ctx).Err()
-			pings = append(pings, time.Since(start))
-		}
+	sleep(c.ctx, r.warmUp)
+	c.measuring.Store(true)
+	for end := time.Now().Add(r.duration); time.Now().Before(end) && err == nil; sleep(c.ctx, 20*time.Millisecond) {
+		start := time.Now()
+		err = plain.Ping(c.ctx).Err()
+		pings = append(pings, time.Since(start))
 	}
-	sec.over.Store(true)
-	cause := context.Cause(ctx)
-	var passes []time.Duration
-	turns.note(func() { passes = slices.Clone(turns.passes) })
-	cancel()
-	if err := errors.Join(cause, err, awaitAll(&wg)); err != nil {
+	c.measuring.Store(false)
+	if err := c.end(err, 0); err != nil {
 		return err
 	}
-	r.add("8 waiters", l, figures{
-		"p50 µs": micros(percentile(passes, 50)), "p99 µs": micros(percentile(passes, 99)),
+	r.add(fmt.Sprint(waiters, " waiters"), l, figures{
+		"p50 µs": micros(percentile(turns.passes, 50)), "p99 µs": micros(percentile(turns.passes, 99)),
 		"PING p50 µs": micros(percentile(pings, 50)),
-		"errors":      float64(turns.errors), "overlaps": float64(sec.overlaps.Load()),
+		"errors":      float64(c.failed.Load()), "overlaps": float64(c.overlaps.Load()),
 	})
 	return nil
 }
 
-// idle has some wait behind one long hold, each on a client of its own.
-func idle(n int) func(context.Context, *round) error {
-	return func(ctx context.Context, r *round) error {
-		for _, l := range r.libraries {
-			if err := r.idling(ctx, min(n, r.most), l); err != nil {
-				return fmt.Errorf("%s: %w", l.name, err)
-			}
-		}
+// idle measures n waiters behind one long hold, each on a client of its own. Larger counts are for
+// our own waiters only: pollers keep the machine busy.
+func idle(ctx context.Context, r *round, n, turn int, l library) error {
+	if turn > 0 || n > 50 && !strings.Contains(l.name, "locker") {
 		return nil
 	}
-}
-
-func (r *round) idling(ctx context.Context, n int, l library) error {
-	sent := newTally()
-	clients, closeAll, err := l.openClients(n+1, r.on.addrs, sent)
+	var before, after look
+	_ = r.on.ask(ctx, &before)
+	c, err := r.crowd(ctx, l, n+1)
 	if err != nil {
 		return err
 	}
-	defer closeAll()
-	ctx, cancel := context.WithTimeout(ctx, r.idle+beyond)
-	defer cancel()
 	name := l.lockName("idle")
-	unlock, err := clients[0].waiter(name)(ctx)
+	unlock, err := c.clients[0].waiter(name)(c.ctx)
 	if err != nil {
-		return err
+		return c.end(err, 0)
 	}
-	var wg sync.WaitGroup
-	for _, c := range clients[1:] {
-		wg.Go(func() {
-			if unlock, err := c.waiter(name)(ctx); err == nil {
-				_ = release(ctx, unlock)
+	for _, one := range c.clients[1:] {
+		c.wg.Go(func() {
+			if unlock, err := one.waiter(name)(c.ctx); err == nil {
+				_ = release(c.ctx, unlock)
 			}
 		})
 	}
-	sleep(ctx, r.idle/5) // they connect
-	spent, err := r.on.during(ctx, sent, func() error {
-		sleep(ctx, r.idle)
-		return context.Cause(ctx)
+	sleep(c.ctx, r.idle/5+time.Duration(n)*time.Millisecond) // they connect
+	_ = r.on.ask(ctx, &after)
+	spent, err := r.on.during(c.ctx, c.sent, func() error {
+		sleep(c.ctx, r.idle/2)
+		return context.Cause(c.ctx)
 	})
-	cancel()
-	if err := errors.Join(err, release(ctx, unlock), awaitAll(&wg)); err != nil {
+	c.cancel()
+	if err := c.end(errors.Join(err, release(ctx, unlock)), 0); err != nil {
 		return err
 	}
 	r.add(fmt.Sprint(n, " waiters"), l, figures{
 		"requests/s": spent.sent / spent.seconds, "run/s": spent.run / spent.seconds,
-		"server µs/s": spent.serverUs / spent.seconds,
+		"server µs/s": spent.serverUs / spent.seconds, "cpu µs/s": spent.cpuUs / spent.seconds,
+		"server bytes": (after.memory - before.memory) / float64(n),
 	})
+	return nil
+}
+
+// shares measures many readers, in ten clients, beside a writer of the same name.
+func shares(ctx context.Context, r *round, readers, turn int, l library) error {
+	const reading, writing = 100 * time.Millisecond, time.Millisecond
+	c, err := r.crowd(ctx, l, 11)
+	if err != nil {
+		return err
+	}
+	name := l.lockName("shares", turn)
+	var mu sync.Mutex // guards the waits
+	var reads, writes []time.Duration
+	hold := func(lock lockFunc, d time.Duration, into *[]time.Duration) {
+		start := time.Now()
+		unlock, err := lock(c.ctx)
+		if err == nil {
+			if took := time.Since(start); c.measuring.Load() {
+				mu.Lock()
+				*into = append(*into, took)
+				mu.Unlock()
+			}
+			time.Sleep(d)
+			err = release(c.ctx, unlock)
+		}
+		c.note(err, retry)
+	}
+	for i := range readers {
+		read, _ := c.clients[i%10].shared(name)
+		c.wg.Go(func() {
+			for !c.over.Load() {
+				hold(read, reading, &reads)
+			}
+		})
+	}
+	_, write := c.clients[10].shared(name)
+	c.wg.Go(func() {
+		for sleep(c.ctx, time.Second) && !c.over.Load() {
+			hold(write, writing, &writes)
+		}
+	})
+	spent, err := c.window(5) // after the writer has been there
+	if err := c.end(err, patience); err != nil {
+		return err
+	}
+	n := float64(len(reads) + len(writes))
+	r.add(fmt.Sprint(readers, " readers"), l, spent.each(n, figures{
+		"holds/s": n / spent.seconds, "write p50 ms": millis(percentile(writes, 50)),
+		"longest write ms": millis(percentile(writes, 100)),
+		"longest read ms":  millis(percentile(reads, 100)), "errors": float64(c.failed.Load()),
+	}))
 	return nil
 }

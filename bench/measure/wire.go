@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"errors"
 	"net"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -47,91 +47,71 @@ func (t *tally) snapshot() map[string]int64 {
 	return counts
 }
 
-// dialRedis returns a connection whose commands are counted.
-func (t *tally) dialRedis(ctx context.Context, network, addr string) (net.Conn, error) {
-	d := net.Dialer{Timeout: 5 * time.Second}
-	conn, err := d.DialContext(ctx, network, addr)
-	if err != nil {
-		return nil, err
-	}
-	tcp, ok := conn.(*net.TCPConn)
-	if !ok {
-		return nil, errors.Join(errors.New("not a TCP connection"), conn.Close())
-	}
-	return &countedConn{TCPConn: tcp, commands: requestParser{command: t.add}}, nil
-}
-
-// countedConn embeds the TCP connection for its SyscallConn, with which clients check on it.
+// countedConn counts the requests in what is written. It embeds the TCP connection for its
+// SyscallConn, with which clients check on it.
 type countedConn struct {
 	*net.TCPConn
 
-	mu       sync.Mutex
-	commands requestParser
+	tally *tally
+	// next returns the name and the size of the request that b begins with: no name if it does not
+	// count, and no size if there is more to come of it.
+	next func(b []byte) (name []byte, size int)
+
+	mu   sync.Mutex // guards:
+	rest []byte     // an incomplete request, until its rest is written
+}
+
+func (t *tally) dial(ctx context.Context, network, addr string, next func([]byte) ([]byte, int)) (net.Conn, error) {
+	conn, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	return &countedConn{TCPConn: conn.(*net.TCPConn), tally: t, next: next}, nil
 }
 
 func (c *countedConn) Write(b []byte) (int, error) {
-	n, err := c.TCPConn.Write(b)
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.commands.feed(b[:n])
-	return n, err
-}
-
-// requestParser finds the names of commands in a stream of requests, each an array of bulk strings:
-// "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n". It takes the stream in pieces of any size.
-type requestParser struct {
-	command func(name []byte) // must not keep name
-
-	header  []byte // of an array or a bulk string, as far as it has come
-	body    int    // bytes to come of the bulk string, with its line end
-	naming  bool   // the next or present bulk string is a command's name
-	partial []byte // of that name
-}
-
-func (p *requestParser) feed(b []byte) {
-	for len(b) > 0 {
-		if p.body > 0 {
-			n := min(p.body, len(b))
-			p.bulk(b[:n])
-			b = b[n:]
-			continue
+	c.rest = append(c.rest, b...)
+	done := 0
+	for name, size := c.next(c.rest); size > 0; name, size = c.next(c.rest[done:]) {
+		if name != nil {
+			c.tally.add(name)
 		}
-		line, rest, complete := bytes.Cut(b, []byte("\n"))
-		p.header = append(p.header, line...)
-		if !complete {
-			return
-		}
-		p.endHeader()
-		b = rest
+		done += size
 	}
+	c.rest = slices.Delete(c.rest, 0, done)
+	c.mu.Unlock()
+	return c.TCPConn.Write(b)
 }
 
-func (p *requestParser) endHeader() {
-	header := bytes.TrimSuffix(p.header, []byte("\r"))
-	p.header = p.header[:0]
-	if len(header) == 0 {
-		return
-	}
-	switch header[0] {
-	case '*':
-		p.naming = true
-	case '$':
-		if size, err := strconv.Atoi(string(header[1:])); err == nil {
-			p.body = size + len("\r\n")
-		}
-	}
+// dialRedis returns a connection whose commands are counted.
+func (t *tally) dialRedis(ctx context.Context, network, addr string) (net.Conn, error) {
+	return t.dial(ctx, network, addr, redisRequest)
 }
 
-func (p *requestParser) bulk(b []byte) {
-	p.body -= len(b)
-	if !p.naming {
-		return
+// redisRequest finds an array of bulk strings: "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n".
+func redisRequest(b []byte) (name []byte, size int) {
+	header := func() (n int) {
+		line, _, whole := bytes.Cut(b[size:], []byte("\r\n"))
+		if !whole {
+			return -1
+		}
+		n, _ = strconv.Atoi(string(line[1:]))
+		size += len(line) + len("\r\n")
+		return n
 	}
-	p.partial = append(p.partial, b...)
-	if p.body == 0 {
-		p.command(bytes.TrimSuffix(p.partial, []byte("\r\n")))
-		p.partial, p.naming = p.partial[:0], false
+	for i := range header() {
+		length := header()
+		end := size + length + len("\r\n")
+		if length < 0 || end > len(b) {
+			return nil, 0
+		}
+		if i == 0 {
+			name = b[size : size+length]
+		}
+		size = end
 	}
+	return name, size
 }
 
 // grpc has a client's messages counted by the name of their method.
@@ -157,52 +137,25 @@ func (h grpcHandler) HandleRPC(ctx context.Context, s stats.RPCStats) {
 func (grpcHandler) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
 func (grpcHandler) HandleConn(context.Context, stats.ConnStats)                       {}
 
-// dialZooKeeper returns a connection whose packets are counted by the numbers of their operations,
-// but for the first, which opens a session, pings and passwords.
+// dialZooKeeper returns a connection whose packets are counted by their operations, but for the
+// first, which opens a session, pings and passwords.
 func (t *tally) dialZooKeeper(network, addr string, timeout time.Duration) (net.Conn, error) {
-	conn, err := net.DialTimeout(network, addr, timeout)
-	if err != nil {
-		return nil, err
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	return t.dial(ctx, network, addr, zooKeeperRequest)
+}
+
+// zooKeeperRequest finds a frame: four bytes each of its length, its number, which is above zero
+// where it counts, and its operation.
+func zooKeeperRequest(b []byte) (operation []byte, size int) {
+	if len(b) < 12 {
+		return nil, 0
 	}
-	return &zooKeeperConn{Conn: conn, tally: t}, nil
-}
-
-// zooKeeperConn finds frames in what is written, each with its length before it in four bytes; then
-// come the request's number, which is above zero but for pings and the like, and its operation.
-type zooKeeperConn struct {
-	net.Conn
-
-	tally  *tally
-	head   [12]byte
-	have   int
-	skip   int // bytes to come that say nothing here
-	opened bool
-}
-
-func (c *zooKeeperConn) Write(b []byte) (int, error) {
-	c.feed(b)
-	return c.Conn.Write(b)
-}
-
-func (c *zooKeeperConn) feed(b []byte) {
-	for len(b) > 0 {
-		if c.skip > 0 {
-			n := min(c.skip, len(b))
-			c.skip -= n
-			b = b[n:]
-			continue
-		}
-		n := copy(c.head[c.have:], b)
-		c.have += n
-		b = b[n:]
-		if c.have < len(c.head) {
-			return
-		}
-		c.have = 0
-		c.skip = int(binary.BigEndian.Uint32(c.head[:])) - (len(c.head) - 4)
-		if number := int32(binary.BigEndian.Uint32(c.head[4:])); c.opened && number > 0 {
-			c.tally.add(strconv.AppendInt(nil, int64(int32(binary.BigEndian.Uint32(c.head[8:]))), 10))
-		}
-		c.opened = true
+	if size = 4 + int(binary.BigEndian.Uint32(b)); size > len(b) {
+		return nil, 0
 	}
+	if int32(binary.BigEndian.Uint32(b[4:])) > 0 {
+		operation = b[8:12]
+	}
+	return operation, size
 }

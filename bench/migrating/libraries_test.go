@@ -19,6 +19,7 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/etcd"
 	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/internal/test/testwait"
 	"github.com/go-locker/locker/redis"
 )
 
@@ -249,9 +250,7 @@ func TestRueidislock_oneNameIsThreeKeysByDefault(t *testing.T) {
 	require.NoError(t, err)
 	defer release()
 	keys := []string{"rueidislock:0:orders/42", "rueidislock:1:orders/42", "rueidislock:2:orders/42"}
-	require.Eventually(t, func() bool { // the third is taken a little later
-		return rdb.Exists(t.Context(), keys...).Val() == 3
-	}, 20*time.Second, 5*time.Millisecond)
+	patience.Until(t, "the third is taken, too", func() bool { return rdb.Exists(t.Context(), keys...).Val() == 3 })
 
 	require.NoError(t, rdb.Del(t.Context(), keys...).Err())
 	select {
@@ -304,7 +303,7 @@ func newSession(t *testing.T, cli *clientv3.Client) *concurrency.Session {
 }
 
 func TestEtcd_whatAMutexSays(t *testing.T) {
-	ctx, cli := limited(t), startEtcd(t)
+	ctx, cli := testwait.Context(t, time.Minute), startEtcd(t)
 	m := concurrency.NewMutex(newSession(t, cli), "/locks/orders/42")
 	require.ErrorIs(t, m.Unlock(ctx), concurrency.ErrLockReleased)
 	require.NoError(t, m.Lock(ctx))
@@ -318,15 +317,15 @@ func TestEtcd_whatAMutexSays(t *testing.T) {
 
 // A waiter's key is made before the holder's last write: its token says when it came, and a Header when it was granted.
 func TestEtcd_revisionsOfTheTwoAreNotInOneOrder(t *testing.T) {
-	ctx, cli := limited(t), startEtcd(t)
+	ctx, cli := testwait.Context(t, time.Minute), startEtcd(t)
 	client := made(t)(etcd.New(cli, locker.WithTTL(10*time.Second)))
 	first, m := client.Mutex("orders/42"), client.Mutex("orders/42")
 	require.NoError(t, first.Lock(ctx))
-	queued := start(func() error { return m.Lock(ctx) })
-	require.Eventually(t, func() bool {
+	queued := testwait.Go(func() error { return m.Lock(ctx) })
+	patience.Until(t, "it waits", func() bool {
 		state, err := client.Inspect(ctx, "orders/42")
 		return err == nil && len(state.Waiters) == 1
-	}, 20*time.Second, 5*time.Millisecond)
+	})
 
 	theirs := concurrency.NewMutex(newSession(t, cli), "/locks/orders/42")
 	require.NoError(t, theirs.Lock(ctx))

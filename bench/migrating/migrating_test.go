@@ -1,13 +1,10 @@
-// Package migrating runs what docs/migrating.md and docs/changeover.md show, on real servers: the locks of other libraries, ours in their
-// place, and both of them in the time between. What is in the page is here; a test compares the two.
+// Package migrating runs the code of docs/migrating.md and docs/changeover.md on real servers: the
+// locks of other libraries, ours in their place, and both of them in the time between. A test of
+// docs compares the pages with this package.
 package migrating
 
 import (
 	"context"
-	"os"
-	"path/filepath"
-	"regexp"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,6 +16,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/internal/test/testwait"
 	_ "github.com/go-locker/locker/memory"
 	"github.com/go-locker/locker/zookeeper"
 )
@@ -62,7 +60,7 @@ func changeOver(t *testing.T, theirs way, client *locker.Client) {
 	}
 	t.Run("theirs and ours do not exclude each other", func(t *testing.T) {
 		together := false
-		require.NoError(t, theirs(limited(t), func(ctx context.Context) error {
+		require.NoError(t, theirs(testwait.Context(t, time.Minute), func(ctx context.Context) error {
 			return ours(ctx, func(context.Context) error { together = true; return nil })
 		}))
 		assert.True(t, together)
@@ -72,10 +70,10 @@ func changeOver(t *testing.T, theirs way, client *locker.Client) {
 // excludes requires that the second does not begin its work before the first has ended, and does then.
 func excludes(t *testing.T, first, second way) {
 	t.Helper()
-	ctx := limited(t)
+	ctx := testwait.Context(t, time.Minute)
 	begun, end := make(chan struct{}), make(chan struct{})
 	var ended, overlap atomic.Bool
-	one := start(func() error {
+	one := testwait.Go(func() error {
 		return first(ctx, func(context.Context) error {
 			close(begun)
 			<-end
@@ -88,7 +86,7 @@ func excludes(t *testing.T, first, second way) {
 	case err := <-one:
 		require.NoError(t, err, "the first")
 	}
-	two := start(func() error {
+	two := testwait.Go(func() error {
 		return second(ctx, func(context.Context) error {
 			overlap.Store(!ended.Load())
 			return nil
@@ -99,28 +97,6 @@ func excludes(t *testing.T, first, second way) {
 	require.NoError(t, <-one, "the first")
 	require.NoError(t, <-two, "the second")
 	assert.False(t, overlap.Load(), "both were at work")
-}
-
-// limited ends long after anything here is done.
-func limited(t *testing.T) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-// briefly ends while somebody waits for a lock that is not given back.
-func briefly(t *testing.T) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-func start(f func() error) <-chan error {
-	done := make(chan error, 1)
-	go func() { done <- f() }()
-	return done
 }
 
 // made is a Client that is closed with the test.
@@ -143,7 +119,7 @@ func startRedis(t *testing.T) *goredis.Client {
 // outlast waits until a Redis key is gone.
 func outlast(t *testing.T, rdb *goredis.Client, key string) {
 	t.Helper()
-	require.Eventually(t, func() bool { return rdb.Exists(t.Context(), key).Val() == 0 }, 20*time.Second, 5*time.Millisecond, key)
+	patience.Until(t, key+" is gone", func() bool { return rdb.Exists(t.Context(), key).Val() == 0 })
 }
 
 // From one backend of ours to another, it is the same.
@@ -160,7 +136,7 @@ func TestOurs_errors(t *testing.T) {
 	require.ErrorIs(t, m.Unlock(ctx), locker.ErrNotHeld)
 	require.NoError(t, m.Lock(ctx))
 	require.ErrorIs(t, other.TryLock(ctx), locker.ErrHeld)
-	err := m.Lock(briefly(t)) // the holder's own, too: it is not reentrant
+	err := m.Lock(testwait.Context(t, 100*time.Millisecond)) // the holder's own, too: it is not reentrant
 	require.ErrorIs(t, err, locker.ErrHeld)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.NoError(t, m.Unlock(ctx))
@@ -182,119 +158,6 @@ func TestOurs_errors(t *testing.T) {
 	}), locker.ErrLost)
 }
 
-// page returns the pages on migrating, one after the other.
-func page(t *testing.T) string {
-	t.Helper()
-	var all []byte
-	for _, name := range []string{"migrating.md", "changeover.md"} {
-		text, err := os.ReadFile("../../docs/" + name)
-		require.NoError(t, err)
-		all = append(all, text...)
-	}
-	return string(all)
-}
-
-// Go that the page shows, in blocks and in the columns of calls, is Go of this package, which compiles and runs.
-func TestPage_showsWhatIsCompiled(t *testing.T) {
-	source, text := sources(t), page(t)
-	blocks, calls := blocks(text), calls(text)
-	assert.GreaterOrEqual(t, len(blocks), 10)
-	assert.GreaterOrEqual(t, len(calls), 50)
-	for _, block := range blocks {
-		assert.True(t, shows(source, block), "no test has\n%s", block)
-	}
-	for _, call := range calls {
-		if !strings.Contains(source, call) { // which assert.Contains would print
-			t.Errorf("no test has %s", call)
-		}
-	}
-}
-
-var block = regexp.MustCompile("(?s)\n```go\n(.*?\n)```\n")
-
-func blocks(page string) (found []string) {
-	for _, b := range block.FindAllStringSubmatch(page, -1) {
-		found = append(found, b[1])
-	}
-	return found
-}
-
-var span = regexp.MustCompile("`([^`]+)`")
-
-// calls are the code spans in the first two columns of tables that begin with theirs and ours.
-func calls(page string) (found []string) {
-	within := false
-	for line := range strings.Lines(page) {
-		cells := strings.Split(line, "|")
-		switch {
-		case !strings.HasPrefix(line, "|"):
-			within = false
-		case strings.HasPrefix(line, "| theirs | ours |"):
-			within = true
-		case within && len(cells) > 3:
-			for _, s := range span.FindAllStringSubmatch(cells[1]+cells[2], -1) {
-				found = append(found, s[1])
-			}
-		}
-	}
-	return found
-}
-
-// shows reports whether the lines of each paragraph of block follow one another in source, both without their
-// indentation and remarks to linters.
-func shows(source, block string) bool {
-	for paragraph := range strings.SplitSeq(block, "\n\n") {
-		if !strings.Contains(plain(source), plain(paragraph)) {
-			return false
-		}
-	}
-	return true
-}
-
-func plain(code string) string {
-	var b strings.Builder
-	b.WriteByte('\n')
-	for line := range strings.Lines(code) {
-		line, _, _ = strings.Cut(line, " //nolint")
-		b.WriteString(strings.TrimSpace(line) + "\n")
-	}
-	return b.String()
-}
-
-// sources are the tests but this file, which has what is no example.
-func sources(t *testing.T) string {
-	t.Helper()
-	files, err := filepath.Glob("*_test.go")
-	require.NoError(t, err)
-	var all strings.Builder
-	for _, file := range files {
-		if file == "page_test.go" {
-			continue
-		}
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
-		all.Write(text)
-	}
-	return all.String()
-}
-
-func TestShows(t *testing.T) {
-	const source = "func f() {\n\ta()\n\tdefer b() //nolint:errcheck // so\n\tif c() {\n\t\td()\n\t}\n}\n"
-	for code, want := range map[string]bool{
-		"a()\ndefer b()\n":     true,
-		"if c() {\n\td()\n}\n": true,
-		"a()\nif c() {\n":      false,
-		"d()\n\na()\n":         true,
-		"d()\n\nb()\n":         false,
-		"b()\n":                false,
-		"e()\n":                false,
-	} {
-		assert.Equal(t, want, shows(source, code), code)
-	}
-	assert.Equal(t, []string{"a()\n"}, blocks("text\n```go\na()\n```\n```\nb()\n```\n"))
-	assert.Equal(t, []string{"a()", "b()", "c"}, calls("| theirs | ours | why |\n|---|---|---|\n| `a()` | `b()`, `c` | `d` |\n\n| x | y |\n| `e` | `f` |\n"))
-}
-
 func zkWay(conn *zk.Conn) way {
 	return func(ctx context.Context, work func(context.Context) error) error {
 		l := zk.NewLock(conn, "/locks/orders-42", zk.WorldACL(zk.PermAll))
@@ -306,7 +169,10 @@ func zkWay(conn *zk.Conn) way {
 	}
 }
 
-const timeout = 2 * time.Second
+const (
+	timeout  = 2 * time.Second
+	patience = testwait.Patience(20 * time.Second)
+)
 
 func connect(t *testing.T) (conn *zk.Conn, servers []string) {
 	t.Helper()

@@ -1,3 +1,5 @@
+// Package sqltest_test tests package sqlfence on real databases: PostgreSQL, MariaDB and SQLite. It
+// is not in package sqlfence, so that the module of that has no database driver in its go.mod.
 package sqltest_test
 
 import (
@@ -14,9 +16,8 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/stdlib"
+	_ "github.com/jackc/pgx/v5/stdlib" // pgx
 	"github.com/stretchr/testify/require"
 	"modernc.org/sqlite"
 
@@ -36,9 +37,6 @@ type database struct {
 	levels  []level
 	// open connects to it as level says; the level's database may be one of its own.
 	open func(t *testing.T, level level) *sql.DB
-	// through is the same by way of a proxy; nil where there is no network.
-	through func(t *testing.T, proxy *testserver.Proxy) *sql.DB
-	addr    string
 	// waiting asks how many transactions wait for another's lock; nil where they fail instead.
 	waiting string
 	// code is what the database calls an error, and "" if it is none of the database's.
@@ -75,16 +73,7 @@ func postgres(t *testing.T) *database {
 			{name: "PostgreSQL, REPEATABLE READ", tx: sql.LevelRepeatableRead},
 			{name: "PostgreSQL, SERIALIZABLE", tx: sql.LevelSerializable},
 		},
-		open: func(t *testing.T, _ level) *sql.DB { return connect(t, "pgx", server.URL()) },
-		// Nothing is sent but the statement, once it is prepared.
-		through: func(t *testing.T, proxy *testserver.Proxy) *sql.DB {
-			config, err := pgx.ParseConfig(strings.Replace(server.URL(), server.Addr(), proxy.Addr(), 1))
-			require.NoError(t, err)
-			db := stdlib.OpenDB(*config, stdlib.OptionShouldPing(func(context.Context, stdlib.ShouldPingParams) bool { return false }))
-			t.Cleanup(func() { _ = db.Close() })
-			return db
-		},
-		addr:    server.Addr(),
+		open:    func(t *testing.T, _ level) *sql.DB { return connect(t, "pgx", server.URL()) },
 		again:   []string{"40001", "40P01"}, // serialization_failure, deadlock_detected
 		waiting: `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'`,
 		code: func(err error) string {
@@ -110,11 +99,6 @@ func mariaDB(t *testing.T) *database {
 		open: func(t *testing.T, level level) *sql.DB {
 			return connect(t, "mysql", fmt.Sprintf("root@tcp(%s)/locker?%s", server.Addr(), level.params))
 		},
-		// A statement is one request, not two.
-		through: func(t *testing.T, proxy *testserver.Proxy) *sql.DB {
-			return connect(t, "mysql", fmt.Sprintf("root@tcp(%s)/locker?interpolateParams=true", proxy.Addr()))
-		},
-		addr:    server.Addr(),
 		again:   []string{"1213", "1020"}, // ER_LOCK_DEADLOCK, ER_CHECKREAD
 		waiting: `SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'INNODB_ROW_LOCK_CURRENT_WAITS'`,
 		code: func(err error) string {

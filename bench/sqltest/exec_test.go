@@ -1,8 +1,12 @@
 package sqltest_test
 
 import (
+	"context"
 	"database/sql"
+	"errors"
+	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -10,35 +14,13 @@ import (
 
 	"github.com/go-locker/locker/fence"
 	"github.com/go-locker/locker/fence/sqlfence"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
+
+const update = `UPDATE accounts SET state = ?, token = ? WHERE id = ? AND token <= ?`
 
 // plain is the level that users get who choose none.
 func (d *database) plain() level { return level{name: "default"} }
-
-func TestExec_refusesAStaleWriteAndLetsTheSameHolderWriteAgain(t *testing.T) {
-	run(t, func(t *testing.T, d *database) {
-		db := d.fresh(t, d.plain())
-		d.exec(t, db, `INSERT INTO accounts (id, state) VALUES (1, 'new')`)
-		for _, write := range []struct {
-			token uint64
-			stale bool
-		}{{5, false}, {5, false}, {4, true}, {7, false}, {5, true}, {math.MaxInt64, false}, {7, true}} {
-			query, args := d.update("written", write.token)
-			err := sqlfence.Exec(t.Context(), db, "accounts/1", write.token, query, args...)
-			if write.stale {
-				var stale *fence.StaleError
-				require.ErrorAs(t, err, &stale)
-				assert.Equal(t, fence.StaleError{Resource: "accounts/1", Token: write.token}, *stale)
-			} else {
-				require.NoError(t, err, write.token)
-				_, token := account(t, db)
-				assert.Equal(t, write.token, token)
-			}
-		}
-		_, token := account(t, db)
-		assert.Equal(t, uint64(math.MaxInt64), token)
-	})
-}
 
 func TestColumn_saysWhyNothingWasWritten(t *testing.T) {
 	run(t, func(t *testing.T, d *database) {
@@ -86,23 +68,27 @@ func TestExec_repeatedWriteThatChangesNothing(t *testing.T) {
 	run(t, func(t *testing.T, d *database) {
 		db := d.fresh(t, d.plain())
 		d.exec(t, db, `INSERT INTO accounts (id, state) VALUES (1, 'new')`)
-		args := []any{"paid", 5, 1, 5}
-		require.NoError(t, sqlfence.Exec(t.Context(), db, "accounts/1", 5, d.sql(update), args...))
-		err := sqlfence.Exec(t.Context(), db, "accounts/1", 5, d.sql(update), args...)
+		exec := func(token uint64) error {
+			return sqlfence.Exec(t.Context(), db, "accounts/1", token, d.sql(update), "paid", token, 1, token)
+		}
+		require.NoError(t, exec(5))
+		err := exec(5)
 		if d.dialect == sqlfence.MySQL {
 			require.ErrorIs(t, err, fence.ErrStale, "as documented")
 		} else {
 			require.NoError(t, err)
 		}
-		require.NoError(t, d.column().Exec(t.Context(), db, 1, 5, d.sql(update), args...), "with its column known")
+		require.NoError(t, d.column().Exec(t.Context(), db, 1, 5, d.sql(update), "paid", 5, 1, 5), "with its column known")
+		require.NoError(t, exec(math.MaxInt64))
+		require.Equal(t, &fence.StaleError{Resource: "accounts/1", Token: 5}, exec(5))
 	})
 }
 
 func TestExec_withClientFoundRows(t *testing.T) {
 	d := mariaDB(t)
 	db := d.fresh(t, level{params: "clientFoundRows=true"})
-	d.exec(t, db, `INSERT INTO accounts (id, state) VALUES (1, 'new')`)
-	for range 2 {
+	for range 2 { // of a row that may be missing: MySQL's upsert takes no condition
+		d.exec(t, db, `INSERT INTO accounts (id) VALUES (1) ON DUPLICATE KEY UPDATE id = id`)
 		require.NoError(t, sqlfence.Exec(t.Context(), db, "accounts/1", 5, update, "paid", 5, 1, 5))
 	}
 	require.ErrorIs(t, sqlfence.Exec(t.Context(), db, "accounts/1", 4, update, "paid", 4, 1, 4), fence.ErrStale)
@@ -112,49 +98,299 @@ func TestExec_withClientFoundRows(t *testing.T) {
 	require.ErrorIs(t, d.column().Exec(t.Context(), db, 1, 5, further, "paid", 5, 1, 5), sqlfence.ErrNoRow)
 }
 
-// In the snapshot of MariaDB's REPEATABLE READ the row still has the holder's own token, as if it had written what is there.
-func TestColumn_seesThroughASnapshot(t *testing.T) {
-	runLevels(t, func(t *testing.T, d *database, l level, db *sql.DB) {
-		if l.tx == sql.LevelSerializable || d.dialect == sqlfence.SQLite {
-			t.Skip("here the newer write would wait for the older transaction to end")
-		}
-		d.exec(t, db, `INSERT INTO accounts (id, state, token) VALUES (1, 'new', 1)`)
-		old := l.begin(t, db)
-		_, token := account(t, old)
-		require.Equal(t, uint64(1), token)
-		query, args := d.update("newer", 2)
-		require.NoError(t, d.column().Exec(t.Context(), db, 1, 2, query, args...))
+func (d *database) admit(ctx context.Context, l level, db *sql.DB, resource string, token uint64) error {
+	tx, err := l.tryBegin(ctx, db)
+	if err != nil {
+		return err
+	}
+	return finish(tx, d.table().Admit(ctx, tx, resource, token))
+}
 
-		query, args = d.update("older", 1)
-		err := d.column().Exec(t.Context(), old, 1, 1, query, args...)
-		require.Error(t, err)
-		if d.code(err) == "" {
-			var stale *fence.StaleError
-			require.ErrorAs(t, err, &stale)
-			assert.Equal(t, uint64(2), stale.Newest)
+// Two transactions at once, of a resource that nobody has seen and of one that is known; in every
+// order, and whether the first commits or not.
+func TestAdmit_takesTurns(t *testing.T) {
+	tests := map[string]turns{
+		"a newer one waits for an older one":                {first: 1, second: 2, commits: true},
+		"an older one waits, and is refused":                {first: 2, second: 1, commits: true, stale: true},
+		"the raise of one that is rolled back is undone":    {first: 2, second: 1},
+		"one that is rolled back leaves nothing to a newer": {first: 1, second: 2},
+		"two of one holder":                                 {first: 1, second: 1, commits: true},
+	}
+	runLevels(t, func(t *testing.T, d *database, l level, db *sql.DB) {
+		for name, test := range tests {
+			t.Run(name+", of a new resource", func(t *testing.T) { test.run(t, d, l, db, "new "+name) })
+			t.Run(name, func(t *testing.T) {
+				require.NoError(t, d.admit(t.Context(), l, db, name, 1))
+				test.run(t, d, l, db, name)
+			})
 		}
-		require.NoError(t, old.Rollback())
-		assertNewest(t, db)
 	})
 }
 
-// A row that may be missing. MySQL's upsert takes no condition, and is refused.
-func TestExec_insertsARowThatIsMissing(t *testing.T) {
+type turns struct {
+	first, second uint64
+	commits       bool // the first
+	stale         bool // the second
+}
+
+func (turns turns) run(t *testing.T, d *database, l level, db *sql.DB, resource string) {
+	first := l.begin(t, db)
+	require.NoError(t, d.table().Admit(t.Context(), first, resource, turns.first))
+	second := testwait.Go(func() error { return d.admit(t.Context(), l, db, resource, turns.second) })
+	var err error
+	waiting := d.waits(t, db, second)
+	if !waiting {
+		err = <-second
+		require.True(t, d.comeAgain(err), "it is not told to come again, but %v", err)
+	}
+	if turns.commits {
+		require.NoError(t, first.Commit())
+	} else {
+		require.NoError(t, first.Rollback())
+	}
+	if waiting {
+		err = patience.Result(t, second)
+	}
+	if d.comeAgain(err) {
+		err = d.admit(t.Context(), l, db, resource, turns.second)
+	}
+	if turns.stale {
+		require.ErrorIs(t, err, fence.ErrStale)
+	} else {
+		require.NoError(t, err)
+	}
+}
+
+func TestAdmit_tellsNamesApartByteByByte(t *testing.T) {
 	run(t, func(t *testing.T, d *database) {
 		db := d.fresh(t, d.plain())
-		write := func(state string, token uint64) error {
-			if d.dialect != sqlfence.MySQL {
-				return sqlfence.Exec(t.Context(), db, "accounts/1", token, d.sql(`INSERT INTO accounts (id, state, token) VALUES (?, ?, ?)
-					ON CONFLICT (id) DO UPDATE SET state = excluded.state, token = excluded.token
-					WHERE accounts.token <= excluded.token`), 1, state, token)
-			}
-			d.exec(t, db, `INSERT INTO accounts (id) VALUES (?) ON DUPLICATE KEY UPDATE id = id`, 1)
-			return d.column().Exec(t.Context(), db, 1, token, `UPDATE accounts SET state = ?, token = ? WHERE id = ? AND token <= ?`, state, token, 1, token)
+		names := []string{
+			"a", "A", "a ", " a", "ä", "Ä", "a\u0308", "a\t", "a/b", `a"b`, "a'b", "ß", "ss", "%", "?", "$1", "\U0001F512",
+			strings.Repeat("x", 1024), strings.Repeat("x", 1023),
 		}
-		require.NoError(t, write("first", 1))
-		require.NoError(t, write("first", 1))
-		require.NoError(t, write("newer", 2))
-		require.ErrorIs(t, write("older", 1), fence.ErrStale)
-		assertNewest(t, db)
+		for _, name := range names {
+			require.NoError(t, d.admit(t.Context(), d.plain(), db, name, 9), "%q", name)
+		}
+		for i, name := range names {
+			require.NoError(t, d.admit(t.Context(), d.plain(), db, name, uint64(10+i)), "%q", name)
+		}
+		var n int
+		require.NoError(t, db.QueryRow(`SELECT count(*) FROM fencing_tokens`).Scan(&n))
+		assert.Equal(t, len(names), n)
+	})
+}
+
+// In a table that is not as Create makes it.
+func TestAdmit_refusesARowWithoutAToken(t *testing.T) {
+	run(t, func(t *testing.T, d *database) {
+		db := d.fresh(t, d.plain())
+		d.exec(t, db, `DROP TABLE fencing_tokens`)
+		d.exec(t, db, `CREATE TABLE fencing_tokens (resource VARCHAR(100) PRIMARY KEY, token BIGINT)`)
+		d.exec(t, db, `INSERT INTO fencing_tokens (resource) VALUES ('r')`)
+		unknown := func() {
+			t.Helper()
+			require.ErrorIs(t, d.admit(t.Context(), d.plain(), db, "r", 7), fence.ErrUnknown)
+			err := d.table().Guard(db).Write(t.Context(), "r", 7, func(context.Context) error {
+				t.Error("nobody is let through")
+				return nil
+			})
+			require.ErrorIs(t, err, fence.ErrUnknown)
+			require.NotErrorIs(t, err, fence.ErrStale)
+			require.ErrorContains(t, err, `sqlfence: "r": `)
+		}
+		unknown()
+		if d.dialect == sqlfence.SQLite { // which keeps anything in any column
+			d.exec(t, db, `UPDATE fencing_tokens SET token = 'no token'`)
+			unknown()
+		}
+	})
+}
+
+func TestCreate_byManyAtOnceAndAgain(t *testing.T) {
+	run(t, func(t *testing.T, d *database) {
+		l := d.plain()
+		if d.dialect == sqlfence.SQLite {
+			l.params = "_pragma=busy_timeout(60000)"
+		}
+		db := d.fresh(t, l)
+		name := map[sqlfence.Dialect]string{sqlfence.Postgres: "public.seen", sqlfence.MySQL: "locker.seen", sqlfence.SQLite: "main.seen"}
+		table := sqlfence.Table{Dialect: d.dialect, Name: name[d.dialect]}
+		for range 5 {
+			d.exec(t, db, `DROP TABLE IF EXISTS seen`)
+			var created []<-chan error
+			for range 8 {
+				created = append(created, testwait.Go(func() error { return table.Create(t.Context(), db) }))
+			}
+			for _, done := range created {
+				require.NoError(t, patience.Result(t, done))
+			}
+		}
+		for _, token := range []uint64{3, 2} {
+			tx := l.begin(t, db)
+			err := finish(tx, table.Admit(t.Context(), tx, "r", token))
+			require.Equal(t, token == 2, errors.Is(err, fence.ErrStale), "%v", err)
+		}
+		require.NoError(t, table.Create(t.Context(), db))
+		tx := l.begin(t, db)
+		require.ErrorIs(t, table.Admit(t.Context(), tx, "r", 2), fence.ErrStale, "Create has left the table as it was")
+	})
+}
+
+// A transaction that was begun by hand, as SQLite's BEGIN IMMEDIATE is.
+func TestAdmit_onAConnection(t *testing.T) {
+	run(t, func(t *testing.T, d *database) {
+		db := d.fresh(t, d.plain())
+		conn, err := db.Conn(t.Context())
+		require.NoError(t, err)
+		defer func() { _ = conn.Close() }()
+		begin := "BEGIN"
+		if d.dialect == sqlfence.SQLite {
+			begin = "BEGIN IMMEDIATE"
+		}
+		d.exec(t, conn, begin)
+		require.NoError(t, d.table().Admit(t.Context(), conn, "r", 2))
+		d.exec(t, conn, "ROLLBACK")
+		require.NoError(t, d.admit(t.Context(), d.plain(), db, "r", 1))
+	})
+}
+
+// A savepoint that comes before Admit takes the mark with it, though the transaction commits.
+func TestAdmit_afterASavepointIsUndoneWithIt(t *testing.T) {
+	runLevels(t, func(t *testing.T, d *database, l level, db *sql.DB) {
+		require.NoError(t, d.admit(t.Context(), l, db, "r", 1))
+		tx, err := l.tryBegin(t.Context(), db)
+		require.NoError(t, err)
+		exec := func(statement string) {
+			_, err := tx.ExecContext(t.Context(), statement)
+			require.NoError(t, err)
+		}
+		exec("SAVEPOINT before_admit")
+		require.NoError(t, d.table().Admit(t.Context(), tx, "r", 7))
+		exec("ROLLBACK TO SAVEPOINT before_admit")
+		require.NoError(t, finish(tx, nil))
+		require.NoError(t, d.admit(t.Context(), l, db, "r", 2), "nobody has seen the 7")
+	})
+}
+
+func runGuard(t *testing.T, test func(t *testing.T, d *database, db *sql.DB, g fence.Guard)) {
+	run(t, func(t *testing.T, d *database) {
+		l := d.plain()
+		if d.dialect == sqlfence.SQLite {
+			l.params = "_pragma=journal_mode(WAL)&_pragma=busy_timeout(60000)"
+		}
+		db := d.fresh(t, l)
+		test(t, d, db, d.table().Guard(db))
+	})
+}
+
+func nothing(context.Context) error { return nil }
+
+func TestGuard_keepsTheRule(t *testing.T) {
+	runGuard(t, func(t *testing.T, _ *database, _ *sql.DB, g fence.Guard) {
+		called := 0
+		write := func(context.Context) error { called++; return nil }
+		require.ErrorIs(t, g.Write(t.Context(), "r", 0, write), fence.ErrStale)
+		require.NoError(t, g.Write(t.Context(), "r", 5, write))
+		require.NoError(t, g.Write(t.Context(), "r", 5, write))
+		var stale *fence.StaleError
+		require.ErrorAs(t, g.Write(t.Context(), "r", 4, write), &stale)
+		assert.Equal(t, fence.StaleError{Resource: "r", Token: 4, Newest: 5}, *stale)
+		assert.Equal(t, 2, called)
+
+		failed := errors.New("failed")
+		require.Equal(t, failed, g.Write(t.Context(), "r", 7, func(context.Context) error { return failed }), "as it is")
+		require.ErrorIs(t, g.Write(t.Context(), "r", 6, write), fence.ErrStale, "7 was seen although its write failed")
+		assert.Panics(t, func() { _ = g.Write(t.Context(), "r", 9, func(context.Context) error { panic("in the midst of it") }) })
+		require.ErrorIs(t, g.Write(t.Context(), "r", 8, write), fence.ErrStale)
+		require.NoError(t, g.Write(t.Context(), "r", 9, write), "the panic has ended the turn")
+		assert.Equal(t, 3, called)
+
+		ended, cancel := context.WithCancelCause(t.Context())
+		cancel(failed)
+		err := g.Write(ended, "r", 9, write)
+		require.ErrorIs(t, err, failed)
+		assert.Equal(t, 3, called)
+	})
+}
+
+// Also when the context of the write that is under way has ended: it may take its time to notice.
+func TestGuard_aLargerTokenWaitsUntilTheWriteReturns(t *testing.T) {
+	runGuard(t, func(t *testing.T, d *database, db *sql.DB, g fence.Guard) {
+		ctx, cancel := context.WithCancel(t.Context())
+		inside, proceed := make(chan struct{}), make(chan struct{})
+		var order []string
+		first := testwait.Go(func() error {
+			return g.Write(ctx, "r", 1, func(context.Context) error {
+				close(inside)
+				<-proceed
+				order = append(order, "first")
+				return nil
+			})
+		})
+		<-inside
+		cancel()
+		second := testwait.Go(func() error {
+			return g.Write(t.Context(), "r", 2, func(context.Context) error { order = append(order, "second"); return nil })
+		})
+		if d.waiting != "" {
+			require.True(t, d.waits(t, db, second))
+		}
+		close(proceed)
+		require.NoError(t, patience.Result(t, first))
+		require.NoError(t, patience.Result(t, second))
+		assert.Equal(t, []string{"first", "second"}, order)
+	})
+}
+
+func TestGuard_waitsNoLongerThanItsContext(t *testing.T) {
+	runGuard(t, func(t *testing.T, d *database, db *sql.DB, g fence.Guard) {
+		if d.waiting == "" {
+			t.Skip("it waits as long as busy_timeout says")
+		}
+		require.NoError(t, g.Write(t.Context(), "r", 1, func(context.Context) error {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			enough := errors.New("enough")
+			second := testwait.Go(func() error { return g.Write(ctx, "r", 2, nothing) })
+			require.True(t, d.waits(t, db, second))
+			cancel(enough)
+			require.ErrorIs(t, patience.Result(t, second), enough)
+			return nil
+		}))
+	})
+}
+
+// Databases can be told to end a transaction that does nothing, which is what a turn looks like to
+// them.
+func TestGuard_losesItsTurnToATimeoutOfIdleTransactions(t *testing.T) {
+	runGuard(t, func(t *testing.T, d *database, db *sql.DB, g fence.Guard) {
+		limits := map[sqlfence.Dialect][]string{
+			sqlfence.Postgres: {`ALTER ROLE CURRENT_USER SET idle_in_transaction_session_timeout = '1s'`},
+			sqlfence.MySQL: {
+				`SET GLOBAL idle_transaction_timeout = 1`,
+				`SET GLOBAL idle_transaction_timeout = 0, GLOBAL idle_write_transaction_timeout = 1`,
+			},
+		}[d.dialect]
+		if limits == nil {
+			t.Skip("it has no such limit")
+		}
+		t.Cleanup(func() {
+			for _, reset := range map[sqlfence.Dialect][]string{
+				sqlfence.Postgres: {`ALTER ROLE CURRENT_USER RESET idle_in_transaction_session_timeout`},
+				sqlfence.MySQL:    {`SET GLOBAL idle_transaction_timeout = 0, GLOBAL idle_write_transaction_timeout = 0`},
+			}[d.dialect] {
+				_, err := d.open(t, d.plain()).ExecContext(context.Background(), reset)
+				assert.NoError(t, err, "other tests have the same server")
+			}
+		})
+		for i, limit := range limits {
+			d.exec(t, db, limit)
+			db.SetMaxIdleConns(0) // the limit is for new connections
+			db.SetMaxIdleConns(2)
+			resource := fmt.Sprint("r", i)
+			err := g.Write(t.Context(), resource, 1, func(ctx context.Context) error {
+				return g.Write(ctx, resource, 2, nothing) // waits until the turn of this one is lost
+			})
+			require.ErrorContains(t, err, "others may have been let through", limit)
+		}
 	})
 }

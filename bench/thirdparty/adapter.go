@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,7 +34,8 @@ import (
 // adapter is a locker.Locker over a library that grants holds. It does what its user would have to do: it keeps the
 // current hold, guards it, and says what the library says in the words of the contract.
 type adapter struct {
-	lock, try func(context.Context) (*hold, error)
+	// take waits for the lock, or makes one attempt.
+	take func(ctx context.Context, try bool) (*hold, error)
 
 	mu   sync.Mutex
 	held *hold // nil without one
@@ -52,13 +54,13 @@ type hold struct {
 func (h *hold) isLost() bool { return h.gone.Load() || h.lost != nil && h.lost() }
 
 // Lock waits until the lock is held, or ctx ends.
-func (a *adapter) Lock(ctx context.Context) error { return a.acquire(ctx, a.lock) }
+func (a *adapter) Lock(ctx context.Context) error { return a.acquire(ctx, false) }
 
-func (a *adapter) acquire(ctx context.Context, take func(context.Context) (*hold, error)) error {
+func (a *adapter) acquire(ctx context.Context, try bool) error {
 	if h := a.current(); h != nil && h.isLost() {
 		return locker.ErrLost
 	}
-	h, err := take(ctx)
+	h, err := a.take(ctx, try)
 	if err != nil {
 		return interrupted(ctx, err)
 	}
@@ -132,10 +134,10 @@ func (a *adapter) FencingToken() uint64 {
 }
 
 // trier is an adapter whose library has something like TryLock.
-type trier struct{ *adapter }
+type trier struct{ adapter }
 
 // TryLock makes one attempt.
-func (t trier) TryLock(ctx context.Context) error { return t.acquire(ctx, t.try) }
+func (t *trier) TryLock(ctx context.Context) error { return t.acquire(ctx, true) }
 
 // Languages of the libraries that are judged as programs.
 const (
@@ -193,21 +195,14 @@ var kazooFindings = []Finding{
 	{
 		Cause: "acquire and release wait for the connection, whatever timeout and cancel() say: these have an effect only while the lock waits for the contender ahead of it in the queue",
 		Scenarios: []string{
-			unlockUnanswered, takeUnanswered, unlockNext, silentLock, silentTryLock, cancelledUnlock, silentTrace, silentUnlock, downLock,
+			unlockUnanswered, takeUnanswered, unlockNext, silentLock, silentFirst, silentTryLock, cancelledUnlock, silentTrace, silentUnlock, downLock,
 		},
 		Sometimes: []string{"the lock can be taken after a restart"},
 		Repro:     "TestRepro_kazoo_timeoutDoesNotBoundRequests",
 	},
 	{
-		Cause: "a Lock does not check its session: a listener is told of a loss only when the client has a connection again, and is_acquired does not change",
-		Scenarios: []string{
-			"a random history is that of one lock though clients are cut off",
-			"a random history is that of one lock though processes are stopped",
-			"a random history is that of one lock though servers are silent",
-			"a random history is that of one lock though faults of all kinds come and go",
-			"a random history is that of one lock though servers crash",
-		},
-		Repro: "TestRepro_kazoo_isAcquiredStays",
+		Cause:     "a Lock does not check its session: a listener is told of a loss only when the client has a connection again, and is_acquired does not change",
+		Scenarios: slices.Concat(histories[1:], []string{stoppedHistory}), Repro: "TestRepro_kazoo_isAcquiredStays",
 	},
 }
 
@@ -224,15 +219,8 @@ var npmEtcd3Findings = []Finding{
 		Repro:     "TestRepro_npmEtcd3_cannotBeCancelled",
 	},
 	{
-		Cause: "a Lock does not report that its lease is lost: the caller learns of the loss only if release fails, and sometimes release succeeds in spite of the loss",
-		Scenarios: []string{
-			"a random history is that of one lock though clients are cut off",
-			"a random history is that of one lock though processes are stopped",
-			"a random history is that of one lock though servers are silent",
-			"a random history is that of one lock though faults of all kinds come and go",
-			"a random history is that of one lock though servers crash",
-		},
-		Repro: "TestRepro_npmEtcd3_doesNotTellOfALoss",
+		Cause:     "a Lock does not report that its lease is lost: the caller learns of the loss only if release fails, and sometimes release succeeds in spite of the loss",
+		Scenarios: slices.Concat(histories[1:], []string{stoppedHistory}), Repro: "TestRepro_npmEtcd3_doesNotTellOfALoss",
 	},
 }
 
@@ -240,7 +228,7 @@ var flockFindings []Finding
 
 // newEtcdMutex makes a Mutex for each Lock on a Session that others use too, and that renews itself.
 func newEtcdMutex(s *concurrency.Session, name string) locker.Locker {
-	take := func(ctx context.Context, try bool) (*hold, error) {
+	return &trier{adapter{take: func(ctx context.Context, try bool) (*hold, error) {
 		m := concurrency.NewMutex(s, name)
 		if err := lockEtcd(ctx, m, try); err != nil {
 			return nil, err
@@ -255,14 +243,13 @@ func newEtcdMutex(s *concurrency.Session, name string) locker.Locker {
 			}
 		}
 		return h, nil
-	}
-	return etcdLocker(take)
+	}}}
 }
 
 // newEtcdSessions makes a Session for each Lock, so that a hold has a TTL that nobody renews, and goroutines
 // exclude one another.
 func newEtcdSessions(cli *clientv3.Client, name string, ttl time.Duration) locker.Locker {
-	return etcdLocker(func(ctx context.Context, try bool) (*hold, error) {
+	return &trier{adapter{take: func(ctx context.Context, try bool) (*hold, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
@@ -297,14 +284,7 @@ func newEtcdSessions(cli *clientv3.Client, name string, ttl time.Duration) locke
 			return err
 		}
 		return h, nil
-	})
-}
-
-func etcdLocker(take func(ctx context.Context, try bool) (*hold, error)) locker.Locker {
-	return trier{&adapter{
-		lock: func(ctx context.Context) (*hold, error) { return take(ctx, false) },
-		try:  func(ctx context.Context) (*hold, error) { return take(ctx, true) },
-	}}
+	}}}
 }
 
 func lockEtcd(ctx context.Context, m *concurrency.Mutex, try bool) error {
@@ -345,9 +325,13 @@ func revoke(cli *clientv3.Client, lease clientv3.LeaseID, limit time.Duration) {
 // has no TTL but that of the session, which goes on for as long as the process: without renewal a timer ends it.
 func newZkLock(conn *zk.Conn, name string, ttl time.Duration, renew bool) locker.Locker {
 	path := "/locks/of-" + url.PathEscape(name) // the prefix is for names that no part of a path may have, such as "."
-	once := func(ctx context.Context) (*hold, error) {
+	return &adapter{take: func(ctx context.Context, _ bool) (*hold, error) {
+		if name == "" || !utf8.ValidString(name) {
+			return nil, errors.New("the name is empty, or not UTF-8")
+		}
 		l := zk.NewLock(conn, path, zk.WorldACL(zk.PermAll))
-		locked := start(l.Lock)
+		locked := make(chan error, 1)
+		go func() { locked <- l.Lock() }()
 		select {
 		case err := <-locked:
 			if err != nil {
@@ -362,12 +346,6 @@ func newZkLock(conn *zk.Conn, name string, ttl time.Duration, renew bool) locker
 			return nil, ctx.Err()
 		}
 		return zkHold(l, ttl, renew), nil
-	}
-	return &adapter{lock: func(ctx context.Context) (*hold, error) {
-		if name == "" || !utf8.ValidString(name) {
-			return nil, errors.New("the name is empty, or not UTF-8")
-		}
-		return once(ctx)
 	}}
 }
 
@@ -421,11 +399,4 @@ func zkUnlock(l *zk.Lock) <-chan error {
 		}
 	}()
 	return first
-}
-
-// start calls f, which heeds no ctx.
-func start(f func() error) <-chan error {
-	done := make(chan error, 1)
-	go func() { done <- f() }()
-	return done
 }

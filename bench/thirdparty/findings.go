@@ -1,9 +1,6 @@
 package thirdparty
 
-import (
-	"runtime/debug"
-	"slices"
-)
+import "slices"
 
 // Library is a lock of another library, with the settings that its adapter uses.
 type Library struct {
@@ -14,8 +11,6 @@ type Library struct {
 	Test     string // which puts it through the suite
 	Settings string
 	Findings []Finding
-	// Races, optional, is why no faults are caused under the race detector, which would fail the test for that.
-	Races string
 }
 
 // Finding is something that a library does otherwise than the contract says.
@@ -31,28 +26,21 @@ type Finding struct {
 	// it breaks no promise of its own there. What a program does not claim is skipped by the suite,
 	// which is the same.
 	Lacks bool
-	// Repro is the test that shows it with the library's own API.
+	// Repro is the test that shows it with the library's own API; empty: only the suite does, of
+	// what the library lacks.
 	Repro string
+}
+
+// Why is what a result of the suite says of the finding.
+func (f Finding) Why() string {
+	if f.Repro == "" {
+		return f.Cause
+	}
+	return f.Cause + ": see " + f.Repro
 }
 
 // All returns the libraries in Go and those in other languages.
 func All() []Library { return slices.Concat(Libraries(), Programs()) }
-
-// Version is the one that this program was built with, or "" if it was built without, or is a test.
-func (l Library) Version() string {
-	if l.Language != "" {
-		return l.Release
-	}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return ""
-	}
-	i := slices.IndexFunc(info.Deps, func(m *debug.Module) bool { return m.Path == l.Module })
-	if i < 0 {
-		return ""
-	}
-	return info.Deps[i].Version
-}
 
 // Libraries are all that were put through the suite.
 func Libraries() []Library {
@@ -74,7 +62,6 @@ func Libraries() []Library {
 		{
 			Name: "rueidislock", Module: "github.com/redis/rueidis", Test: "TestRueidislock", Findings: rueidislockFindings,
 			Settings: "KeyMajority 1, NoLoopTracking, TryNextAfter as long as the TTL; a ctx of its own for each hold",
-			Races:    "rueidis gives a command back to its pool, and another goroutine writes it, while a connection that breaks still sends it",
 		},
 		{
 			Name: "concurrency.Mutex", Module: etcd, Test: "TestConcurrencyMutex", Findings: etcdFindings,
@@ -82,7 +69,6 @@ func Libraries() []Library {
 		},
 		{
 			Name: "zk.Lock", Module: "github.com/go-zookeeper/zk", Test: "TestZkLock", Findings: zkFindings,
-			Races:    "go-zookeeper writes its last zxid in one goroutine and reads it in another when a connection is made again",
 			Settings: "the adapter makes a new zk.Lock for each call of Lock, and calls it in a goroutine that may run on after ctx; a timer ends holds that are not to be renewed; an Unlock that fails is repeated",
 		},
 	}
@@ -94,7 +80,7 @@ func (l Library) deviations(of func(Finding) []string) map[string]string {
 	all := make(map[string]string)
 	for _, f := range l.Findings {
 		for _, scenario := range of(f) {
-			why := f.Cause + ": see " + f.Repro
+			why := f.Why()
 			if other, ok := all[scenario]; ok {
 				why = other + "; or " + why
 			}
@@ -137,6 +123,7 @@ var (
 const (
 	waitSaysHeld     = "the error of an interrupted wait matches ErrHeld"
 	silentLock       = "Lock returns soon after ctx ends though the server is silent"
+	silentFirst      = "the first Lock of a process returns soon after ctx ends, after whichever request the server falls silent"
 	silentTrace      = "a Lock that ended while the server was silent leaves nothing behind"
 	silentTryLock    = "TryLock returns soon after ctx ends though the server is silent"
 	silentExtend     = "Extend returns soon after ctx ends though the server is silent"
@@ -157,13 +144,14 @@ const (
 	unlockNext       = "an Unlock that arrives late leaves the next hold of the same Locker alone"
 	extendUnanswered = "an Extend whose reply was lost leaves the hold as it was"
 	extendLate       = "an Extend that arrives late leaves the new hold alone, and revives nothing"
+	stoppedHistory   = "a random history is that of one lock though processes are stopped"
 	cutOff           = "a holder that is cut off knows in time, and harms nobody when it is back"
 )
 
 var redsyncFindings = []Finding{
 	{
 		Cause:     "a hold has a random value and no number that rises, so a resource cannot refuse a stale holder",
-		Scenarios: noToken, Repro: "TestRepro_redsync_noFencingToken", Lacks: true,
+		Scenarios: noToken, Lacks: true,
 	},
 	{
 		Cause:     "the name is used as the key without a check",
@@ -209,7 +197,7 @@ var redsyncQuorumFindings = []Finding{
 var redislockFindings = []Finding{
 	{
 		Cause:     "a hold has a random token and no number that rises, so a resource cannot refuse a stale holder",
-		Scenarios: noToken, Repro: "TestRepro_redislock_noFencingToken", Lacks: true,
+		Scenarios: noToken, Lacks: true,
 	},
 	{
 		Cause:     "the name is used as the key without a check",
@@ -221,7 +209,7 @@ var redislockFindings = []Finding{
 	},
 	{
 		Cause:     "Obtain, Refresh and Release do not return when ctx is cancelled, only at its deadline; if ctx has no deadline, Obtain and Refresh return after one TTL, and Release may wait without a limit",
-		Scenarios: slices.Concat(unbounded, []string{silentLock, silentTryLock, silentExtend, cancelledUnlock, silentTrace, takeUnanswered, cutOff}),
+		Scenarios: slices.Concat(unbounded, []string{silentLock, silentFirst, silentTryLock, silentExtend, cancelledUnlock, silentTrace, takeUnanswered, cutOff}),
 		Repro:     "TestRepro_redislock_cancellationIsNotHeeded",
 	},
 	{
@@ -230,7 +218,7 @@ var redislockFindings = []Finding{
 	},
 	{
 		Cause:     "only the caller renews a hold",
-		Scenarios: []string{renewedLasts}, Repro: "TestRepro_redislock_renewsNothing", Lacks: true,
+		Scenarios: []string{renewedLasts}, Lacks: true,
 	},
 	{
 		Cause:     "the request of Obtain is applied however late it arrives, and then sets the key for a whole TTL",
@@ -253,7 +241,7 @@ var redislockFindings = []Finding{
 var rueidislockFindings = []Finding{
 	{
 		Cause:     "a hold is a ctx and has no number that rises, so a resource cannot refuse a stale holder",
-		Scenarios: noToken, Repro: "TestRepro_rueidislock_noFencingToken", Lacks: true,
+		Scenarios: noToken, Lacks: true,
 	},
 	{
 		Cause:     "the name becomes part of the key without a check",
@@ -269,8 +257,7 @@ var rueidislockFindings = []Finding{
 	},
 	{
 		Cause:     "a waiter may miss all further releases: if two goroutines race after a failed attempt, one of them removes the entry (the gate) through which the waiter is told of releases",
-		Scenarios: []string{"waiters miss none of many unlocks", "a grant to a waiter whose ctx ends just then is given back"},
-		Repro:     "TestRepro_rueidislock_missesAnUnlock",
+		Scenarios: []string{"waiters miss none of many unlocks", "a grant to a waiter whose ctx ends just then is given back"}, Repro: "TestRepro_rueidislock_missesAnUnlock",
 		// A waiter that hears of nothing any more waits there for as long as it may.
 		Sometimes: []string{"an Unlock overtaken by the expiry leaves the new hold alone"},
 	},
@@ -279,9 +266,9 @@ var rueidislockFindings = []Finding{
 		Scenarios: []string{
 			"Extend keeps a hold past its TTL",
 			"an extended hold lasts one TTL from its Extend, and no longer",
-			extendUnanswered, extendLate,
+			extendUnanswered, extendLate, "half a minute ends no hold that is extended, no wait, and no order of tokens",
 		},
-		Repro: "TestRepro_rueidislock_hasNoExtend", Lacks: true,
+		Lacks: true,
 	},
 	{
 		Cause:     "a hold ends only when the server reports it, or when a renewal had no answer for a whole KeyValidity: a holder that is cut off believes that it holds long after its key has expired",
@@ -291,12 +278,11 @@ var rueidislockFindings = []Finding{
 	},
 	{
 		Cause:     "WithContext returns only after the clean-up of its failed attempt, which takes up to KeyValidity",
-		Scenarios: []string{silentLock, silentTryLock, downLock, takeUnanswered}, Repro: "TestRepro_rueidislock_cancelledLockWaitsForItsCleanUp",
+		Scenarios: []string{silentLock, silentFirst, silentTryLock, downLock, takeUnanswered}, Repro: "TestRepro_rueidislock_cancelledLockWaitsForItsCleanUp",
 	},
 	{
 		Cause:     "a hold is released by a CancelFunc, which returns no error",
-		Scenarios: []string{cancelledUnlock, silentUnlock, downUnlock, unlockUnanswered, unlockNext},
-		Repro:     "TestRepro_rueidislock_releaseSaysNothing",
+		Scenarios: []string{cancelledUnlock, silentUnlock, downUnlock, unlockUnanswered, unlockNext}, Repro: "TestRepro_rueidislock_releaseSaysNothing",
 	},
 	{
 		Cause: "with default options each renewal invalidates the key that the holder watches, which causes the next renewal, thousands of times a second",
@@ -317,7 +303,7 @@ var etcdFindings = []Finding{
 		Cause: "the key of a Mutex is named after the lease of its session, so two Mutexes of one session are one owner, and both hold",
 		Scenarios: slices.Concat([]string{
 			"a held lock is not granted to the same client",
-			"many Lockers of one client exclude one another",
+			"many Lockers of one client exclude one another", "everyone who waits is served",
 		}, histories),
 		Repro: "TestRepro_concurrencyMutex_twoOfOneSessionBothHold",
 	},
@@ -371,8 +357,7 @@ var etcdFindings = []Finding{
 var zkFindings = []Finding{
 	{
 		Cause:     "a hold does not tell a number that rises, so a resource cannot refuse a stale holder",
-		Scenarios: noToken,
-		Repro:     "TestRepro_zkLock_noFencingToken", Lacks: true,
+		Scenarios: noToken, Lacks: true,
 	},
 	{
 		Cause:     "Lock takes no ctx: the caller cannot end its wait, and is not told that another has the lock",
@@ -380,7 +365,7 @@ var zkFindings = []Finding{
 	},
 	{
 		Cause:     "a hold lasts as long as the session, and a Lock has no method that reports the time left, and none that extends the hold",
-		Scenarios: []string{extendUnanswered, extendLate}, Repro: "TestRepro_zkLock_hasNoExtend", Lacks: true,
+		Scenarios: []string{extendUnanswered, extendLate}, Lacks: true,
 	},
 	{
 		Cause:     "a hold ends only when the server reports it. A holder that was cut off for longer than the time-out may keep its hold: the server does not count the time in which the server itself was down, and after a pause of the server a client's message may arrive before the server checks the time-out",

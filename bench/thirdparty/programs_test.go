@@ -1,12 +1,10 @@
 package thirdparty
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +15,6 @@ import (
 	redsyncredis "github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/go-zookeeper/zk"
 	goredis "github.com/redis/go-redis/v9"
-	"github.com/redis/rueidis/rueidislock"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -46,7 +43,7 @@ func command(t *testing.T, env []string, interpreter, file string, needs ...stri
 	require.NoError(t, err)
 	for _, need := range needs {
 		if _, err := os.Stat(filepath.Join(installed, need)); err != nil {
-			missing(t, "make setup-check has not unpacked it: "+err.Error())
+			missing(t, "make setup-nightly has not unpacked it: "+err.Error())
 		}
 	}
 	return func() *exec.Cmd {
@@ -63,7 +60,7 @@ const (
 	nodePackages   = "node/node_modules"
 )
 
-// missing skips the test, where servers may be missing too.
+// missing skips the test, or fails it where all programs are required.
 func missing(t *testing.T, what string) {
 	t.Helper()
 	if os.Getenv("LOCKER_REQUIRE_ADAPTERS") != "" {
@@ -72,30 +69,22 @@ func missing(t *testing.T, what string) {
 	t.Skip(what)
 }
 
-// judge puts a program through the suite. The faults are those of run.
-func judge[S interface {
+// server has the faults of a server.
+type server interface {
 	Stop()
 	Continue()
 	Kill()
 	Wipe()
 	Restart()
-}](t *testing.T, ttl time.Duration, address string, command func() *exec.Cmd, servers ...S) {
+}
+
+// judge puts a program through the suite.
+func judge[S server](t *testing.T, ttl time.Duration, address string, command func() *exec.Cmd, servers ...S) {
 	t.Helper()
 	h := program.Exec(t, program.Program{TTL: ttl, Address: address, Command: command})
-	if len(servers) > 0 {
-		harness.Servers(&h.Faults, servers, func() {
-			for _, s := range servers {
-				s.Restart()
-			}
-		})
-		h.Faults.WipeServer = nil
-	}
 	l := libraryHere(t)
-	require.Contains(t, program.ClaimsOf(h).Name, l.Release, "another release: its findings may have gone")
-	h.Deviations = l.deviations(func(f Finding) []string { return f.Scenarios })
-	h.Sometimes = l.deviations(func(f Finding) []string { return f.Sometimes })
-	t.Parallel()
-	conformance.Run(t, h)
+	require.Contains(t, h.Program.Hello.Name, l.Release, "another release: its findings may have gone")
+	suite(t, l, h, servers)
 }
 
 func TestProgram_redispy(t *testing.T) {
@@ -144,7 +133,16 @@ func libraryHere(t *testing.T) Library {
 }
 
 func TestLibraries_findingsHaveTheirTests(t *testing.T) {
-	tests := testsHere(t)
+	files, err := filepath.Glob("*_test.go")
+	require.NoError(t, err)
+	tests := make(map[string]bool)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, found := range regexp.MustCompile(`(?m)^func (Test\w+)`).FindAllStringSubmatch(string(text), -1) {
+			tests[found[1]] = true
+		}
+	}
 	scenarios := make(map[string]conformance.Scenario)
 	for _, s := range conformance.Scenarios() {
 		scenarios[s.Name] = s
@@ -157,7 +155,9 @@ func TestLibraries_findingsHaveTheirTests(t *testing.T) {
 		assert.True(t, l.Language != "" || required(t, l.Module) != "", "%s: %s is no requirement of this module", l.Name, l.Module)
 		causes := make(map[string]int)
 		for _, f := range l.Findings {
-			assert.Contains(t, tests, f.Repro, "%s: %s", l.Name, f.Cause)
+			if f.Repro != "" || !f.Lacks {
+				assert.Contains(t, tests, f.Repro, "%s: %s", l.Name, f.Cause)
+			}
 			if !f.Lacks {
 				assert.Contains(t, string(page), "`"+strings.TrimPrefix(f.Repro, "TestRepro_")+"`", "the page has the break")
 			}
@@ -196,47 +196,29 @@ func required(t *testing.T, module string) string {
 	return ""
 }
 
-// testsHere are the functions in the test files of this package.
-func testsHere(t *testing.T) map[string]bool {
-	t.Helper()
-	files, err := filepath.Glob("*_test.go")
-	require.NoError(t, err)
-	names := make(map[string]bool)
-	for _, file := range files {
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
-		require.NoError(t, err)
-		for _, d := range parsed.Decls {
-			if f, ok := d.(*ast.FuncDecl); ok {
-				names[f.Name.Name] = true
-			}
-		}
-	}
-	return names
-}
-
 func TestConcurrencyMutex(t *testing.T) {
 	server := testserver.Etcd(t)
-	run(t, conformance.Harness{
+	h := conformance.Harness{
 		TTL: time.Second,
 		Client: func(t conformance.TB, ttl time.Duration, _ bool) func(string) locker.Locker {
 			s := openSession(t, dialEtcd(t, server.Addr()), ttl)
 			return func(name string) locker.Locker { return newEtcdMutex(s, name) }
 		},
-	}, func(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
+		New: func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
+			return newEtcdSessions(dialEtcd(t, server.Addr()), name, ttl)
+		},
+	}
+	h.Faults.Through = func(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
 		return newEtcdSessions(dialEtcd(t, via(server.Addr())), name, ttl)
-	}, server)
+	}
+	suite(t, libraryHere(t), h, []*testserver.EtcdServer{server})
 }
 
 func TestZkLock(t *testing.T) {
 	server := testserver.ZooKeeper(t)
-	run(t, conformance.Harness{
-		TTL: 900 * time.Millisecond,
-		Client: func(t conformance.TB, ttl time.Duration, renew bool) func(string) locker.Locker {
-			conn := dialZooKeeper(t, server.Addr(), ttl)
-			return func(name string) locker.Locker { return newZkLock(conn, name, ttl, renew) }
-		},
-	}, func(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
-		return newZkLock(dialZooKeeper(t, via(server.Addr()), ttl), name, ttl, false)
+	run(t, 900*time.Millisecond, func(t conformance.TB, ttl time.Duration, renew bool, via func(string) string) func(string) locker.Locker {
+		conn := dialZooKeeper(t, via(server.Addr()), ttl)
+		return func(name string) locker.Locker { return newZkLock(conn, name, ttl, renew) }
 	}, server)
 }
 
@@ -287,58 +269,33 @@ func conformRedsync(t *testing.T, nodes int) {
 	for i := range servers {
 		servers[i] = testserver.Redis(t, testserver.RedisPersistent())
 	}
-	open := func(t conformance.TB, via func(string) string) *redsync.Redsync {
+	run(t, 400*time.Millisecond, func(t conformance.TB, ttl time.Duration, _ bool, via func(string) string) func(string) locker.Locker {
 		pools := make([]redsyncpool.Pool, nodes)
 		for i, s := range servers {
 			pools[i] = redsyncredis.NewPool(dialRedis(t, via(s.Addr())))
 		}
-		return redsync.New(pools...)
-	}
-	run(t, conformance.Harness{
-		TTL: 400 * time.Millisecond,
-		Client: func(t conformance.TB, ttl time.Duration, _ bool) func(string) locker.Locker {
-			rs := open(t, straight)
-			return func(name string) locker.Locker { return newRedsync(rs, name, ttl) }
-		},
-	}, func(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
-		return newRedsync(open(t, via), name, ttl)
+		rs := redsync.New(pools...)
+		return func(name string) locker.Locker { return newRedsync(rs, name, ttl) }
 	}, servers...)
 }
 
 func TestRedislock(t *testing.T) {
 	server := testserver.Redis(t, testserver.RedisPersistent())
-	open := func(t conformance.TB, via func(string) string) *redislock.Client {
-		return redislock.New(dialRedis(t, via(server.Addr())))
-	}
-	run(t, conformance.Harness{
-		TTL: 300 * time.Millisecond,
-		Client: func(t conformance.TB, ttl time.Duration, _ bool) func(string) locker.Locker {
-			c := open(t, straight)
-			return func(name string) locker.Locker { return newRedislock(c, name, ttl) }
-		},
-	}, func(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
-		return newRedislock(open(t, via), name, ttl)
+	run(t, 300*time.Millisecond, func(t conformance.TB, ttl time.Duration, _ bool, via func(string) string) func(string) locker.Locker {
+		c := redislock.New(dialRedis(t, via(server.Addr())))
+		return func(name string) locker.Locker { return newRedislock(c, name, ttl) }
 	}, server)
 }
 
 func TestRueidislock(t *testing.T) {
 	server := testserver.Redis(t, testserver.RedisPersistent())
-	open := func(t conformance.TB, addr string, ttl time.Duration, renew bool) rueidislock.Locker {
-		l, err := dialRueidislock(addr, ttl, renew)
+	run(t, 300*time.Millisecond, func(t conformance.TB, ttl time.Duration, renew bool, via func(string) string) func(string) locker.Locker {
+		l, err := dialRueidislock(via(server.Addr()), ttl, renew)
 		if err != nil {
 			t.Fatalf("dial: %v", err)
 		}
 		t.Cleanup(l.Close)
-		return l
-	}
-	run(t, conformance.Harness{
-		TTL: 300 * time.Millisecond,
-		Client: func(t conformance.TB, ttl time.Duration, renew bool) func(string) locker.Locker {
-			l := open(t, server.Addr(), ttl, renew)
-			return func(name string) locker.Locker { return newRueidislock(l, name) }
-		},
-	}, func(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
-		return newRueidislock(open(t, via(server.Addr()), ttl, false), name)
+		return func(name string) locker.Locker { return newRueidislock(l, name) }
 	}, server)
 }
 
@@ -349,37 +306,41 @@ func dialRedis(t interface{ Cleanup(func()) }, addr string) *goredis.Client {
 	return rdb
 }
 
-// run puts a library through the suite. newLocker makes Lockers that connect to what via returns for each server.
-//
-// The faults are those that say something of the library. A lock that is a key of one Redis is gone with the server's
-// data, and expires by the server's clock, in every library.
-func run[S interface {
-	Stop()
-	Continue()
-	Kill()
-	Wipe()
-	Restart()
-}](t *testing.T, h conformance.Harness,
-	newLocker func(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker, servers ...S,
+// run puts a library through the suite. client has a connection of its own to what via returns for
+// each server, and makes Lockers on it.
+func run[S server](t *testing.T, ttl time.Duration,
+	client func(t conformance.TB, ttl time.Duration, renew bool, via func(string) string) func(name string) locker.Locker, servers ...S,
 ) {
 	t.Helper()
-	h.New = func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
-		return newLocker(t, name, ttl, straight)
+	h := conformance.Harness{
+		TTL: ttl,
+		New: func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
+			return client(t, ttl, false, straight)(name)
+		},
+		Client: func(t conformance.TB, ttl time.Duration, renew bool) func(string) locker.Locker {
+			return client(t, ttl, renew, straight)
+		},
 	}
-	harness.Servers(&h.Faults, servers, func() {
-		for _, s := range servers {
-			s.Restart()
-		}
-	})
-	h.Faults.WipeServer = nil
-	h.Faults.Through = newLocker
-	l := libraryHere(t)
+	h.Faults.Through = func(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
+		return client(t, ttl, false, via)(name)
+	}
+	suite(t, libraryHere(t), h, servers)
+}
+
+// suite runs the suite with the faults that can tell libraries apart. A lock that is a key of one
+// Redis is gone with the server's data, and expires by the server's clock, in every library.
+func suite[S server](t *testing.T, l Library, h conformance.Harness, servers []S) {
+	t.Helper()
+	if len(servers) > 0 {
+		harness.Servers(&h.Faults, servers, func() {
+			for _, s := range servers {
+				s.Restart()
+			}
+		})
+		h.Faults.WipeServer = nil
+	}
 	h.Deviations = l.deviations(func(f Finding) []string { return f.Scenarios })
 	h.Sometimes = l.deviations(func(f Finding) []string { return f.Sometimes })
-	if raceDetector && l.Races != "" {
-		t.Logf("no faults under the race detector: %s", l.Races)
-		h.Faults = conformance.Faults{}
-	}
 	t.Parallel()
 	conformance.Run(t, h)
 }

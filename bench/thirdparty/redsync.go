@@ -23,30 +23,22 @@ type redsyncLocker struct{ trier }
 // newRedsync makes a Mutex for each Lock: it has no guard against two goroutines, and with WithFailFast its own
 // stragglers are another.
 func newRedsync(rs *redsync.Redsync, name string, ttl time.Duration) locker.Locker {
-	mutex := func() *redsync.Mutex {
-		return rs.NewMutex(name,
+	return &redsyncLocker{trier{adapter{take: func(ctx context.Context, try bool) (*hold, error) {
+		m := rs.NewMutex(name,
 			redsync.WithExpiry(ttl),
 			redsync.WithTries(math.MaxInt),  // Lock waits until ctx ends
 			redsync.WithTimeoutFactor(0.25), // the default leaves a busy server 20 ms of a TTL of 400 ms
 			redsync.WithFailFast(true),      // a node that does not answer costs no time
 		)
-	}
-	take := func(ctx context.Context, m *redsync.Mutex, lock func(context.Context) error) (*hold, error) {
+		lock := m.LockContext
+		if try {
+			lock = m.TryLockContext
+		}
 		if err := lock(ctx); err != nil {
 			return nil, redsyncError(err, locker.ErrHeld)
 		}
 		return redsyncHold(m), nil
-	}
-	return redsyncLocker{trier{&adapter{
-		lock: func(ctx context.Context) (*hold, error) {
-			m := mutex()
-			return take(ctx, m, m.LockContext)
-		},
-		try: func(ctx context.Context) (*hold, error) {
-			m := mutex()
-			return take(ctx, m, m.TryLockContext)
-		},
-	}}}
+	}}}}
 }
 
 func redsyncHold(m *redsync.Mutex) *hold {
@@ -90,7 +82,7 @@ func redsyncError(err, notOurs error) error {
 }
 
 // Deadline is when the current hold expires.
-func (l redsyncLocker) Deadline() time.Time {
+func (l *redsyncLocker) Deadline() time.Time {
 	if h := l.current(); h != nil {
 		return h.until()
 	}
@@ -101,7 +93,14 @@ func (l redsyncLocker) Deadline() time.Time {
 const forever = 365 * 24 * time.Hour
 
 func newRedislock(c *redislock.Client, name string, ttl time.Duration) locker.Locker {
-	obtain := func(ctx context.Context, retry redislock.RetryStrategy) (*hold, error) {
+	return &trier{adapter{take: func(ctx context.Context, try bool) (*hold, error) {
+		retry := redislock.NoRetry()
+		if !try {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, forever)
+			defer cancel()
+			retry = redislock.LinearBackoff(20 * time.Millisecond)
+		}
 		l, err := c.Obtain(ctx, name, ttl, &redislock.Options{RetryStrategy: retry})
 		if errors.Is(err, redislock.ErrNotObtained) {
 			return nil, fmt.Errorf("%w: %w", locker.ErrHeld, err)
@@ -110,15 +109,7 @@ func newRedislock(c *redislock.Client, name string, ttl time.Duration) locker.Lo
 			return nil, err
 		}
 		return redislockHold(l, ttl), nil
-	}
-	return trier{&adapter{
-		lock: func(ctx context.Context) (*hold, error) {
-			ctx, cancel := context.WithTimeout(ctx, forever)
-			defer cancel()
-			return obtain(ctx, redislock.LinearBackoff(20*time.Millisecond))
-		},
-		try: func(ctx context.Context) (*hold, error) { return obtain(ctx, redislock.NoRetry()) },
-	}}
+	}}}
 }
 
 func redislockHold(l *redislock.Lock, ttl time.Duration) *hold {
@@ -151,14 +142,17 @@ func dialRueidislock(addr string, ttl time.Duration, renew bool) (rueidislock.Lo
 }
 
 func newRueidislock(l rueidislock.Locker, name string) locker.Locker {
-	type take = func(context.Context, string) (context.Context, context.CancelFunc, error)
-	// The hold ends with the ctx that it was taken with, which is why that is not the caller's.
-	with := func(ctx context.Context, take take) (*hold, error) {
+	return &trier{adapter{take: func(ctx context.Context, try bool) (*hold, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
+		// The hold ends with the ctx that it was taken with, which is why that is not the caller's.
 		life, end := context.WithCancel(context.WithoutCancel(ctx))
 		stop := context.AfterFunc(ctx, end)
+		take := l.WithContext
+		if try {
+			take = l.TryWithContext
+		}
 		held, release, err := take(life, name)
 		if err != nil {
 			stop()
@@ -173,11 +167,7 @@ func newRueidislock(l rueidislock.Locker, name string) locker.Locker {
 			return nil, ctx.Err()
 		}
 		return rueidislockHold(held, func() { release(); end() }), nil
-	}
-	return trier{&adapter{
-		lock: func(ctx context.Context) (*hold, error) { return with(ctx, l.WithContext) },
-		try:  func(ctx context.Context) (*hold, error) { return with(ctx, l.TryWithContext) },
-	}}
+	}}}
 }
 
 // rueidislockHold is one that renews itself: nothing is left for Extend but to say whether it lasts. Nor is there

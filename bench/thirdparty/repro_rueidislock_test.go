@@ -3,7 +3,6 @@ package thirdparty
 import (
 	"context"
 	"math/rand/v2"
-	"reflect"
 	"strconv"
 	"sync"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // rueidislockAt has the settings of the package's own documentation for one server, and those of adjust.
@@ -35,24 +35,13 @@ func rueidislockAt(t *testing.T, addr string, adjust func(*rueidislock.LockerOpt
 
 // waitFor calls WithContext.
 func waitFor(ctx context.Context, l rueidislock.Locker, name string) <-chan error {
-	return start(func() error {
+	return testwait.Go(func() error {
 		_, _, err := l.WithContext(ctx, name)
 		return err
 	})
 }
 
 const keyOfA = "rueidislock:0:a"
-
-func TestRepro_rueidislock_noFencingToken(t *testing.T) {
-	l := rueidislockAt(t, startRedis(t).Addr(), nil)
-	var held context.Context // and a function that releases it: no more is there
-	held, release, err := l.WithContext(t.Context(), "a")
-	require.NoError(t, err)
-	defer release()
-	require.NoError(t, held.Err())
-	assert.Equal(t, []string{"Client", "Close", "ForceWithContext", "TryWithContext", "WithContext"},
-		methods(reflect.TypeFor[rueidislock.Locker]()))
-}
 
 func TestRepro_rueidislock_takesAnyName(t *testing.T) {
 	l := rueidislockAt(t, startRedis(t).Addr(), nil)
@@ -117,7 +106,7 @@ func passBackAndForth(ctx context.Context, server redisNode, name string, holder
 	_, release, err := holder.WithContext(ctx, name)
 	for round := 1; err == nil; round++ {
 		var next context.CancelFunc
-		locked := start(func() (err error) {
+		locked := testwait.Go(func() (err error) {
 			_, next, err = waiter.WithContext(ctx, name)
 			return err
 		})
@@ -138,16 +127,6 @@ func passBackAndForth(ctx context.Context, server redisNode, name string, holder
 	return 0
 }
 
-func TestRepro_rueidislock_hasNoExtend(t *testing.T) {
-	l := rueidislockAt(t, startRedis(t).Addr(), func(o *rueidislock.LockerOption) {
-		o.KeyValidity, o.ExtendInterval = soon, time.Hour
-	})
-	held, release, err := l.WithContext(t.Context(), "a")
-	require.NoError(t, err)
-	defer release()
-	await(t, "the hold is over, and no method would have prolonged it", func() bool { return held.Err() != nil })
-}
-
 func TestRepro_rueidislock_believesInAnExpiredHold(t *testing.T) {
 	server := startRedis(t)
 	proxy := testserver.NewProxy(t, server.Addr())
@@ -156,7 +135,7 @@ func TestRepro_rueidislock_believesInAnExpiredHold(t *testing.T) {
 	held, release, err := l.WithContext(t.Context(), "a")
 	require.NoError(t, err)
 	proxy.HoldRequests(true)
-	await(t, "the key has expired", func() bool { return !server.has(t, keyOfA) })
+	patience.Until(t, "the key has expired", func() bool { return !server.has(t, keyOfA) })
 	_, next, err := rueidislockAt(t, server.Addr(), nil).TryWithContext(t.Context(), "a")
 	require.NoError(t, err)
 	assert.NoError(t, held.Err(), "while another holds")
@@ -175,7 +154,7 @@ func TestRepro_rueidislock_cancelledLockWaitsForItsCleanUp(t *testing.T) {
 	pending(t, "WithContext", locked, soon)
 	cancel()
 	pending(t, "WithContext", locked, 4*soon)
-	require.ErrorIs(t, result(t, "WithContext", locked), context.Canceled)
+	require.ErrorIs(t, patience.Result(t, locked), context.Canceled)
 	server.Continue()
 }
 
@@ -185,8 +164,8 @@ func TestRepro_rueidislock_releaseSaysNothing(t *testing.T) {
 	_, release, err := l.WithContext(t.Context(), "a")
 	require.NoError(t, err)
 	server.Stop()
-	released := start(func() error { release(); return nil }) // it has no result
-	require.NoError(t, result(t, "the release", released), "while the server is silent")
+	released := testwait.Go(func() error { release(); return nil }) // it has no result
+	require.NoError(t, patience.Result(t, released), "while the server is silent")
 	server.Continue()
 }
 
@@ -199,30 +178,30 @@ func TestRepro_rueidislock_renewsWithoutEnd(t *testing.T) {
 	require.NoError(t, err)
 	defer release()
 	// Renewals of three keys are due every 2.5 s.
-	await(t, "the hold is renewed a thousand times", func() bool { return server.calls(t, "evalsha") > 1000 })
+	patience.Until(t, "the hold is renewed a thousand times", func() bool { return server.calls(t, "evalsha") > 1000 })
 }
 
 func TestRepro_rueidislock_overrunAttemptWaitsForAFreeLock(t *testing.T) {
 	server := startRedis(t)
 	proxy := testserver.NewProxy(t, server.Addr())
 	l := rueidislockAt(t, proxy.Addr(), func(o *rueidislock.LockerOption) { o.TryNextAfter = 0 }) // 20 ms
-	require.Eventually(t, func() bool {                                                           // the scripts are known
+	patience.Until(t, "the scripts are known", func() bool {
 		_, release, err := l.TryWithContext(t.Context(), "warm")
 		if err == nil {
 			release()
 		}
 		return err == nil
-	}, later, time.Millisecond)
+	})
 	server.forget(t)
 	proxy.Delay(50 * time.Millisecond)
 	ctx, cancel := context.WithCancel(t.Context())
 	locked := waitFor(ctx, l, "a")
-	await(t, "the attempt was undone", func() bool { return server.calls(t, "del") == 1 })
+	patience.Until(t, "the attempt was undone", func() bool { return server.calls(t, "del") == 1 })
 	proxy.Delay(0)
 	pending(t, "WithContext", locked, 10*soon) // hundred times what an attempt may take
 	assert.False(t, server.has(t, keyOfA), "somebody holds the lock")
 	cancel()
-	require.ErrorIs(t, result(t, "WithContext", locked), context.Canceled)
+	require.ErrorIs(t, patience.Result(t, locked), context.Canceled)
 }
 
 func TestRepro_rueidislock_releaseWakesEverybody(t *testing.T) {
@@ -236,9 +215,9 @@ func TestRepro_rueidislock_releaseWakesEverybody(t *testing.T) {
 	for range waiters {
 		waitFor(ctx, rueidislockAt(t, server.Addr(), nil), "a")
 	}
-	await(t, "all wait", func() bool { return server.calls(t, "evalsha") >= waiters })
+	patience.Until(t, "all wait", func() bool { return server.calls(t, "evalsha") >= waiters })
 	time.Sleep(soon)
 	server.forget(t)
 	release()
-	await(t, "all have tried, but for one or two who missed it", func() bool { return server.calls(t, "evalsha") >= waiters-1 })
+	patience.Until(t, "all have tried, but for one or two who missed it", func() bool { return server.calls(t, "evalsha") >= waiters-1 })
 }

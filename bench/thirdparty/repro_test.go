@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,6 +18,7 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // Tests called TestRepro_ show one finding each, by the library's own API on a real server. They pass as long as it
@@ -28,15 +27,9 @@ import (
 func TestMain(m *testing.M) { os.Exit(testserver.Tests(m).Run()) }
 
 const (
-	soon  = 300 * time.Millisecond // by far longer than a request takes
-	later = 20 * time.Second       // longer than this machine is ever busy
+	soon     = 300 * time.Millisecond // by far longer than a request takes
+	patience = testwait.Patience(20 * time.Second)
 )
-
-// await returns when condition holds.
-func await(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	require.Eventually(t, condition, later, 5*time.Millisecond, what)
-}
 
 // pending requires that a call does not return for d.
 func pending(t *testing.T, call string, done <-chan error, d time.Duration) {
@@ -46,34 +39,6 @@ func pending(t *testing.T, call string, done <-chan error, d time.Duration) {
 		require.Fail(t, call+" has returned", "it says: %v", err)
 	case <-time.After(d):
 	}
-}
-
-// result is what a call says, which has to return.
-func result(t *testing.T, call string, done <-chan error) error {
-	t.Helper()
-	select {
-	case err := <-done:
-		return err
-	case <-time.After(later):
-		require.Fail(t, call+" does not return")
-		return nil
-	}
-}
-
-// unordered requires that what tells holds apart does not tell which came first.
-func unordered(t *testing.T, values []string) {
-	t.Helper()
-	require.Greater(t, len(values), 15)
-	assert.False(t, slices.IsSorted(values), "%q", values)
-}
-
-// methods are those that a library's type has.
-func methods(value reflect.Type) []string {
-	var names []string
-	for m := range value.Methods() {
-		names = append(names, m.Name)
-	}
-	return names
 }
 
 // redisNode is a server, and a client of it that no fault disturbs.
@@ -99,11 +64,11 @@ func (n redisNode) has(t *testing.T, key string) bool {
 // calls returns how often commands were executed that begin with prefix, since forget.
 func (n redisNode) calls(t *testing.T, prefix string) (total int) {
 	t.Helper()
-	stats, err := n.direct.Info(t.Context(), "commandstats").Result()
+	stats, err := n.Info("INFO", "commandstats")
 	require.NoError(t, err)
-	for line := range strings.Lines(stats) {
+	for name, fields := range stats {
 		var calls int
-		if _, fields, ok := strings.Cut(line, ":"); ok && strings.HasPrefix(line, "cmdstat_"+prefix) {
+		if strings.HasPrefix(name, "cmdstat_"+prefix) {
 			_, err := fmt.Sscanf(fields, "calls=%d,", &calls)
 			require.NoError(t, err)
 			total += calls
@@ -187,15 +152,15 @@ func TestRepro_concurrencyMutex_callsOutlastTheLease(t *testing.T) {
 	m := concurrency.NewMutex(s, "a")
 	require.NoError(t, m.Lock(t.Context()))
 	server.Stop()
-	unlocked := start(func() error { return m.Unlock(t.Context()) })
-	tried := start(func() error { return concurrency.NewMutex(s, "b").TryLock(t.Context()) })
-	kept := start(func() error { _, err := s.Client().KeepAliveOnce(t.Context(), s.Lease()); return err })
+	unlocked := testwait.Go(func() error { return m.Unlock(t.Context()) })
+	tried := testwait.Go(func() error { return concurrency.NewMutex(s, "b").TryLock(t.Context()) })
+	kept := testwait.Go(func() error { _, err := s.Client().KeepAliveOnce(t.Context(), s.Lease()); return err })
 	pending(t, "Unlock", unlocked, 3*time.Second)
 	pending(t, "TryLock", tried, 0)
 	pending(t, "KeepAliveOnce", kept, 0)
 	server.Continue()
-	for call, done := range map[string]<-chan error{"Unlock": unlocked, "TryLock": tried, "KeepAliveOnce": kept} {
-		_ = result(t, call, done)
+	for _, done := range []<-chan error{unlocked, tried, kept} {
+		_ = patience.Result(t, done)
 	}
 }
 
@@ -221,10 +186,10 @@ func TestRepro_concurrencyMutex_lostReplyLeavesTheKey(t *testing.T) {
 	m := concurrency.NewMutex(sessionAt(t, proxy.Addr()), t.Name())
 	proxy.HoldReplies(true)
 	ctx, cancel := context.WithCancel(t.Context())
-	locked := start(func() error { return m.Lock(ctx) })
-	await(t, "the Txn is applied", func() bool { return keys(t, other.Client(), t.Name()) == 1 })
+	locked := testwait.Go(func() error { return m.Lock(ctx) })
+	patience.Until(t, "the Txn is applied", func() bool { return keys(t, other.Client(), t.Name()) == 1 })
 	cancel()
-	require.Error(t, result(t, "Lock", locked))
+	require.Error(t, patience.Result(t, locked))
 	proxy.ReleaseReplies()
 	time.Sleep(soon) // for a clean-up
 	err := concurrency.NewMutex(other, t.Name()).TryLock(t.Context())
@@ -239,10 +204,10 @@ func TestRepro_concurrencyMutex_unlockAgainDeletesANewerHold(t *testing.T) {
 	require.NoError(t, older.Lock(t.Context()))
 	proxy.HoldReplies(true)
 	ctx, cancel := context.WithCancel(t.Context())
-	unlocked := start(func() error { return older.Unlock(ctx) })
-	await(t, "the release is applied", func() bool { return keys(t, other.Client(), t.Name()) == 0 })
+	unlocked := testwait.Go(func() error { return older.Unlock(ctx) })
+	patience.Until(t, "the release is applied", func() bool { return keys(t, other.Client(), t.Name()) == 0 })
 	cancel()
-	require.Error(t, result(t, "Unlock", unlocked))
+	require.Error(t, patience.Result(t, unlocked))
 	proxy.ReleaseReplies()
 
 	require.NoError(t, newer.Lock(t.Context()))
@@ -255,14 +220,14 @@ func TestRepro_concurrencyMutex_cancelledWaitOutlastsItsContext(t *testing.T) {
 	require.NoError(t, concurrency.NewMutex(sessionAt(t, server.Addr()), "a").Lock(t.Context()))
 	waiter := sessionAt(t, server.Addr())
 	ctx, cancel := context.WithCancel(t.Context())
-	locked := start(func() error { return concurrency.NewMutex(waiter, "a").Lock(ctx) })
-	await(t, "two are in the queue", func() bool { return keys(t, waiter.Client(), "a") == 2 })
+	locked := testwait.Go(func() error { return concurrency.NewMutex(waiter, "a").Lock(ctx) })
+	patience.Until(t, "two are in the queue", func() bool { return keys(t, waiter.Client(), "a") == 2 })
 	pending(t, "Lock", locked, soon)
 	server.Stop()
 	cancel()
 	pending(t, "Lock", locked, 2*time.Second)
 	server.Continue()
-	require.ErrorIs(t, result(t, "Lock", locked), context.Canceled)
+	require.ErrorIs(t, patience.Result(t, locked), context.Canceled)
 }
 
 var anybody = zk.WorldACL(zk.PermAll)
@@ -298,27 +263,17 @@ func foreignChild(t *testing.T, conn *zk.Conn) (remove func()) {
 	return func() { require.NoError(t, conn.Delete(path, -1)) }
 }
 
-func TestRepro_zkLock_noFencingToken(t *testing.T) {
-	assert.Equal(t, []string{"Lock", "LockWithData", "Unlock"}, methods(reflect.TypeFor[*zk.Lock]()))
-	var l interface { // and none of them says anything but how it went
-		Lock() error
-		LockWithData(data []byte) error
-		Unlock() error
-	} = zk.NewLock(connAt(t, testserver.SharedZooKeeper(t).Addr()), at(t), anybody)
-	require.NoError(t, l.Lock())
-}
-
 func TestRepro_zkLock_cannotBeCancelled(t *testing.T) {
 	server := testserver.SharedZooKeeper(t)
 	holder, waiter := connAt(t, server.Addr()), connAt(t, server.Addr())
 	require.NoError(t, zk.NewLock(holder, at(t), anybody).Lock())
 	l := zk.NewLock(waiter, at(t), anybody)
-	locked := start(l.Lock)
-	await(t, "two are in the queue", func() bool { return len(queue(t, holder)) == 2 })
+	locked := testwait.Go(l.Lock)
+	patience.Until(t, "two are in the queue", func() bool { return len(queue(t, holder)) == 2 })
 	require.ErrorIs(t, l.Unlock(), zk.ErrNotLocked) // which is no way to leave the queue
 	pending(t, "Lock", locked, soon)
 	waiter.Close() // the only one that there is
-	require.Error(t, result(t, "Lock", locked))
+	require.Error(t, patience.Result(t, locked))
 }
 
 func TestRepro_zkLock_foreignChildFailsEverybody(t *testing.T) {
@@ -336,10 +291,10 @@ func TestRepro_zkLock_errorLeavesTheNode(t *testing.T) {
 	require.Error(t, zk.NewLock(failed, at(t), anybody).Lock())
 	remove()
 	require.Len(t, queue(t, other), 1, "nobody holds the lock")
-	locked := start(zk.NewLock(other, at(t), anybody).Lock)
+	locked := testwait.Go(zk.NewLock(other, at(t), anybody).Lock)
 	pending(t, "Lock", locked, 4*soon)
 	failed.Close()
-	require.NoError(t, result(t, "Lock", locked))
+	require.NoError(t, patience.Result(t, locked))
 }
 
 func TestRepro_zkLock_vanishedNodeIsForEver(t *testing.T) {
@@ -354,18 +309,6 @@ func TestRepro_zkLock_vanishedNodeIsForEver(t *testing.T) {
 	}
 }
 
-func TestRepro_zkLock_hasNoExtend(t *testing.T) {
-	server := testserver.SharedZooKeeper(t)
-	conn := connAt(t, server.Addr())
-	assert.Equal(t, []string{"Lock", "LockWithData", "Unlock"}, methods(reflect.TypeFor[*zk.Lock]()))
-	l := zk.NewLock(conn, at(t), anybody)
-	require.NoError(t, l.Lock())
-	server.EndSession(conn.SessionID())
-	other := zk.NewLock(connAt(t, server.Addr()), at(t), anybody)
-	require.NoError(t, other.Lock())
-	assert.ErrorIs(t, l.Lock(), zk.ErrDeadlock, "to the Lock it is locked, while another holds")
-}
-
 func TestRepro_zkLock_outlastsItsTimeOut(t *testing.T) {
 	const session = 3 * time.Second // a client tries to connect each second
 	server := testserver.ZooKeeper(t)
@@ -375,12 +318,12 @@ func TestRepro_zkLock_outlastsItsTimeOut(t *testing.T) {
 	server.Kill()
 	time.Sleep(session + soon)
 	server.Restart()
-	await(t, "the holder is connected", func() bool { return conn.State() == zk.StateHasSession })
+	patience.Until(t, "the holder is connected", func() bool { return conn.State() == zk.StateHasSession })
 	assert.Equal(t, id, conn.SessionID())
-	locked := start(zk.NewLock(connAt(t, server.Addr()), at(t), anybody).Lock)
+	locked := testwait.Go(zk.NewLock(connAt(t, server.Addr()), at(t), anybody).Lock)
 	pending(t, "another's Lock", locked, session)
 	conn.Close()
-	require.NoError(t, result(t, "Lock", locked))
+	require.NoError(t, patience.Result(t, locked))
 }
 
 func TestRepro_zkLock_unlockOutlastsTheSession(t *testing.T) {
@@ -408,8 +351,8 @@ func TestRepro_zkLock_connectingAgainKeepsTheNode(t *testing.T) {
 	require.NoError(t, l.Lock())
 	require.NoError(t, l.Unlock())
 	proxy.DropReplies(true)
-	start(l.Lock)
-	await(t, "the node is there", func() bool { return len(queue(t, other)) == 1 })
+	testwait.Go(l.Lock)
+	patience.Until(t, "the node is there", func() bool { return len(queue(t, other)) == 1 })
 	time.Sleep(session + session/2) // nothing has come back all that time
 	assert.Len(t, queue(t, other), 1)
 }

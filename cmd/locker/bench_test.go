@@ -1,9 +1,7 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"testing"
 	"time"
 
@@ -54,16 +52,6 @@ func TestBench_table(t *testing.T) {
 	}
 }
 
-func TestBench_usage(t *testing.T) {
-	t.Parallel()
-	for _, args := range [][]string{
-		{}, {"--rounds", "0", "mem://x"}, {"--duration", "2h", "mem://x"}, {"--output", "junit", "mem://x"}, {"gopher://x"},
-	} {
-		o := locked(t, append([]string{"bench"}, args...)...)
-		assert.Equal(t, exitUsage, o.code, "%q: %s", args, o.stderr)
-	}
-}
-
 func TestLatency_isAValueThatWasMeasured(t *testing.T) {
 	t.Parallel()
 	var all []time.Duration
@@ -74,17 +62,4 @@ func TestLatency_isAValueThatWasMeasured(t *testing.T) {
 	assert.Equal(t, latency{1, 200, 200}, latencyOf(all[:1]))
 	assert.Equal(t, "–", latencyOf(nil).p50())
 	assert.Equal(t, "1.23 ms", latency{Samples: 1, P50: 1234}.p50())
-}
-
-// One that waits for another that has failed would wait for ever.
-func TestTogether_endsTheOthersWhenOneFails(t *testing.T) {
-	t.Parallel()
-	failure := errors.New("no more")
-	assert.Equal(t, failure, together(t.Context(), 2, func(ctx context.Context, i int) error {
-		if i == 0 {
-			return failure
-		}
-		<-ctx.Done()
-		return ctx.Err()
-	}))
 }

@@ -1,23 +1,25 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
-	"os/signal"
-	"regexp"
-	"slices"
+	"runtime"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
-	"github.com/go-locker/locker/conformance"
-
-	"github.com/go-locker/locker/cmd/locker/internal/job"
+	"github.com/go-locker/locker/cmd/locker/internal/check"
+	"github.com/go-locker/locker/cmd/locker/internal/outcome"
+	"github.com/go-locker/locker/cmd/locker/internal/target"
+	histories "github.com/go-locker/locker/internal/history"
+	"github.com/go-locker/locker/internal/stdio"
 )
 
 const checkHelp = `Check runs the conformance scenarios of locker with the locks of a server, and
@@ -74,21 +76,27 @@ and SQLite the objects and rows of the locks stay for a while.
 ` + exitHelp
 
 type checkOptions struct {
-	strict  bool
-	run     string
-	ttl     time.Duration
-	prefix  string
-	clients int
-	output  string
-	seed    uint64
-	replay  string
-	known   string
-	limit   time.Duration
-	program execOptions
+	check.Options
+	strict bool
+	output string
+}
+
+// flags defines the flags that check and compare share.
+func (o *checkOptions) flags(f *pflag.FlagSet) {
+	f.StringVar(&o.Run, "run", "", "only scenarios whose name matches this regular expression")
+	f.DurationVar(&o.TTL, "ttl", 0, "shortest TTL (default 500ms; MySQL and PostgreSQL 1s; etcd and Kubernetes 2s; S3 3s; ZooKeeper 4s)")
+	f.BoolVar(&o.strict, "strict", false, "also fail for warnings, and for promises kept in some trials only")
+	f.StringVar(&o.Prefix, "prefix", "", "prefix of the names (default: a new one)")
+	f.IntVar(&o.Clients, "clients", 12, "maximum of clients at once, 11 or more; each has a few connections")
 }
 
 func newCheck() *cobra.Command {
-	var o checkOptions
+	var (
+		o     checkOptions
+		seed  uint64
+		file  string
+		trace bool
+	)
 	c := &cobra.Command{
 		Use:               "check [flags] URL | check [flags] --exec COMMAND | check --replay FILE",
 		Short:             "Find out which promises the locks of a server, or program, keep",
@@ -97,174 +105,123 @@ func newCheck() *cobra.Command {
 		Args:              args(0, 1, "want one URL, as in: locker check redis://localhost:6379"),
 		ValidArgsFunction: schemes,
 		RunE: func(c *cobra.Command, args []string) error {
-			if o.replay != "" {
-				return replay(os.Stdout, o.replay)
+			if file != "" {
+				return replay(os.Stdout, file)
 			}
-			if err := errors.Join(format(o.output, "text", "json", "junit"), o.program.valid(len(args))); err != nil {
+			if err := errors.Join(format(o.output, "text", "json", "junit"), validProgram(o.Program, trace, len(args))); err != nil {
 				return err
 			}
-			if err := flag.Set("conformance.seed", strconv.FormatUint(o.seed, 10)); err != nil {
+			if err := flag.Set("conformance.seed", strconv.FormatUint(seed, 10)); err != nil {
 				return err
 			}
-			ctx, stop := interruptible(c.Context())
-			defer stop()
-			if o.program.trace && o.run == "" {
-				return firstError(context.Cause(ctx), o.trace(ctx))
-			}
-			report, err := o.checkOf(ctx, args)
-			if report != nil { // whatever ended the check
-				err = errors.Join(report.write(os.Stdout, o.output), err)
-			}
-			return firstError(context.Cause(ctx), err)
+			return interruptible(c, func(ctx context.Context) error {
+				if trace && o.Run == "" {
+					return o.try(ctx)
+				}
+				if trace {
+					o.Program.Trace = os.Stderr
+				}
+				report, err := o.check(ctx, strings.Join(args, ""))
+				if report == nil {
+					return err
+				}
+				written := writeReport(os.Stdout, report, o.output) // whatever ended the check
+				return cmp.Or(err, report.Verdict(o.strict), written)
+			})
 		},
 	}
 	f := c.Flags()
 	o.flags(f)
-	o.program.flags(f)
-	f.StringVar(&o.known, "known", "", "a `file` of known deviations, one a line: name of the scenario: reason")
-	f.DurationVar(&o.limit, "limit", 0, "how long the check may take in all; scenarios that did not run are counted (default: no limit)")
-	f.Uint64Var(&o.seed, "seed", 0, "seed of random histories, to run the same calls and faults again; 0: a new seed each time")
-	f.StringVar(&o.replay, "replay", "", "only judge the history in this `file`, and draw it")
+	f.StringVar(&o.Program.Exec, "exec", "", "check the lock of this program, a `command` of the shell")
+	f.StringVar(&o.Program.Address, "address", "", "`host:port` of the program's server, or several with commas")
+	f.StringVar(&o.Program.Server, "server", "", "a `command` that starts that server, to be stopped and killed")
+	f.BoolVar(&o.Program.Forgets, "server-forgets", false, "the server may lose its data when it is killed")
+	f.BoolVar(&trace, "trace", false,
+		"only try the program, and show what is sent and answered; with --run, check these scenarios and show it")
+	f.StringVar(&o.Known, "known", "", "a `file` of known deviations, one a line: name of the scenario: reason")
+	f.DurationVar(&o.Limit, "limit", 0, "how long the check may take in all; scenarios that did not run are counted (default: no limit)")
+	f.Uint64Var(&seed, "seed", 0, "seed of random histories, to run the same calls and faults again; 0: a new seed each time")
+	f.StringVar(&file, "replay", "", "only judge the history in this `file`, and draw it")
 	f.StringVarP(&o.output, "output", "o", "text", "text, json or junit")
 	return c
 }
 
-// scenarios returns those that --run selects.
-func (o *checkOptions) scenarios() ([]conformance.Scenario, error) {
-	match, err := regexp.Compile(o.run)
-	if err != nil {
-		return nil, usagef("--run: %w", reason(err))
-	}
-	var scenarios []conformance.Scenario
-	for _, s := range conformance.Scenarios() {
-		if match.MatchString(s.Name) {
-			scenarios = append(scenarios, s)
+// validProgram returns an error unless there is either a URL or a program.
+func validProgram(p check.Program, trace bool, urls int) error {
+	if p.Exec == "" {
+		if p != (check.Program{}) || trace {
+			return outcome.Usagef("--address, --server, --server-forgets and --trace are for --exec")
 		}
-	}
-	if len(scenarios) == 0 {
-		return nil, usagef("--run: no scenario's name matches")
-	}
-	return scenarios, nil
-}
-
-// checkOf examines what the command line names. The report is nil if it could not begin.
-func (o *checkOptions) checkOf(ctx context.Context, args []string) (*checkReport, error) {
-	if o.program.exec == "" {
-		url, err := expandURL(args[0])
-		if err != nil {
-			return nil, err
+		if urls == 0 {
+			return outcome.Usagef("want one URL, as in: locker check redis://localhost:6379; or a program, with --exec")
 		}
-		return o.check(ctx, url)
+		return nil
 	}
-	return o.examine(ctx, func() (*examiner, error) { return newProgramExaminer(ctx, o) })
-}
-
-// check examines a deployment.
-func (o *checkOptions) check(ctx context.Context, url string) (*checkReport, error) {
-	return o.examine(ctx, func() (*examiner, error) { return newExaminer(ctx, url, o) })
-}
-
-func (o *checkOptions) examine(ctx context.Context, begin func() (*examiner, error)) (*checkReport, error) {
-	scenarios, err := o.scenarios()
-	if err != nil {
-		return nil, err
-	}
-	known, err := readKnown(o.known)
-	if err != nil {
-		return nil, err
-	}
-	e, err := begin()
-	if err != nil {
-		return nil, err
-	}
-	e.harness.Deviations = known
-	if o.limit > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, o.limit, &statusError{code: exitUnreachable, err: fmt.Errorf("the check was ended after %v, see --limit", o.limit)})
-		defer cancel()
-	}
-	report := &checkReport{Backend: e.title, TTL: e.ttl.String(), Prefix: e.prefix, Began: time.Now(), Guarantees: e.harness.Promises, Warnings: e.warnings, Bounds: e.bounds, reasons: o.program.exec != "", strict: o.strict}
-	err = e.examineAll(ctx, scenarios, report)
-	report.NotRun = len(scenarios) - len(report.Results)
-	report.Seconds = time.Since(report.Began).Seconds()
-	report.Left = e.cleanUp()
-	return report, err
-}
-
-func (e *examiner) examineAll(ctx context.Context, scenarios []conformance.Scenario, report *checkReport) error {
-	bar := newProgress("check "+e.title, len(scenarios))
-	defer bar.done()
-	for _, s := range scenarios {
-		bar.at(s.Name)
-		v := e.examine(ctx, s)
-		if ctx.Err() != nil {
-			ended := context.Cause(ctx)
-			if exitCode(ended) == exitUnreachable && report.count(conformance.Broken) > 0 { // --limit
-				return &statusError{code: exitBroken, err: ended}
-			}
-			return ended
-		}
-		var probeErr error
-		if v.Outcome == conformance.Broken || v.Outcome == conformance.Undecided {
-			// Do not blame a lock for a server that has become unreachable.
-			if probeErr = e.probe(ctx); probeErr != nil {
-				v.Outcome, v.Seen = conformance.Undecided, fmt.Sprintf("the backend is unreachable now: %v", probeErr)
-			}
-		}
-		report.Results = append(report.Results, v)
-		bar.step(fold(v.line()))
-		if probeErr != nil {
-			return probeErr
-		}
-	}
-	return report.verdict()
-}
-
-// interruptible returns a context that ends at the first signal, with the error of killedBy. A second signal ends the program.
-func interruptible(parent context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(parent)
-	signals := make(chan os.Signal, 1)
-	job.Forward(signals)
-	ended := make(chan struct{})
-	go func() {
-		select {
-		case s := <-signals:
-			signal.Stop(signals)
-			fmt.Fprintln(os.Stderr, "locker: interrupted; unlocking")
-			cancel(killedBy(s))
-		case <-ended:
-		}
-	}()
-	return ctx, func() {
-		signal.Stop(signals)
-		close(ended)
-	}
-}
-
-// firstError returns the first error that is not nil.
-func firstError(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
+	switch {
+	case urls > 0:
+		return outcome.Usagef("--exec takes the place of a URL")
+	case p.Server != "" && p.Address == "":
+		return outcome.Usagef("--server needs --address: where the server is")
+	case p.Forgets && p.Server == "":
+		return outcome.Usagef("--server-forgets is for --server")
+	case p.Server != "" && runtime.GOOS == "windows":
+		return outcome.Usagef("--server: this system cannot stop processes")
 	}
 	return nil
 }
 
-// format returns an error unless --output is one of the known formats.
-func format(output string, known ...string) error {
-	if slices.Contains(known, output) {
-		return nil
+// check checks what the command line names, and shows how far it has come.
+func (o *checkOptions) check(ctx context.Context, arg string) (*check.Report, error) {
+	url, err := target.Expand(arg)
+	if err != nil {
+		return nil, err
 	}
-	return usagef("--output: must be one of %s", strings.Join(known, ", "))
+	over := withoutReader()
+	defer over()
+	var bar *progress
+	o.Begun = func(title string, scenarios int) { bar = newProgress("check "+title, scenarios) }
+	o.Examines = func(scenario string) { bar.at(scenario) }
+	o.Examined = func(v check.Verdict) { bar.step(fold(line(v))) }
+	report, err := check.Run(ctx, url, &o.Options)
+	if report != nil {
+		bar.done()
+	}
+	return report, err
 }
 
-// args checks how many arguments there are.
-func args(least, most int, want string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		if len(args) < least || most > 0 && len(args) > most {
-			return usagef("%s", want)
-		}
-		return nil
+// try tests whether a program keeps to the protocol, and prints requests and replies.
+func (o *checkOptions) try(ctx context.Context) error {
+	o.Program.Trace = os.Stdout
+	if err := check.Try(ctx, &o.Options); err != nil {
+		return err
 	}
+	_, err := fmt.Println("the program keeps to the protocol; to judge its lock, leave out --trace")
+	return err
+}
+
+// replay judges a history that was saved, and draws it.
+func replay(w io.Writer, file string) error {
+	h, err := histories.Read(file)
+	if err != nil {
+		return outcome.Errorf(outcome.Usage, "--replay: %w", err)
+	}
+	j := h.Check()
+	timeline, err := h.Draw(file, j)
+	switch {
+	case j.InDoubt:
+		err = errors.Join(outcome.Errorf(outcome.Unreachable, "in doubt: %s", stdio.Printable(h.Report(j))), err)
+	case j.Refused():
+		err = errors.Join(&outcome.Error{Code: outcome.Broken}, err)
+		fmt.Fprintf(w, "broken: %s\n", stdio.Printable(h.Report(j)))
+	case j.Undecided():
+		err = errors.Join(
+			outcome.Errorf(outcome.Unreachable, "the checker is not sure about a history of %d operations", j.Operations), err)
+	default:
+		fmt.Fprintf(w, "kept: one lock can have had the history of %d operations\n", j.Operations)
+	}
+	fmt.Fprintf(w, "its time line: %s\n", timeline)
+	if h.Again != "" {
+		fmt.Fprintf(w, "the same clients and faults again: %s\n", stdio.Printable(h.Again))
+	}
+	return err
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -10,7 +9,6 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,8 +16,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-locker/locker/cmd/locker/internal/outcome"
+	"github.com/go-locker/locker/cmd/locker/internal/server"
 	"github.com/go-locker/locker/conformance"
 	programs "github.com/go-locker/locker/conformance/program"
+	"github.com/go-locker/locker/internal/tb"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 )
@@ -35,23 +36,13 @@ func TestCheckExec_ofOurOwnLock(t *testing.T) {
 	if !testwait.Thorough() {
 		run = quick
 	}
-	r := checkedFor(t, 5*time.Minute, 0, "--run", run, "--ttl", "500ms", "--exec", served(s.URL()), "--address", s.Addr())
-	assert.Zero(t, r.count(conformance.Broken), "%v", r.Failures())
-	assert.NotZero(t, r.count(conformance.Kept))
+	r := checked(t, 0, "--run", run, "--ttl", "500ms", "--exec", served(s.URL()), "--address", s.Addr())
+	assert.Zero(t, r.Count(conformance.Broken), "%v", r.Notable())
+	assert.NotZero(t, r.Count(conformance.Kept))
 	assert.Contains(t, r.Backend, "redis")
 	if testwait.Thorough() {
-		assert.Greater(t, r.count(conformance.Kept), 80)
+		assert.Greater(t, r.Count(conformance.Kept), 80)
 	}
-}
-
-// checkedFor is checked of a check that takes longer.
-func checkedFor(t *testing.T, limit time.Duration, wantCode int, args ...string) checkReport {
-	t.Helper()
-	p := begin(t, append([]string{"check", "--output", "json"}, args...)...)
-	require.Equal(t, wantCode, p.waitFor(limit), "%s", p.stderr)
-	var r checkReport
-	require.NoError(t, json.Unmarshal(p.stdout.Bytes(), &r))
-	return r
 }
 
 // Without --address and --server nothing is done to the network and to servers, and the report says so.
@@ -82,23 +73,23 @@ func TestCheckExec_ofAServerOfItsOwn(t *testing.T) {
 	command := fmt.Sprintf("%s --port %s --bind 127.0.0.1 --save '' --appendonly yes --appendfsync always --dir %s", redisServer(t), port, t.TempDir())
 	run := "the fault (StopServer|KillServer|Through|Process) acts|an outage is an error"
 	r := checked(t, 0, "--exec", served("redis://"+addr), "--address", addr, "--server", command, "--run", run)
-	assert.Equal(t, 5, r.count(conformance.Kept), "%v", r.Results)
-	patience.Until(t, "the server has ended", func() bool { return !accepts(addr) })
+	assert.Equal(t, 5, r.Count(conformance.Kept), "%v", r.Results)
+	patience.Until(t, "the server has ended", func() bool { return !server.Accepts(addr) })
 
 	forgets := fmt.Sprintf("%s --port %s --bind 127.0.0.1 --save '' --dir %s", redisServer(t), port, t.TempDir())
-	r = checked(t, exitBroken, "--exec", served("redis://"+addr), "--address", addr, "--server", forgets,
+	r = checked(t, outcome.Broken, "--exec", served("redis://"+addr), "--address", addr, "--server", forgets,
 		"--run", "a hold lasts though the server restarts with its data")
 	require.Len(t, r.Results, 1)
 	assert.Contains(t, r.Results[0].Seen, "--server-forgets", "a server without persistence")
 
 	o := locked(t, "check", "--exec", served("redis://"+addr), "--address", addr, "--server", "echo no memory; exit 3")
-	assert.Equal(t, exitUnreachable, o.code)
+	assert.Equal(t, outcome.Unreachable, o.code)
 	assert.Contains(t, o.stderr, "it has ended before it took connections (it has to run in the foreground); it wrote:\nno memory")
 
 	p := begin(t, "check", "--exec", served("redis://"+addr), "--address", addr, "--server", command)
-	patience.Until(t, "the server answers", func() bool { return accepts(addr) })
+	patience.Until(t, "the server answers", func() bool { return server.Accepts(addr) })
 	require.NoError(t, p.cmd.Process.Kill())
-	patience.Until(t, "the server has ended with the check that was killed", func() bool { return !accepts(addr) })
+	patience.Until(t, "the server has ended with the check that was killed", func() bool { return !server.Accepts(addr) })
 }
 
 // What a program or a server has put into a session of its own is ended with the check, and named.
@@ -110,7 +101,7 @@ func TestCheckExec_endsWhatIsLeftRunning(t *testing.T) {
 	mark := filepath.Join(t.TempDir(), "left")
 	require.NoError(t, os.Symlink("/bin/sleep", mark))
 	leaves := fmt.Sprintf("(setsid %s 3600 </dev/null >/dev/null 2>&1 &); exec %s", mark, served("mem://x"))
-	r := checked(t, exitBroken, "--exec", leaves, "--run", "^a held lock is not granted to another") // memory is no lock of two processes
+	r := checked(t, outcome.Broken, "--exec", leaves, "--run", "^a held lock is not granted to another") // memory is no lock of two processes
 	assert.Regexp(t, `^left running by the program or its server, and killed: left \(\d+\)`, r.Left)
 	pid := regexp.MustCompile(`\d+`).FindString(r.Left)
 	assert.NoDirExists(t, "/proc/"+pid)
@@ -122,14 +113,14 @@ func TestCheckExec_endsWhatIsLeftRunning(t *testing.T) {
 	o := locked(t, "check", "--exec", served("redis://"+addr), "--address", addr, "--server", daemon, "--run", "^a held lock is not granted to another")
 	assert.Zero(t, o.code, o.stderr)
 	assert.Contains(t, o.stdout, "left running by the program or its server, and killed: redis-server")
-	assert.False(t, accepts(addr))
+	assert.False(t, server.Accepts(addr))
 
 	daemon = strings.TrimSuffix(daemon, "; sleep 2")
 	o = locked(t, "check", "--exec", served("redis://"+addr), "--address", addr, "--server", daemon)
-	assert.Equal(t, exitUnreachable, o.code)
+	assert.Equal(t, outcome.Unreachable, o.code)
 	assert.Contains(t, o.stderr, "in the foreground")
 	assert.Contains(t, o.stderr, "and killed: redis-server")
-	assert.False(t, accepts(addr))
+	assert.False(t, server.Accepts(addr))
 }
 
 func redisServer(t *testing.T) string {
@@ -148,7 +139,7 @@ func redisServer(t *testing.T) string {
 func TestCheckExec_trace(t *testing.T) {
 	t.Parallel()
 	o := locked(t, "check", "--exec", served("mem://x"), "--trace")
-	assert.Equal(t, exitBroken, o.code, "two processes have no memory in common")
+	assert.Equal(t, outcome.Broken, o.code, "two processes have no memory in common")
 	assert.Contains(t, o.stderr, "does not keep to the protocol")
 	assert.Contains(t, o.stdout, `is asked {"id":1,"op":"open","locker":"a"`)
 
@@ -171,33 +162,15 @@ func TestCheckExec_verdicts(t *testing.T) {
 	}
 	const everyone = `echo '{"protocol":1,"capabilities":["try","unlock"]}'
 		while read -r line; do id=${line#*:}; echo "{\"id\":${id%%,*},\"result\":\"ok\"}"; done`
-	r := checked(t, exitBroken, "--exec", everyone, "--run", "^a held lock is not granted to another")
-	assert.Equal(t, 1, r.count(conformance.Broken))
+	r := checked(t, outcome.Broken, "--exec", everyone, "--run", "^a held lock is not granted to another")
+	assert.Equal(t, 1, r.Count(conformance.Broken))
 
-	r = checked(t, exitBroken, "--exec", everyone, "--limit", "3s")
+	r = checked(t, outcome.Broken, "--exec", everyone, "--limit", "3s")
 	assert.NotZero(t, r.NotRun, "a promise is broken, whether or not there was time for all")
 
 	o := locked(t, "check", "--exec", "echo hello")
-	assert.Equal(t, exitUnreachable, o.code)
+	assert.Equal(t, outcome.Unreachable, o.code)
 	assert.Contains(t, o.stderr, `its first line is not what a program begins with: "hello"`)
-}
-
-func TestCheckExec_usage(t *testing.T) {
-	t.Parallel()
-	for says, args := range map[string][]string{
-		"the place of a URL":  {"--exec", "true", "mem://x"},
-		"are for --exec":      {"--address", "h:1", "mem://x"},
-		"--server needs":      {"--exec", "true", "--server", "true"},
-		"is for --server":     {"--exec", "true", "--server-forgets"},
-		"must be whole":       {"--exec", "true", "--ttl", "1us"},
-		"or a program":        {},
-		"no scenario":         {"--exec", "true", "--run", "no such scenario"},
-		"must be one of text": {"--exec", "true", "--output", "yaml"},
-	} {
-		o := locked(t, append([]string{"check"}, args...)...)
-		assert.Equal(t, exitUsage, o.code, "%q: %s", args, o.stderr)
-		assert.Contains(t, o.stderr, says, "%q", args)
-	}
 }
 
 // The lock in the middle of the page that tells how to write one.
@@ -220,20 +193,8 @@ func TestCheckExec_ofTheLockOnThePage(t *testing.T) {
 	if testwait.Thorough() {
 		run = "."
 	}
-	r := checkedFor(t, 8*time.Minute, 0, "--exec", program, "--run", run, "--ttl", "300ms")
-	assert.NotZero(t, r.count(conformance.Kept))
-}
-
-// spoken is a writer of what was said.
-type spoken struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (s *spoken) Write(text []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(text)
+	r := checked(t, 0, "--exec", program, "--run", run, "--ttl", "300ms")
+	assert.NotZero(t, r.Count(conformance.Kept))
 }
 
 // What is sent and answered is what the schema says, on the page too.
@@ -246,25 +207,32 @@ func TestSchema_isThatOfTheTraffic(t *testing.T) {
 		require.NoError(t, err, line)
 		return schema.Validate(value)
 	}
-	s, said := testserver.Redis(t), &spoken{}
-	require.NoError(t, fatal(t.Context(), func(tb conformance.TB) {
-		h := programs.Exec(tb, programs.Program{
+	s := testserver.Redis(t)
+	said, err := os.Create(filepath.Join(t.TempDir(), "trace"))
+	require.NoError(t, err)
+	defer said.Close()
+	scope := tb.New(t.Context(), nil)
+	defer scope.End()
+	require.NoError(t, scope.Run(func() {
+		h := programs.Exec(scope, programs.Program{
 			Command: func() *exec.Cmd { return exec.Command(binary, "serve-lock", s.URL()) },
 			TTL:     500 * time.Millisecond, Address: s.Addr(), Trace: said,
 		})
 		for _, scenario := range conformance.Scenarios() {
 			if regexp.MustCompile(quick + "|^Lock re|^Deadline|^Lost is|^a renewed|^an empty").MatchString(scenario.Name) {
-				r := conformance.Examine(tb, scenario, h)
+				r := conformance.Examine(scope, scenario, h)
 				assert.NotEqual(t, conformance.Broken, r.Outcome, r.String())
 			}
 		}
-		assert.Empty(t, programs.Try(tb, programs.Program{
+		assert.Empty(t, programs.Try(scope, programs.Program{
 			Command: func() *exec.Cmd { return exec.Command(binary, "serve-lock", s.URL()) }, TTL: time.Second, Trace: said,
 		}))
 	}))
+	trace, err := os.ReadFile(said.Name())
+	require.NoError(t, err)
 	page, err := os.ReadFile("../../docs/evidence/judge-any-language.md")
 	require.NoError(t, err)
-	lines := regexp.MustCompile(`(?:is asked|answers ) (\{.*\})`).FindAllStringSubmatch(said.text.String(), -1)
+	lines := regexp.MustCompile(`(?:is asked|answers ) (\{.*\})`).FindAllStringSubmatch(string(trace), -1)
 	examples := regexp.MustCompile("(?s)```json\n(.*?)```").FindSubmatch(page)
 	require.NotNil(t, examples)
 	for line := range strings.Lines(string(examples[1])) {

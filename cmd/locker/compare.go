@@ -1,82 +1,76 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
+
+	"github.com/go-locker/locker/cmd/locker/internal/check"
+	"github.com/go-locker/locker/cmd/locker/internal/outcome"
+	"github.com/go-locker/locker/conformance"
 )
 
 const compareHelp = `Compare runs locker check and locker bench on one or more servers, and shows
-the results side by side: the guarantees that each server promises, whether
-they were kept, the result of each scenario, and what a lock costs.
-
-It prints Markdown. With --html it also writes a page, which needs no network
-and no other file. A check takes one to four minutes for each
-server: --run runs fewer scenarios.
+the results side by side, as Markdown: the guarantees that each server promises,
+whether they were kept, the result of each scenario, and what a lock costs. A
+check takes one to four minutes for each server: --run runs fewer scenarios.
 
 ` + exitHelp
 
 type compareOptions struct {
 	check  checkOptions
 	bench  benchOptions
-	html   string
 	output string
 }
 
 func newCompare() *cobra.Command {
 	var o compareOptions
 	c := &cobra.Command{
-		Use:     "compare [flags] URL…",
-		Short:   "Check and measure several servers: Markdown, and a page",
-		Long:    compareHelp,
-		Example: "  locker compare --html page.html redis://db1:6379 etcd://db1:2379 > compare.md",
-		Args:    args(1, 0, "want at least one URL, as in: locker compare redis://localhost:6379 etcd://localhost:2379"),
-		ValidArgsFunction: func(c *cobra.Command, _ []string, part string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			return schemes(c, nil, part)
-		},
+		Use:               "compare [flags] URL…",
+		Short:             "Check and measure several servers, side by side",
+		Long:              compareHelp,
+		Example:           "  locker compare redis://db1:6379 etcd://db1:2379 > compare.md",
+		Args:              args(1, 0, "want at least one URL, as in: locker compare redis://localhost:6379 etcd://localhost:2379"),
+		ValidArgsFunction: schemesAlone,
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := errors.Join(format(o.output, "markdown", "json"), o.bench.valid()); err != nil {
 				return err
 			}
-			ctx, stop := interruptible(c.Context())
-			defer stop()
-			page, err := createPage(o.html)
-			if err != nil {
-				return err
-			}
-			defer page.discard()
-			comparison, err := o.compare(ctx, args)
-			if comparison == nil {
-				return firstError(context.Cause(ctx), err)
-			}
-			written := o.write(comparison, page, os.Stdout)
-			return firstError(context.Cause(ctx), written, err, comparison.verdict())
+			return interruptible(c, func(ctx context.Context) error {
+				comparison, err := o.compare(ctx, args)
+				if comparison == nil {
+					return err
+				}
+				return cmp.Or(comparison.write(os.Stdout, o.output), err, comparison.verdict(o.check.strict))
+			})
 		},
 	}
 	o.check.flags(c.Flags())
 	o.bench.flags(c.Flags())
-	c.Flags().StringVar(&o.html, "html", "", "write the page to this file")
 	c.Flags().StringVarP(&o.output, "output", "o", "markdown", "markdown or json")
 	return c
 }
 
 // comparison has the results of several servers, in the order of the command line.
 type comparison struct {
-	Checks []*checkReport `json:"checks"`
-	Bench  *benchReport   `json:"bench"`
+	Checks []*check.Report `json:"checks"`
+	Bench  *benchReport    `json:"bench"`
 }
 
 // compare measures first: that fails early if a server is unreachable. If a server becomes unreachable later, or after an
 // interruption, it returns the results until then.
 func (o *compareOptions) compare(ctx context.Context, urls []string) (*comparison, error) {
-	o.bench.prefix = o.check.prefix
-	if _, err := o.check.scenarios(); err != nil {
+	o.bench.prefix = o.check.Prefix
+	if _, err := o.check.Scenarios(); err != nil {
 		return nil, err
 	}
 	bench, err := o.bench.bench(ctx, urls)
@@ -86,14 +80,10 @@ func (o *compareOptions) compare(ctx context.Context, urls []string) (*compariso
 	c := &comparison{Bench: bench}
 	var failed error
 	for i, arg := range urls {
-		url, err := expandURL(arg)
-		if err != nil {
-			return nil, err
-		}
-		report, err := o.check.check(ctx, url)
-		if _, isVerdict := errors.AsType[*statusError](err); err != nil && (!isVerdict || report == nil) {
+		report, err := o.check.check(ctx, arg)
+		if _, isOutcome := errors.AsType[*outcome.Error](err); err != nil && (!isOutcome || report == nil) {
 			err = fmt.Errorf("%s: %w", bench.Results[i].Backend, err)
-			failed = &statusError{code: exitUnreachable, err: errors.Join(failed, err)}
+			failed = &outcome.Error{Code: outcome.Unreachable, Err: errors.Join(failed, err)}
 		}
 		if report == nil {
 			continue
@@ -111,64 +101,91 @@ func (o *compareOptions) compare(ctx context.Context, urls []string) (*compariso
 }
 
 // verdict returns the first verdict that is an error.
-func (c *comparison) verdict() error {
+func (c *comparison) verdict(strict bool) error {
 	var first error
 	for _, r := range c.Checks {
-		first = firstError(first, r.verdict())
+		first = cmp.Or(first, r.Verdict(strict))
 	}
 	return first
 }
 
-func (o *compareOptions) write(c *comparison, page *pageFile, w io.Writer) error {
-	paged := page.write(c)
-	if o.output == "json" {
-		return errors.Join(writeJSON(w, c), paged)
+// guarantees returns a row for each guarantee.
+func (c *comparison) guarantees() (rows []table.Row) {
+	for _, report := range c.Checks {
+		for i, g := range report.Seen() {
+			if i == len(rows) {
+				rows = append(rows, table.Row{g.Guarantee})
+			}
+			rows[i] = append(rows[i], fmt.Sprintf("%s (promised: %s%s)", g.Seen, g.Promised, doubts(g)))
+		}
 	}
-	return errors.Join(c.writeMarkdown(w), paged)
+	return rows
 }
 
-// pageFile is the file of the page, or nil without --html.
-type pageFile struct {
-	name string
-	f    *os.File // beside it, until it is complete
-}
-
-// createPage fails if the page cannot be written, before any work is done.
-func createPage(name string) (*pageFile, error) {
-	if name == "" {
-		return nil, nil
-	}
-	f, err := os.CreateTemp(filepath.Dir(name), ".locker-*.html")
-	if err != nil {
-		return nil, usagef("--html: cannot create a file in that folder: %w", reason(err))
-	}
-	if info, err := os.Stat(name); err == nil && info.IsDir() {
-		(&pageFile{name, f}).discard()
-		return nil, usagef("--html: the path is a directory")
-	}
-	return &pageFile{name, f}, nil
-}
-
-func (p *pageFile) discard() {
-	if p != nil {
-		_ = p.f.Close()
-		_ = os.Remove(p.f.Name()) // unless it was renamed
-	}
-}
-
-// write moves the page into place when it is complete.
-func (p *pageFile) write(c *comparison) error {
-	if p == nil {
+// scenarios returns a row for each scenario that ran on at least one server.
+func (c *comparison) scenarios() (rows []table.Row) {
+	if len(c.Checks) == 0 {
 		return nil
 	}
-	if err := errors.Join(c.renderPage(p.f), p.f.Chmod(0o644), p.f.Close()); err != nil {
-		return usagef("--html: %w", reason(err))
+	longest := slices.MaxFunc(c.Checks, func(a, b *check.Report) int { return len(a.Results) - len(b.Results) })
+	for _, first := range longest.Results { // others became unreachable, or were interrupted
+		row, tried := table.Row{first.Scenario}, false
+		for _, report := range c.Checks {
+			i := slices.IndexFunc(report.Results, func(v check.Verdict) bool { return v.Scenario == first.Scenario })
+			if i < 0 { // the server became unreachable before that
+				row = append(row, conformance.Undecided)
+				continue
+			}
+			v := report.Results[i]
+			tried = tried || v.Outcome != conformance.Skipped
+			text := string(v.Outcome)
+			if v.Doubtful() {
+				text += ", " + v.Share()
+			}
+			row = append(row, text)
+		}
+		if tried {
+			rows = append(rows, row)
+		}
 	}
-	if err := os.Rename(p.f.Name(), p.name); err != nil {
-		return usagef("--html: %w", reason(err))
-	}
-	return nil
+	return rows
 }
 
-// day returns when the comparison was made.
-func (c *comparison) day() string { return c.Bench.Began.Format(time.RFC1123) }
+func (c *comparison) matrix(title string, rows []table.Row) string {
+	t := table.NewWriter()
+	header := table.Row{title}
+	for _, r := range c.Checks {
+		header = append(header, r.Backend)
+	}
+	t.AppendHeader(header)
+	t.AppendRows(rows)
+	return t.RenderMarkdown()
+}
+
+func (c *comparison) write(w io.Writer, format string) error {
+	if format == "json" {
+		return writeJSON(w, c)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "# Locks compared\n\nBy locker compare, %s.\n\n## Guarantees\n\n%s\n\n## Cost\n\n%s\n\n%s\n\n## Scenarios\n\n%s\n",
+		c.Bench.Began.Format(time.RFC1123), c.matrix("Guarantee", c.guarantees()),
+		c.Bench.table().RenderMarkdown(), c.Bench.caption(), c.matrix("Scenario", c.scenarios()))
+	for _, r := range c.Checks {
+		fmt.Fprintf(&b, "\n%s: %s.\n", r.Backend, summary(r))
+		if r.NotRun > 0 {
+			fmt.Fprintf(&b, "\n- **%s**\n", unfinished(r))
+		}
+		for _, warning := range r.Warnings {
+			fmt.Fprintf(&b, "\n- **warning**: %s\n", warning)
+		}
+		for _, v := range r.Notable() {
+			what := string(v.Outcome)
+			if v.Doubtful() {
+				what += ", " + v.Share()
+			}
+			fmt.Fprintf(&b, "\n- **%s**: %s\n\n  %s\n\n  ```\n  %s\n  ```\n", what, v.Scenario, v.Promise, indent(v.Seen, "  "))
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

@@ -1,84 +1,24 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-locker/locker/cmd/locker/internal/check"
+	"github.com/go-locker/locker/cmd/locker/internal/outcome"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
-
-// loop returns a command that writes its pid to dir/name and runs until it is killed. It ignores SIGTERM, but notes it. It has no
-// pipe of ours, so that we do not wait for it.
-func loop(t *testing.T, dir, name string) string {
-	t.Helper()
-	file := filepath.Join(dir, name)
-	require.NoError(t, os.WriteFile(file+".sh", []byte(`trap "" HUP; trap "echo >> `+file+`.term" TERM; echo $$ > `+file+`
-		while :; do sleep 0.01; done`), 0o600))
-	return "sh " + file + ".sh > /dev/null 2>&1"
-}
-
-// scattered is a command with three descendants that its process group does not reach: one of a group of its own, one of a session
-// of its own, and one whose parents have ended.
-func scattered(t *testing.T, dir string) []string {
-	t.Helper()
-	return []string{"sh", "-c", "timeout 600 " + loop(t, dir, "grouped") + " & setsid " + loop(t, dir, "session") + " & " +
-		"setsid sh -c '" + loop(t, dir, "orphan") + " & ' & echo $$ > " + dir + "/leader; while :; do sleep 0.01; done"}
-}
-
-var scatter = []string{"grouped", "session", "orphan"}
-
-// pids of the descendants of a scattered command, by name. What is left of them dies with the test.
-func pids(t *testing.T, dir string) map[string]int {
-	t.Helper()
-	all := map[string]int{}
-	for _, name := range append([]string{"leader"}, scatter...) {
-		pid := pidOf(t, filepath.Join(dir, name))
-		all[name] = pid
-		t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
-	}
-	return all
-}
-
-func TestRun_lockTakenAway_killsWhatHasLeftTheGroup(t *testing.T) {
-	t.Parallel()
-	s := testserver.Redis(t)
-	dir := t.TempDir()
-	p := begin(t, append([]string{"run", s.URL() + "?ttl=3s", "name", "--"}, scattered(t, dir)...)...)
-	all := pids(t, dir)
-	s.Do("FLUSHALL")
-	assert.Equal(t, exitLost, p.wait())
-	for name, pid := range all {
-		assert.False(t, alive(t, pid), "%s runs on, and run has said that the lock was lost", name)
-	}
-}
-
-func TestRun_cutOff_givesWhatHasLeftTheGroupTimeToTidyUp(t *testing.T) {
-	t.Parallel()
-	s := testserver.Redis(t)
-	proxy := testserver.NewProxy(t, s.Addr())
-	dir := t.TempDir()
-	p := begin(t, append([]string{"run", "redis://" + proxy.Addr() + unhurried, "name", "--"}, scattered(t, dir)...)...)
-	all := pids(t, dir)
-	proxy.DropRequests(true)
-	hold(t, s.URL()+unhurried, "name")
-	for name, pid := range all {
-		assert.False(t, alive(t, pid), "%s runs, and another holds the lock", name)
-	}
-	for _, name := range scatter { // the command itself is a shell, and dies of it
-		assert.FileExists(t, filepath.Join(dir, name+".term"), "SIGTERM comes first, and there is time to heed it")
-	}
-	assert.Equal(t, exitLost, p.wait())
-}
 
 // Each process of it lives for a moment, and is the parent of the next. Without the sleep, it takes
 // luck to kill one before it has started the next: on a busy machine reading /proc takes longer.
@@ -92,7 +32,7 @@ func TestRun_lockTakenAway_killsAChainOfShortLivedProcesses(t *testing.T) {
 	p := begin(t, "run", s.URL()+"?ttl=3s", "name", "--", "sh", "-c", "setsid sh "+dir+"/chain.sh > /dev/null 2>&1 & while :; do sleep 0.01; done")
 	awaitFile(t, beats)
 	s.Do("FLUSHALL")
-	assert.Equal(t, exitLost, p.wait())
+	assert.Equal(t, outcome.Lost, p.wait())
 	before, err := os.ReadFile(beats)
 	require.NoError(t, err)
 	time.Sleep(200 * time.Millisecond)
@@ -126,7 +66,7 @@ func TestRun_doesNotKillWhatItHasNotStarted(t *testing.T) {
 	other, mine := pidOf(t, dir+"/other"), pidOf(t, dir+"/mine")
 	defer func() { _ = syscall.Kill(other, syscall.SIGKILL) }()
 	s.Do("FLUSHALL")
-	assert.Equal(t, exitLost, p.wait())
+	assert.Equal(t, outcome.Lost, p.wait())
 	assert.False(t, alive(t, mine))
 	assert.True(t, alive(t, other), "it was there before")
 }
@@ -140,35 +80,14 @@ func TestRun_asPID1(t *testing.T) {
 	s := testserver.Redis(t)
 	for _, flags := range [][]string{{"--pid", "--fork", "--kill-child", "--mount-proc"}, {"--pid", "--fork", "--kill-child"}} {
 		dir := t.TempDir()
-		cmd := exec.Command("unshare", slices.Concat(flags, []string{binary, "run", s.URL() + "?ttl=3s", "name", "--"}, scattered(t, dir))...)
+		cmd := exec.Command("unshare", slices.Concat(flags, []string{binary, "run", s.URL() + "?ttl=3s", "name", "--"}, stubborn(t, dir))...)
 		p := beginCommand(t, cmd)
-		for _, name := range append([]string{"leader"}, scatter...) {
+		for _, name := range family() {
 			awaitFile(t, filepath.Join(dir, name))
 		}
 		s.Do("FLUSHALL")
-		assert.Equal(t, exitLost, p.wait(), "%q: %s", flags, p.stderr)
+		assert.Equal(t, outcome.Lost, p.wait(), "%q: %s", flags, p.stderr)
 	}
-}
-
-// children returns the state of each child of a process, by pid.
-func children(t *testing.T, parent int) map[int]string {
-	t.Helper()
-	all := map[int]string{}
-	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	require.NoError(t, err)
-	for _, file := range stats {
-		stat, err := os.ReadFile(file)
-		if err != nil {
-			continue // it has ended
-		}
-		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-		if fields[1] == strconv.Itoa(parent) {
-			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-			require.NoError(t, err)
-			all[pid] = fields[0]
-		}
-	}
-	return all
 }
 
 // Orphans become ours, and would stay as zombies as long as the command runs.
@@ -178,7 +97,7 @@ func TestRun_waitsForOrphans(t *testing.T) {
 	p := begin(t, "run", "mem://x", "name", "--", "sh", "-c",
 		"for i in 1 2 3 4 5; do (sleep 0.05 &) ; done; echo > "+dir+"/up; while [ ! -e "+dir+"/go ]; do sleep 0.01; done")
 	awaitFile(t, dir+"/up")
-	patience.Until(t, "the command is the only child", func() bool { return len(children(t, p.cmd.Process.Pid)) == 1 })
+	patience.Until(t, "the command is the only child", func() bool { return len(jobsOf(p.cmd.Process.Pid)) == 1 })
 	require.NoError(t, os.WriteFile(dir+"/go", nil, 0o600))
 	assert.Zero(t, p.wait(), p.stderr)
 }
@@ -188,15 +107,90 @@ func TestRun_stoppedAndContinued_endsTheCommand(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
 	dir := t.TempDir()
-	p := begin(t, append([]string{"run", s.URL() + "?ttl=2s", "name", "--"}, scattered(t, dir)...)...)
+	p := begin(t, append([]string{"run", s.URL() + "?ttl=2s", "name", "--"}, stubborn(t, dir)...)...)
 	all := pids(t, dir)
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGSTOP))
 	m := hold(t, s.URL()+"?ttl=2s", "name")
 	assert.True(t, alive(t, all["leader"]), "as the documentation says")
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGCONT))
-	assert.Equal(t, exitLost, p.wait())
+	assert.Equal(t, outcome.Lost, p.wait())
 	for name, pid := range all {
 		assert.False(t, alive(t, pid), name)
 	}
 	require.NoError(t, m.Unlock(deadline(t)), "the lock of the other is untouched")
+}
+
+// A member of the command's group that has become another user, as by sudo without a terminal of
+// its own, cannot be signalled. The group can, in part, so that kill(2) reports a success.
+func TestRun_lockTakenAway_doesNotWaitForAnotherUsersMemberOfTheGroup(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can make a program that becomes root")
+	}
+	setpriv, err := exec.LookPath("setpriv")
+	if err != nil {
+		t.Skip(err)
+	}
+	const somebody = 64987
+	s := testserver.Redis(t)
+	dir, err := os.MkdirTemp("", "locker")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	copyTo := func(from, name string, mode os.FileMode) string {
+		content, err := os.ReadFile(from)
+		require.NoError(t, err)
+		to := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(to, content, 0o700))
+		require.NoError(t, os.Chmod(to, mode))
+		return to
+	}
+	require.NoError(t, os.Chown(dir, somebody, somebody)) // and nobody else gets in, where there is a program that becomes root
+	locker, sudo := copyTo(binary, "locker", 0o755), copyTo(setpriv, "sudo", os.ModeSetuid|0o755)
+	cmd := exec.Command(locker, "run", s.URL()+"?ttl=3s", "name", "--", "sh", "-c",
+		sudo+" --reuid=0 --clear-groups sh -c 'echo $$ > "+dir+"/root; exec sleep 60' > /dev/null 2>&1 & while :; do sleep 0.01; done")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: somebody, Gid: somebody}}
+	p := beginCommand(t, cmd)
+	root := pidOf(t, dir+"/root")
+	t.Cleanup(func() { _ = syscall.Kill(root, syscall.SIGKILL) })
+	s.Do("FLUSHALL")
+	select {
+	case <-p.ended:
+	case <-time.After(8 * time.Second):
+		t.Error("locker waits for a process that it can never end")
+		require.NoError(t, syscall.Kill(root, syscall.SIGKILL))
+	}
+	assert.Equal(t, outcome.Lost, p.wait())
+	assert.Contains(t, p.stderr.String(), "another user")
+}
+
+func TestSignal_afterTheWorkIsDoneChangesNothing(t *testing.T) {
+	c := &cobra.Command{}
+	c.SetContext(t.Context())
+	for _, want := range []error{nil, errors.New("in the midst of it")} {
+		err := interruptible(c, func(ctx context.Context) error {
+			require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGUSR1))
+			<-ctx.Done()
+			return want
+		})
+		if want == nil {
+			require.NoError(t, err)
+			continue
+		}
+		assert.Equal(t, 128+int(syscall.SIGUSR1), exitCode(err))
+	}
+}
+
+func TestCheck_whoseReportCannotBeWrittenIsBrokenAllTheSame(t *testing.T) {
+	t.Parallel()
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	require.NoError(t, err)
+	defer full.Close()
+	memory := served("mem://x") // a lock of each process
+	cmd := exec.Command(binary, "check", "--output", "json", "--exec", memory, "--run", "^a held lock is not granted to another")
+	cmd.Stdout = full
+	var exit *exec.ExitError
+	require.ErrorAs(t, cmd.Run(), &exit)
+	assert.Equal(t, outcome.Broken, exit.ExitCode())
+	for _, format := range []string{"text", "json", "junit"} {
+		require.ErrorIs(t, writeReport(full, &check.Report{}, format), syscall.ENOSPC, format)
+	}
 }

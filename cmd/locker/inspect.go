@@ -1,19 +1,20 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strconv"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/cmd/locker/internal/show"
+	"github.com/go-locker/locker/cmd/locker/internal/target"
 )
 
 const inspectHelp = `Inspect shows who holds the lock NAME, when the hold expires unless it is
@@ -37,20 +38,21 @@ func newInspect() *cobra.Command {
 		Args:              args(2, 2, "want URL NAME, as in: locker inspect redis://localhost:6379 backup"),
 		ValidArgsFunction: schemes,
 		RunE: func(c *cobra.Command, args []string) error {
-			url, err := expandURL(args[0])
+			url, err := target.Expand(args[0])
 			if err := errors.Join(err, format(output, "text", "json"), checkName(args[1])); err != nil {
 				return err
 			}
-			ctx, stop := interruptible(c.Context())
-			defer stop()
-			found, err := inspect(ctx, url, args[1])
-			if err != nil {
-				return firstError(context.Cause(ctx), err)
-			}
-			if output == "json" {
-				return writeJSON(os.Stdout, found)
-			}
-			return found.write(os.Stdout)
+			return interruptible(c, func(ctx context.Context) error {
+				found, err := inspect(ctx, url, args[1])
+				switch {
+				case err != nil:
+					return err
+				case output == "json":
+					return writeJSON(os.Stdout, found)
+				default:
+					return found.write(os.Stdout)
+				}
+			})
 		},
 	}
 	c.Flags().StringVarP(&output, "output", "o", "text", "text or json")
@@ -71,12 +73,13 @@ type inspection struct {
 }
 
 type contender struct {
-	ID       string `json:"id,omitempty"`
-	Metadata string `json:"metadata,omitempty"`
+	ID        string `json:"id,omitempty"`
+	Metadata  string `json:"metadata,omitempty"`
+	OfHolders bool   `json:"of_holders_client,omitempty"` // a waiter at a Client that holds the lock, if the backend tells
 }
 
 func inspect(ctx context.Context, url, name string) (*inspection, error) {
-	client, err := open(ctx, url)
+	client, err := target.Open(ctx, url)
 	if err != nil {
 		return nil, err
 	}
@@ -86,19 +89,19 @@ func inspect(ctx context.Context, url, name string) (*inspection, error) {
 		return nil, err
 	}
 	found := &inspection{
-		Backend: parse(url).String(), Name: name, Held: s.Held, LeftSeconds: s.Left.Seconds(), Token: s.Token, Waiters: []contender{},
+		Backend: target.Parse(url).String(), Name: name, Held: s.Held, LeftSeconds: s.Left.Seconds(), Token: s.Token, Waiters: []contender{},
 	}
 	if !s.Since.IsZero() {
 		found.Since = &s.Since
 	}
 	if s.Held && len(s.Shares) == 0 {
-		found.Holder = &contender{s.Holder.ID, s.Holder.Metadata}
+		found.Holder = &contender{ID: s.Holder.ID, Metadata: s.Holder.Metadata}
 	}
 	for _, r := range s.Shares {
-		found.Readers = append(found.Readers, contender{r.ID, r.Metadata})
+		found.Readers = append(found.Readers, contender{ID: r.ID, Metadata: r.Metadata})
 	}
 	for _, w := range s.Waiters {
-		found.Waiters = append(found.Waiters, contender{w.ID, w.Metadata})
+		found.Waiters = append(found.Waiters, contender{w.ID, w.Metadata, show.WaitsForItself(s, w)})
 	}
 	return found, nil
 }
@@ -107,7 +110,7 @@ func (i *inspection) write(w io.Writer) error {
 	t := table.NewWriter()
 	t.SetStyle(table.StyleLight)
 	t.Style().Options = table.OptionsNoBordersAndSeparators
-	t.AppendRow(table.Row{"lock", printable(i.Name)})
+	t.AppendRow(table.Row{"lock", show.Printable(i.Name)})
 	t.AppendRow(table.Row{"backend", i.Backend})
 	for n, who := range i.Readers {
 		t.AppendRow(table.Row{fmt.Sprintf("reader %d", n+1), who.show()})
@@ -119,7 +122,7 @@ func (i *inspection) write(w io.Writer) error {
 		t.AppendRow(table.Row{"held by", "nobody"})
 	}
 	if i.Since != nil {
-		t.AppendRow(table.Row{"since", fmt.Sprintf("%s, for %v", i.Since.Local().Format(time.DateTime), ago(*i.Since))})
+		t.AppendRow(table.Row{"since", fmt.Sprintf("%s, for %v", i.Since.Local().Format(time.DateTime), show.Ago(*i.Since))})
 	}
 	if i.Held {
 		t.AppendRow(table.Row{"expires", i.expires()})
@@ -155,17 +158,9 @@ func (i *inspection) token() string {
 }
 
 func (c contender) show() string {
-	who := cmp.Or(printable(c.Metadata), "an owner without metadata")
-	if c.ID == "" {
-		return who
+	who := show.Participant(locker.Participant{ID: c.ID, Metadata: c.Metadata})
+	if c.OfHolders {
+		who += ", the Client that holds it"
 	}
-	return who + " (" + printable(c.ID) + ")"
-}
-
-// printable quotes text that has characters which a terminal may take for a command.
-func printable(s string) string {
-	if !strings.ContainsFunc(s, func(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) }) {
-		return s
-	}
-	return strconv.Quote(s)
+	return who
 }

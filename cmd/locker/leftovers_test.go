@@ -2,13 +2,14 @@ package main
 
 import (
 	"database/sql"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"regexp"
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	goredis "github.com/redis/go-redis/v9"
@@ -17,6 +18,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/cmd/locker/internal/job"
+	"github.com/go-locker/locker/conformance"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 )
@@ -29,7 +32,8 @@ func TestCheck_leavesNothing(t *testing.T) {
 	for backend, start := range map[string]func(*testing.T) (url string, count func() string){
 		"Redis": func(t *testing.T) (string, func() string) {
 			s := testserver.Redis(t)
-			return s.URL(), func() string { return fmt.Sprint(s.Do("DBSIZE")) }
+			url := "redis://:@" + s.Addr() + "/0?prefix=app&ttl=1h&require=fencing&client_name=a;b"
+			return url, func() string { return fmt.Sprint(s.Do("DBSIZE")) }
 		},
 		"PostgreSQL": func(t *testing.T) (string, func() string) {
 			s := testserver.Postgres(t)
@@ -95,16 +99,28 @@ func TestCheck_leavesNothing(t *testing.T) {
 				patience.Until(t, "all is as before", func() bool { now = count(); return now == before })
 			}
 			r := checked(t, 0, "--run", quick, "--ttl", ttl, url)
+			assert.NotZero(t, r.Count(conformance.Kept))
 			assert.Empty(t, r.Left)
+			if backend == "Redis" {
+				assert.Equal(t, strings.Replace(url[:strings.IndexByte(url, '?')], ":@", "", 1), r.Backend)
+				assert.Contains(t, r.Prefix, "app-check-")
+			}
 			wantSame()
 			if runtime.GOOS == "windows" {
 				return // no process is interrupted there
 			}
-			p := begin(t, "check", "--ttl", ttl, url)
-			patience.Until(t, "it has begun", func() bool { return count() != before })
-			require.NoError(t, p.cmd.Process.Signal(os.Interrupt))
-			require.Equal(t, 130, p.waitFor(2*time.Minute), "%s", p.stderr)
-			wantSame()
+			for _, args := range [][]string{{"check", "--ttl", ttl, url}, {"bench", url}} {
+				cmd := exec.Command(binary, args...)
+				r, w, err := os.Pipe()
+				require.NoError(t, err)
+				cmd.Stderr = w // of a tee that Ctrl-C has ended
+				require.NoError(t, errors.Join(cmd.Start(), w.Close(), r.Close()))
+				patience.Until(t, "it has begun", func() bool { return count() != before })
+				require.NoError(t, cmd.Process.Signal(os.Interrupt))
+				_ = cmd.Wait()
+				require.Equal(t, 130, job.ExitCode(cmd.ProcessState), args[0])
+				wantSame()
+			}
 		})
 	}
 }
@@ -130,9 +146,9 @@ func TestCheck_thatCannotBegin_leavesNothing(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
 	s.Do("ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all", "-hdel")
-	p := begin(t, "check", "redis://app:secret@"+s.Addr())
-	require.NotZero(t, p.waitFor(time.Minute))
-	assert.Contains(t, p.stderr.String(), `unlock "probe"`)
+	o := locked(t, "check", "redis://app:secret@"+s.Addr())
+	require.NotZero(t, o.code)
+	assert.Contains(t, o.stderr, `unlock "probe"`)
 	assert.Equal(t, int64(0), s.Do("DBSIZE"))
 }
 
@@ -141,9 +157,9 @@ func TestBench_thatCannotBegin_leavesNothing(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t)
 	before := inPostgres(t, s.URL())
-	p := begin(t, "bench", s.URL(), "redis://127.0.0.1:1/?no_such_parameter=1")
-	require.NotZero(t, p.waitFor(time.Minute))
-	assert.Contains(t, p.stderr.String(), "no_such_parameter")
+	o := locked(t, "bench", s.URL(), "redis://127.0.0.1:1/?no_such_parameter=1")
+	require.NotZero(t, o.code)
+	assert.Contains(t, o.stderr, "no_such_parameter")
 	assert.Equal(t, before, inPostgres(t, s.URL()))
 }
 

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+
+	"github.com/go-locker/locker/cmd/locker/internal/show"
+	"github.com/go-locker/locker/cmd/locker/internal/target"
 )
 
 const listHelp = `List prints the names of the locks that are held, one a line, in no order: all
@@ -32,20 +34,15 @@ func newList() *cobra.Command {
 		Args:              args(1, 2, "want URL [PREFIX], as in: locker list redis://localhost:6379 orders/"),
 		ValidArgsFunction: schemes,
 		RunE: func(c *cobra.Command, args []string) error {
-			url, err := expandURL(args[0])
+			url, err := target.Expand(args[0])
 			prefix := ""
 			if len(args) > 1 {
 				prefix = args[1]
 			}
-			if err := errors.Join(err, format(output, "text", "json"), checkPrefix(prefix)); err != nil {
+			if err := errors.Join(err, format(output, "text", "json"), checkText("the prefix", prefix, "[PREFIX]")); err != nil {
 				return err
 			}
-			ctx, stop := interruptible(c.Context())
-			defer stop()
-			if err := list(ctx, url, prefix, output); err != nil {
-				return firstError(context.Cause(ctx), err)
-			}
-			return nil
+			return interruptible(c, func(ctx context.Context) error { return list(ctx, url, prefix, output) })
 		},
 	}
 	c.Flags().StringVarP(&output, "output", "o", "text", "text, or json: one object a line")
@@ -53,7 +50,7 @@ func newList() *cobra.Command {
 }
 
 func list(ctx context.Context, url, prefix, output string) error {
-	client, err := open(ctx, url)
+	client, err := target.Open(ctx, url)
 	if err != nil {
 		return err
 	}
@@ -68,23 +65,11 @@ func list(ctx context.Context, url, prefix, output string) error {
 				Name string `json:"name"`
 			}{name})
 		default:
-			_, err = fmt.Println(printable(name))
+			_, err = fmt.Println(show.Printable(name))
 		}
 		if err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// checkPrefix refuses what begins no name, before any request.
-func checkPrefix(prefix string) error {
-	switch {
-	case !utf8.ValidString(prefix):
-		return usagef("the prefix is not UTF-8")
-	case isURL(prefix):
-		return usagef("the prefix is a URL of a backend: want URL [PREFIX]")
-	default:
-		return nil
-	}
 }

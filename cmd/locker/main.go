@@ -20,18 +20,30 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"strings"
 
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/go-locker/locker/cmd/locker/internal/job"
+	"github.com/go-locker/locker/cmd/locker/internal/outcome"
 )
 
-// The main goroutine stays on the process's first thread, which ends only with the process: to Linux the end of the thread that
-// started a command is our end. See attributes.
+// Each command is a file here, with its flags, help and output. Packages in internal do the work:
+//
+//	target   opens the URL                  outcome  the kinds of end; exit.go has their numbers
+//	check    runs scenarios, reports        ground   names on servers of others, and their removal
+//	run      takes a lock, supervises       job      a command with all that it starts
+//	watch    remembers what it sees         server   the server of check --server
+//	show     locks and holders as text      secret   keeps the user's input out of errors
+
+// The main goroutine stays on the process's first thread, which ends only with the process: Linux
+// takes the end of the thread that started a command for our end. See attributes.
 func init() { runtime.LockOSThread() }
 
 func main() {
@@ -47,17 +59,17 @@ func execute(ctx context.Context, args []string) int {
 	if err == nil {
 		return 0
 	}
-	ended, isStatus := errors.AsType[*statusError](err)
-	if !isStatus || ended.err != nil {
+	ended, isOutcome := errors.AsType[*outcome.Error](err)
+	if !isOutcome || ended.Err != nil {
 		fmt.Fprintf(os.Stderr, "locker: %s\n", strings.TrimPrefix(err.Error(), "locker: ")) // the library's errors begin with it, too
 	}
-	if isStatus && ended.interrupted {
+	if isOutcome && ended.Interrupted {
 		job.DieOfInterrupt()
 	}
 	return exitCode(err)
 }
 
-// columns is how wide a terminal has to be.
+// columns is the width of a terminal, which texts do not exceed but for words that are longer.
 const columns = 80
 
 func newRoot() *cobra.Command {
@@ -93,4 +105,59 @@ are held, and tests and measures the locks of servers.
 		}
 	}
 	return root
+}
+
+// version returns the module's version, as go install has recorded it.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(unknown)"
+}
+
+const manHelp = `Man prints the manual page of locker, made from the --help of each command. The
+archives of a release have the page as locker.1.`
+
+func newMan() *cobra.Command {
+	return &cobra.Command{
+		Use:     "man",
+		Short:   "Print the manual page",
+		Long:    manHelp,
+		Example: "  locker man | man -l -\n  locker man >/usr/local/share/man/man1/locker.1",
+		Args:    noArgs,
+		RunE:    func(c *cobra.Command, _ []string) error { return writeMan(os.Stdout, c.Root()) },
+	}
+}
+
+// roff escapes what the formatter would take for its own.
+var roff = strings.NewReplacer(`\`, `\e`, "-", `\-`, "\n.", "\n\\&.", "\n'", "\n\\&'")
+
+// writeMan writes the page. Texts are wrapped already, and stay as they are.
+func writeMan(w io.Writer, root *cobra.Command) error {
+	var page strings.Builder
+	text := func(s string) { page.WriteString(".nf\n" + strings.TrimPrefix(roff.Replace("\n"+s), "\n") + "\n.fi\n") }
+	fmt.Fprintf(&page, ".TH LOCKER 1 \"\" \"locker %s\"\n.SH NAME\nlocker \\- %s\n", roff.Replace(root.Version), roff.Replace(root.Short))
+	page.WriteString(".SH SYNOPSIS\n.B locker\n.I command\n[flags]\n.SH DESCRIPTION\n")
+	text(root.Long)
+	page.WriteString(".SH COMMANDS\n")
+	for _, c := range root.Commands() {
+		if !c.IsAvailableCommand() || c.Name() == "completion" {
+			continue
+		}
+		fmt.Fprintf(&page, ".SS %s\n", roff.Replace(c.UseLine()))
+		text(c.Long)
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			name := "--" + f.Name
+			if f.Shorthand != "" {
+				name = "-" + f.Shorthand + ", " + name
+			}
+			fmt.Fprintf(&page, ".TP\n.B %s\n%s\n", roff.Replace(name), roff.Replace(f.Usage))
+		})
+		if c.Example != "" {
+			page.WriteString(".PP\nExamples:\n")
+			text(c.Example)
+		}
+	}
+	_, err := io.WriteString(w, page.String())
+	return err
 }

@@ -14,11 +14,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/cmd/locker/internal/job"
+	"github.com/go-locker/locker/cmd/locker/internal/outcome"
+	"github.com/go-locker/locker/cmd/locker/internal/target"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 )
@@ -70,14 +73,7 @@ type process struct {
 // start starts the program, and kills it at the end of the test, if it has not ended.
 func begin(t *testing.T, args ...string) *process {
 	t.Helper()
-	return beginWith(t, nil, args...)
-}
-
-func beginWith(t *testing.T, env []string, args ...string) *process {
-	t.Helper()
-	cmd := exec.Command(binary, args...)
-	cmd.Env = append(os.Environ(), env...)
-	return beginCommand(t, cmd)
+	return beginCommand(t, exec.Command(binary, args...))
 }
 
 // beginCommand is begin of another program, that starts ours.
@@ -102,18 +98,14 @@ func beginCommand(t *testing.T, cmd *exec.Cmd) *process {
 	return p
 }
 
-// wait returns the exit code.
+// wait returns the exit code. A check of all scenarios takes minutes.
 func (p *process) wait() int {
 	p.t.Helper()
-	return p.waitFor(time.Duration(patience))
-}
-
-func (p *process) waitFor(d time.Duration) int {
-	p.t.Helper()
+	const most = 8 * time.Minute
 	select {
 	case <-p.ended:
-	case <-time.After(d):
-		p.t.Fatalf("%v has not ended after %v", p.cmd.Args, d)
+	case <-time.After(most):
+		p.t.Fatalf("%v has not ended after %v", p.cmd.Args, most)
 	}
 	if !errors.Is(p.err, exec.ErrWaitDelay) {
 		return job.ExitCode(p.cmd.ProcessState)
@@ -122,22 +114,24 @@ func (p *process) waitFor(d time.Duration) int {
 	return 0
 }
 
-// outcome is what a run has left.
-type outcome struct {
+// result is what a run has left.
+type result struct {
 	code           int
 	stdout, stderr string
 }
 
-func locked(t *testing.T, args ...string) outcome {
+func locked(t *testing.T, args ...string) result {
 	t.Helper()
 	return lockedWith(t, nil, args...)
 }
 
-func lockedWith(t *testing.T, env []string, args ...string) outcome {
+func lockedWith(t *testing.T, env []string, args ...string) result {
 	t.Helper()
-	p := beginWith(t, env, args...)
+	cmd := exec.Command(binary, args...)
+	cmd.Env = append(os.Environ(), env...)
+	p := beginCommand(t, cmd)
 	code := p.wait()
-	return outcome{code, p.stdout.String(), p.stderr.String()}
+	return result{code, p.stdout.String(), p.stderr.String()}
 }
 
 func TestHelp_namesEveryCommandAndExitCode(t *testing.T) {
@@ -148,7 +142,7 @@ func TestHelp_namesEveryCommandAndExitCode(t *testing.T) {
 		for _, c := range newRoot().Commands() {
 			assert.Contains(t, o.stdout, c.Name(), "of %v", args)
 		}
-		for _, code := range []int{exitBroken, exitUsage, exitUnreachable, exitHeld, exitLost, exitCannotRun, exitNotFound} {
+		for _, code := range []int{outcome.Broken, outcome.Usage, outcome.Unreachable, outcome.Held, outcome.Lost, outcome.CannotRun, outcome.NotFound} {
 			assert.Contains(t, o.stdout, fmt.Sprint(code), "of %v", args)
 		}
 		assert.Contains(t, o.stdout, "LOCKER_URL")
@@ -186,38 +180,96 @@ func TestCompletion(t *testing.T) {
 	assert.Equal(t, ":0\n", lockedWith(t, path, "__complete", "run", "mem://x", "name", "--", "backup-all", "").stdout, "files")
 }
 
+// refused has invalid command lines, and a part of the error of each.
+var refused = []struct{ args, says string }{ // arguments are between | signs
+	{"rum", "did you mean run?"},
+	{"inspekt", "did you mean inspect?"},
+	{"unlock", "did you mean release?"}, // what other programs call it
+	{"status", "did you mean inspect?"},
+	{"ls", "did you mean list?"},
+	{"lock", "did you mean run?"},
+	{"run", "URL NAME -- COMMAND"},
+	{"run|mem://x|name|true", "URL NAME -- COMMAND"},
+	{"run|mem://x|name|--", "URL NAME -- COMMAND"},
+	{"run|mem://x||--|true", "name of the lock is empty"},
+	{"run|mem://x|\xff|--|true", "UTF-8"},
+	{"run|--waits|mem://x|name|--|true", "--waits"},
+	{"run|--wait|0s|mem://x|name|--|true", "--no-wait"},
+	{"run|--wait|soon|mem://x|name|--|true", "--wait: must be a duration, as in 10s"},
+	{"run|--wait|1s|--no-wait|mem://x|name|--|true", "no-wait"},
+	{"run|--at-least|1m|-n|2|mem://x|name|--|true", "exclude each other"},
+	{"run|--at-least|0s|mem://x|name|--|true", "more than 0"},
+	{"run|--held-exit-code|256|mem://x|name|--|true", "from 0 to 255"},
+	{"run|-n=0|mem://x|name|--|true", "-n 0: must be from 1 to 1000"},
+	{"run|-n=1001|mem://x|name|--|true", "-n 1001: must be from 1 to 1000"},
+	{"run|-n=two|mem://x|name|--|true", "--n: must be a whole number"},
+	{"run|--shared|-n|2|mem://x|name|--|true", "-n and --shared exclude each other"},
+	{"run|gopher://x|name|--|true", "unknown scheme"},
+	{"run|redis://u:secret@x:0|name|--|true", "malformed redis URL"},
+	{"run|mem://x?color=red|name|--|true", "color"},
+	{"run|mem://x?ttl=1ms|name|--|true", "at least 5ms"},
+	{"run|redis://x?require=failover|name|--|true", "not promised"},
+	{"run|-|name|--|true", "LOCKER_URL is empty"},
+	{"check", "or a program, with --exec"},
+	{"check|mem://x|mem://y", "one URL"},
+	{"check|--run|(|mem://x", "--run"},
+	{"check|--run|no such scenario|mem://x", "no scenario"},
+	{"check|--output|yaml|mem://x", "must be one of text"},
+	{"check|--ttl|1ms|mem://x", "at least 5ms"},
+	{"check|--ttl|2500ms|etcd://127.0.0.1:1", "whole"},
+	{"check|--clients|3|mem://x", "--clients"},
+	{"check|--exec|true|mem://x", "the place of a URL"},
+	{"check|--address|h:1|mem://x", "are for --exec"},
+	{"check|--exec|true|--server|true", "--server needs"},
+	{"check|--exec|true|--server-forgets", "is for --server"},
+	{"check|--exec|true|--ttl|1us", "must be whole"},
+	{"bench", "at least one URL"},
+	{"bench|--rounds|0|mem://x", "--rounds"},
+	{"bench|--duration|2h|mem://x", "--duration"},
+	{"bench|--output|junit|mem://x", "must be one of"},
+	{"bench|gopher://x", "unknown scheme"},
+	{"compare", "at least one URL"},
+	{"compare|--output|html|mem://x", "must be one of"},
+	{"compare|--run|(|mem://x", "--run"},
+	{"inspect|mem://x", "URL NAME"},
+	{"inspect|mem://x|", "empty"},
+	{"inspect|gopher://x|name", "unknown scheme"},
+	{"inspect|--output|xml|mem://x|name", "must be one of"},
+	{"list", "URL [PREFIX]"},
+	{"list|mem://x|a|b", "URL [PREFIX]"},
+	{"list|mem://x|\xff", "UTF-8"},
+	{"list|mem://x|redis://u:secret@h", "the prefix is a URL"},
+	{"list|--output|xml|mem://x", "must be one of"},
+	{"release|mem://x|name", "--force"},
+	{"release|--hold|7|mem://x|name", "--force"},
+	{"release|--force|mem://x|name", "--hold is missing"},
+	{"release|--force|--hold|7|mem://x", "URL NAME"},
+	{"release|--force|--hold|7|mem://x|", "empty"},
+	{"release|--force|--hold|7|mem://x|redis://u:secret@h", "is a URL"},
+	{"watch", "URL [NAME…]"},
+	{"watch|--interval|1ms|mem://x", "at least 100ms"},
+}
+
 func TestUsage_thatMakesNoSenseSaysWhy(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		args []string
-		says string
-	}{
-		{[]string{"rum"}, "did you mean run?"},
-		{[]string{"run"}, "URL NAME -- COMMAND"},
-		{[]string{"run", "mem://x", "name", "true"}, "URL NAME -- COMMAND"},
-		{[]string{"run", "mem://x", "name", "--"}, "URL NAME -- COMMAND"},
-		{[]string{"run", "mem://x", "", "--", "true"}, "name of the lock is empty"},
-		{[]string{"run", "mem://x", "\xff", "--", "true"}, "UTF-8"},
-		{[]string{"run", "--waits", "mem://x", "name", "--", "true"}, "--waits"},
-		{[]string{"run", "--wait", "0s", "mem://x", "name", "--", "true"}, "--no-wait"},
-		{[]string{"run", "--wait", "soon", "mem://x", "name", "--", "true"}, "--wait: must be a duration, as in 10s"},
-		{[]string{"run", "--wait", "1s", "--no-wait", "mem://x", "name", "--", "true"}, "no-wait"},
-		{[]string{"run", "--at-least", "1m", "-n", "2", "mem://x", "name", "--", "true"}, "exclude each other"},
-		{[]string{"run", "--at-least", "0s", "mem://x", "name", "--", "true"}, "more than 0"},
-		{[]string{"run", "--held-exit-code", "256", "mem://x", "name", "--", "true"}, "from 0 to 255"},
-		{[]string{"run", "gopher://x", "name", "--", "true"}, "unknown scheme"},
-		{[]string{"run", "redis://u:secret@x:0", "name", "--", "true"}, "malformed redis URL"},
-		{[]string{"run", "mem://x?color=red", "name", "--", "true"}, "color"},
-		{[]string{"run", "mem://x?ttl=1ms", "name", "--", "true"}, "at least 5ms"},
-		{[]string{"run", "redis://x?require=failover", "name", "--", "true"}, "not promised"},
-		{[]string{"run", "-", "name", "--", "true"}, "LOCKER_URL is empty"},
-	} {
-		o := lockedWith(t, []string{"LOCKER_URL="}, c.args...)
-		assert.Equal(t, exitUsage, o.code, "%q", c.args)
+	for _, c := range refused {
+		o := lockedWith(t, []string{"LOCKER_URL="}, strings.Split(c.args, "|")...)
+		assert.Equal(t, outcome.Usage, o.code, "%q", c.args)
 		assert.Contains(t, o.stderr, c.says, "%q", c.args)
 		assert.NotContains(t, o.stderr, "secret", "%q", c.args)
 		assert.Equal(t, 1, strings.Count(o.stderr, "\n"), "%q: one line, not %q", c.args, o.stderr)
 		assert.Empty(t, o.stdout, "%q", c.args)
+	}
+}
+
+func TestOutage_isAnExitCodeOfItsOwn(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t)
+	s.Kill()
+	for _, args := range []string{"inspect|URL|name", "list|URL", "release|--force|--hold|7|URL|name", "check|URL", "bench|URL", "watch|URL"} {
+		o := locked(t, strings.Split(strings.ReplaceAll(args, "URL", s.URL()), "|")...)
+		assert.Equal(t, outcome.Unreachable, o.code, "%q: %s", args, o.stderr)
+		assert.NotEmpty(t, o.stderr, args)
 	}
 }
 
@@ -230,7 +282,7 @@ func TestDeployment_showsNothingSecret(t *testing.T) {
 		"mem://x":                                               "mem://x",
 		"etcds://h1:2379,h2:2379,h3:2379?tls_ca=/etc/ca.pem&x=": "etcds://h1:2379,h2:2379,h3:2379",
 	} {
-		assert.Equal(t, want, parse(url).String())
+		assert.Equal(t, want, target.Parse(url).String())
 	}
 }
 
@@ -244,7 +296,7 @@ func TestUsage_showsNoPieceOfAURLThatIsRefused(t *testing.T) {
 			{"run", url, "name", "--", "true"}, {"inspect", url, "name"}, {"check", url}, {"bench", url}, {"compare", "mem://x", url},
 		} {
 			o := locked(t, args...)
-			assert.Equal(t, exitUsage, o.code, "%q: %s", args, o.stderr)
+			assert.Equal(t, outcome.Usage, o.code, "%q: %s", args, o.stderr)
 			assert.NotContains(t, o.stderr+o.stdout, "hid", "%q", args)
 		}
 	}
@@ -253,4 +305,88 @@ func TestUsage_showsNoPieceOfAURLThatIsRefused(t *testing.T) {
 func deadline(t *testing.T) context.Context {
 	t.Helper()
 	return testwait.Context(t, time.Duration(patience))
+}
+
+func TestMan_hasWhatHelpHas(t *testing.T) {
+	var page bytes.Buffer
+	root := newRoot()
+	require.NoError(t, writeMan(&page, root))
+	plain := strings.ReplaceAll(page.String(), `\-`, "-")
+	for _, c := range root.Commands() {
+		if c.Name() == "help" || c.Name() == "completion" || c.Hidden {
+			continue
+		}
+		assert.Contains(t, plain, "\n.SS "+c.CommandPath(), c.Name())
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) { assert.Contains(t, plain, "--"+f.Name, c.Name()) })
+	}
+	assert.Contains(t, plain, exitHelp)
+	for line := range strings.Lines(plain) {
+		assert.NotRegexp(t, `^'|^\.([^A-Zfn]|$)`, line, "no line of a text is taken for a request")
+	}
+	groff, err := exec.LookPath("groff")
+	if err != nil {
+		return // what it would say cannot be seen here
+	}
+	cmd := exec.Command(groff, "-K", "utf8", "-man", "-ww", "-z")
+	cmd.Stdin = &page
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	assert.Empty(t, string(out), "warnings")
+}
+
+// slips are command lines with a URL or a secret in the wrong place, and a part of each error.
+var slips = []struct{ args, says string }{ // as in refused
+	{"URL|backup|--|true", "unknown command"},
+	{"-URL|run", "unknown flag -r"},
+	{"--URL|run", "unknown flag"},
+	{"--version=URL", "--version"},
+	{"--help=URL", "--help"},
+	{"help|URL", ""},
+	{"completion|URL", ""},
+	{"completion|bash|URL", "takes no arguments"},
+	{"completion|bash|--no-descriptions=URL", "--no-descriptions"},
+
+	{"run|URL|backup|true", "URL NAME -- COMMAND"},
+	{"run|-|URL|backup|--|true", "URL NAME -- COMMAND"},
+	{"run|mem://x|URL|--|true", "the name of the lock is a URL"},
+	{"run|mem://x|URL\xff|--|true", "UTF-8"},
+	{"run|--wait=URL|backup|--|true", "--wait"},
+	{"run|--no-wait=URL|backup|--|true", "--no-wait"},
+	{"run|-q=URL|backup|--|true", "--quiet"},
+	{"run|--held-exit-code|URL|backup|--|true", "--held-exit-code"},
+	{"run|-xURL|backup|--|true", "unknown flag -x"},
+	{"run|--password=URL|backup|--|true", "unknown flag --password"},
+	{"run|--URL|backup|--|true", "unknown flag"},
+	{"run|---URL|backup|--|true", "flag"},
+	{"run|mem://x|backup|mysqldump|-pseCret", "unknown flag -p"},
+	{"run|mem://x|backup|--|URL|true", "command not found"},
+	{"run|mem://x|backup|--|PASSWORD=seCret|true", "command not found"},
+	{"run|mem://x|backup|--|/URL", "command not found"},
+	{"run|mem://x|backup|--|main_test.go/URL", "cannot be executed"},
+
+	{"check|mem://x|URL", "want one URL"},
+	{"check|--ttl|URL|mem://x", "--ttl"},
+	{"check|-oURL|mem://x", "--output"},
+	{"check|--run|URL(|mem://x", "--run"},
+	{"check|--prefix|URL", "want one URL"},
+	{"bench|--rounds|URL|mem://x", "--rounds"},
+	{"watch|--for|1s|--html|URL/page.html|mem://x", "--html"},
+	{"inspect|URL", "URL NAME"},
+	{"inspect|mem://x|URL", "the name of the lock is a URL"},
+}
+
+// A slip is shown to all who read the terminal, the log or cron's mail.
+func TestUsage_showsNoSecretAfterASlip(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{"redis://:seCret@127.0.0.1:1/0", "rediss://user:seCret@h?tls_ca=x"} {
+		for _, slip := range slips {
+			args, says := strings.Split(strings.ReplaceAll(slip.args, "URL", url), "|"), slip.says
+			o := lockedWith(t, []string{"LOCKER_URL=mem://x"}, args...)
+			if says != "" { // and not help, which is a success
+				assert.Contains(t, []int{outcome.Usage, outcome.NotFound, outcome.CannotRun}, o.code, "%q: %s", args, o.stderr)
+			}
+			assert.NotContains(t, o.stderr+o.stdout, "eCret", "%q", args)
+			assert.Contains(t, o.stderr, says, "%q: the error names the fault", args)
+		}
+	}
 }

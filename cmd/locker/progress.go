@@ -6,6 +6,8 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
+
+	"github.com/go-locker/locker/cmd/locker/internal/show"
 )
 
 // progress shows on stderr how far long work has come: a bar on a terminal, lines elsewhere.
@@ -44,15 +46,7 @@ func (p *progress) at(what string) {
 		return
 	}
 	const width = 48
-	p.bar.Describe(fmt.Sprintf("%-*s", width, shortened(what, width)))
-}
-
-// shortened returns text with at most so many characters.
-func shortened(text string, most int) string {
-	if runes := []rune(text); len(runes) > most {
-		return string(runes[:most-1]) + "…"
-	}
-	return text
+	p.bar.Describe(fmt.Sprintf("%-*s", width, show.Shortened(what, width)))
 }
 
 // step ends a step. A line that is not empty stays; on a terminal it stands above the bar.

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/cmd/locker/internal/outcome"
+	"github.com/go-locker/locker/cmd/locker/internal/show"
+	"github.com/go-locker/locker/cmd/locker/internal/target"
 )
 
 const releaseHelp = `Release ends the hold of another process. It needs --force, and --hold with the
@@ -37,18 +39,18 @@ func newRelease() *cobra.Command {
 		Args:              args(2, 2, "want URL NAME, as in: locker release --force --hold 1795367485451592 redis://localhost:6379 backup"),
 		ValidArgsFunction: schemes,
 		RunE: func(c *cobra.Command, args []string) error {
-			url, err := expandURL(args[0])
+			url, err := target.Expand(args[0])
 			if err := errors.Join(err, checkName(args[1]), checkHold(force, hold)); err != nil {
 				return err
 			}
-			ctx, stop := interruptible(c.Context())
-			defer stop()
-			ended, err := release(ctx, url, args[1], hold)
-			if err != nil {
-				return firstError(context.Cause(ctx), err)
-			}
-			_, err = fmt.Printf("ended the hold of %s, token %s\n", holders(ended), shownToken(ended.Token))
-			return err
+			return interruptible(c, func(ctx context.Context) error {
+				ended, err := release(ctx, url, args[1], hold)
+				if err != nil {
+					return err
+				}
+				_, err = fmt.Printf("ended the hold of %s, token %s\n", show.Holders(ended), show.Token(ended.Token))
+				return err
+			})
 		},
 	}
 	c.Flags().BoolVar(&force, "force", false, "end the hold although it belongs to another process")
@@ -59,9 +61,9 @@ func newRelease() *cobra.Command {
 func checkHold(force bool, hold string) error {
 	switch {
 	case !force:
-		return usagef("the hold belongs to another process: to end it anyway, use --force")
+		return outcome.Usagef("the hold belongs to another process: to end it anyway, use --force")
 	case hold == "":
-		return usagef("--hold is missing: give the token or the ID of the hold, as locker inspect shows them")
+		return outcome.Usagef("--hold is missing: give the token or the ID of the hold, as locker inspect shows them")
 	default:
 		return nil
 	}
@@ -69,7 +71,7 @@ func checkHold(force bool, hold string) error {
 
 // release ends the hold that has that token or ID, and returns it.
 func release(ctx context.Context, url, name, hold string) (locker.State, error) {
-	client, err := open(ctx, url)
+	client, err := target.Open(ctx, url)
 	if err != nil {
 		return locker.State{}, err
 	}
@@ -79,18 +81,19 @@ func release(ctx context.Context, url, name, hold string) (locker.State, error) 
 	case err != nil:
 		return shown, err
 	case !shown.Held:
-		return shown, &statusError{code: exitLost, err: fmt.Errorf("nobody holds %s: nothing was ended", printable(name))}
+		return shown, outcome.Errorf(outcome.Lost, "nobody holds %s: nothing was ended", show.Printable(name))
 	}
-	told, ok := told(shown, hold)
+	ended, ok := heldAs(shown, hold)
 	if !ok {
-		return shown, &statusError{code: exitHeld, err: fmt.Errorf("the present hold is not that of --hold: it is of %s, token %s; nothing was ended",
-			holders(shown), shownToken(shown.Token))}
+		return shown, outcome.Errorf(outcome.Held, "the present hold is not that of --hold: it is of %s, token %s; nothing was ended",
+			show.Holders(shown), show.Token(shown.Token))
 	}
-	return told, client.ForceRelease(ctx, name, told)
+	return ended, client.ForceRelease(ctx, name, ended)
 }
 
-// told returns the part of shown that hold, a token or an ID, is: all of it, or one reader.
-func told(shown locker.State, hold string) (_ locker.State, ok bool) {
+// heldAs returns the part of shown that hold, a token or an ID, identifies: all of it, or one
+// reader.
+func heldAs(shown locker.State, hold string) (_ locker.State, ok bool) {
 	if hold == shown.Holder.ID || shown.Token != 0 && hold == strconv.FormatUint(shown.Token, 10) {
 		return shown, true
 	}
@@ -100,24 +103,4 @@ func told(shown locker.State, hold string) (_ locker.State, ok bool) {
 	}
 	shown.Holder, shown.Shares = shown.Shares[i], nil
 	return shown, true
-}
-
-// holders returns who holds the lock, as text: one, or several readers.
-func holders(s locker.State) string {
-	if len(s.Shares) == 0 {
-		return contender{s.Holder.ID, s.Holder.Metadata}.show()
-	}
-	var all []string
-	for _, p := range s.Shares {
-		all = append(all, contender{p.ID, p.Metadata}.show())
-	}
-	return strings.Join(all, ", ")
-}
-
-// shownToken returns a token as text. ZooKeeper does not always tell it.
-func shownToken(token uint64) string {
-	if token == 0 {
-		return "not known"
-	}
-	return strconv.FormatUint(token, 10)
 }

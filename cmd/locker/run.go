@@ -1,21 +1,18 @@
 package main
 
 import (
-	"context"
+	"cmp"
 	"errors"
-	"fmt"
 	"os"
-	"os/exec"
-	"os/signal"
-	"syscall"
-	"time"
+	"os/user"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/cmd/locker/internal/job"
-	"github.com/go-locker/locker/internal/noanswer"
-	"github.com/go-locker/locker/semaphore"
+	"github.com/go-locker/locker/cmd/locker/internal/outcome"
+	"github.com/go-locker/locker/cmd/locker/internal/run"
+	"github.com/go-locker/locker/cmd/locker/internal/target"
 )
 
 const runHelp = `Run waits until it holds the lock NAME, runs COMMAND, and unlocks when COMMAND
@@ -64,20 +61,10 @@ ends the job where it uses SIGKILL on other systems.
 
 ` + exitHelp
 
-type runOptions struct {
-	wait     time.Duration
-	noWait   bool
-	heldCode int
-	metadata string
-	quiet    bool
-	verbose  bool
-	slots    int  // 0: not a semaphore
-	shared   bool // a share of a read-write lock
-	atLeast  time.Duration
-}
-
 func newRun() *cobra.Command {
-	var o runOptions
+	var o run.Options
+	var heldCode int
+	var quiet bool
 	c := &cobra.Command{
 		Use:               "run [flags] URL NAME -- COMMAND [ARGUMENT…]",
 		SuggestFor:        []string{"lock", "exec"},
@@ -87,234 +74,71 @@ func newRun() *cobra.Command {
 		ValidArgsFunction: schemesThenCommand,
 		RunE: func(c *cobra.Command, args []string) error {
 			if c.ArgsLenAtDash() != 2 || len(args) < 3 {
-				return usagef("want URL NAME -- COMMAND, as in: locker run redis://localhost:6379 backup -- backup --all")
+				return outcome.Usagef("want URL NAME -- COMMAND, as in: locker run redis://localhost:6379 backup -- backup --all")
 			}
-			if c.Flags().Changed("wait") && o.wait <= 0 {
-				return usagef("--wait %v: must be more than 0; use --no-wait not to wait at all", o.wait)
+			if c.Flags().Changed("wait") && o.Wait <= 0 {
+				return outcome.Usagef("--wait %v: must be more than 0; use --no-wait not to wait at all", o.Wait)
 			}
-			if o.noWait && o.wait > 0 {
-				return usagef("--wait and --no-wait exclude each other")
+			if o.NoWait && o.Wait > 0 {
+				return outcome.Usagef("--wait and --no-wait exclude each other")
 			}
-			if c.Flags().Changed("n") && (o.slots < 1 || o.slots > mostSlots) {
-				return usagef("-n %d: must be from 1 to %d", o.slots, mostSlots)
+			if c.Flags().Changed("n") && (o.Slots < 1 || o.Slots > mostSlots) {
+				return outcome.Usagef("-n %d: must be from 1 to %d", o.Slots, mostSlots)
 			}
-			if o.slots > 0 && o.shared {
-				return usagef("-n and --shared exclude each other")
+			if o.Slots > 0 && o.Shared {
+				return outcome.Usagef("-n and --shared exclude each other")
 			}
-			if o.slots > 0 && o.atLeast > 0 {
-				return usagef("-n and --at-least exclude each other: slots that a waiter gives back would stay taken")
+			if o.Slots > 0 && o.AtLeast > 0 {
+				return outcome.Usagef("-n and --at-least exclude each other: slots that a waiter gives back would stay taken")
 			}
-			if c.Flags().Changed("at-least") && o.atLeast <= 0 {
-				return usagef("--at-least %v: must be more than 0", o.atLeast)
+			if c.Flags().Changed("at-least") && o.AtLeast <= 0 {
+				return outcome.Usagef("--at-least %v: must be more than 0", o.AtLeast)
 			}
-			if o.heldCode < 0 || o.heldCode > 255 {
-				return usagef("--held-exit-code %d: must be from 0 to 255", o.heldCode)
+			if heldCode < 0 || heldCode > 255 {
+				return outcome.Usagef("--held-exit-code %d: must be from 0 to 255", heldCode)
 			}
-			return o.run(c.Context(), args[0], args[1], args[2:])
+			url, err := target.Expand(args[0])
+			if err := cmp.Or(err, checkName(args[1])); err != nil {
+				return err
+			}
+			if o.Metadata == "" {
+				o.Metadata = whoami()
+			}
+			err = o.Run(c.Context(), url, args[1], args[2:])
+			if _, ended := errors.AsType[*outcome.Error](err); ended || !errors.Is(err, locker.ErrHeld) {
+				return err
+			}
+			if quiet {
+				err = nil
+			}
+			return &outcome.Error{Code: heldCode, Err: err}
 		},
 	}
 	f := c.Flags()
-	f.DurationVar(&o.wait, "wait", 0, "how long to wait, as in 10s (default: until a signal)")
-	f.BoolVar(&o.noWait, "no-wait", false, "do not wait if another holds the lock")
-	f.DurationVar(&o.atLeast, "at-least", 0, "keep the lock at least so long, also if COMMAND ends sooner, as in 1m")
-	f.IntVar(&o.heldCode, "held-exit-code", exitHeld, "exit code if another holds the lock")
-	f.StringVar(&o.metadata, "metadata", "", "what inspect shows as the holder; no secrets (default user@host pid N)")
-	f.BoolVarP(&o.quiet, "quiet", "q", false, "print nothing if another holds the lock")
-	f.BoolVarP(&o.verbose, "verbose", "v", false, "print who holds the lock, and the place in the queue, while waiting")
-	f.IntVarP(&o.slots, "n", "n", 0, "how many may run at once (a semaphore)")
-	f.BoolVar(&o.shared, "shared", false, "share the lock with others that give --shared")
+	f.DurationVar(&o.Wait, "wait", 0, "how long to wait, as in 10s (default: until a signal)")
+	f.BoolVar(&o.NoWait, "no-wait", false, "do not wait if another holds the lock")
+	f.DurationVar(&o.AtLeast, "at-least", 0, "keep the lock at least so long, also if COMMAND ends sooner, as in 1m")
+	f.IntVar(&heldCode, "held-exit-code", outcome.Held, "exit code if another holds the lock")
+	f.StringVar(&o.Metadata, "metadata", "", "what inspect shows as the holder; no secrets (default user@host pid N)")
+	f.BoolVarP(&quiet, "quiet", "q", false, "print nothing if another holds the lock")
+	f.BoolVarP(&o.Verbose, "verbose", "v", false, "print who holds the lock, and the place in the queue, while waiting")
+	f.IntVarP(&o.Slots, "n", "n", 0, "how many may run at once (a semaphore)")
+	f.BoolVar(&o.Shared, "shared", false, "share the lock with others that give --shared")
 	return c
 }
 
 // mostSlots bounds -n: a waiter stands in the queue of each slot.
 const mostSlots = 1000
 
-func (o *runOptions) run(ctx context.Context, url, name string, command []string) error {
-	url, err := expandURL(url)
+// whoami returns the default metadata of a hold: user@host, and the process.
+func whoami() string {
+	host, err := os.Hostname()
 	if err != nil {
-		return err
+		host = "unknown"
 	}
-	if err := checkName(name); err != nil {
-		return err
+	name := cmp.Or(os.Getenv("USER"), os.Getenv("USERNAME"))
+	if u, err := user.Current(); err == nil {
+		name = u.Username
 	}
-	path, err := exec.LookPath(command[0])
-	if err != nil {
-		return cannotRun(command[0], err) // before anybody waits for it
-	}
-	if o.metadata == "" {
-		o.metadata = whoami()
-	}
-	signals := make(chan os.Signal, 16)
-	job.Forward(signals)
-	defer signal.Stop(signals)
-	// If nobody reads our stderr any more we must not die, and leave the command without its lock.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-
-	t, err := o.acquireUnless(ctx, signals, url, name)
-	if t.client != nil {
-		defer func() { _ = t.client.Close() }()
-	}
-	if err != nil {
-		return o.notHeld(err)
-	}
-	cmd := exec.Command(path, command[1:]...)
-	cmd.Args[0] = command[0]
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.Env = append(os.Environ(), fmt.Sprintf("LOCKER_FENCING_TOKEN=%d", t.hold.Token()), "LOCKER_NAME="+name)
-	if o.slots > 0 {
-		cmd.Env = append(cmd.Env, fmt.Sprintf("LOCKER_SLOT=%d", t.slot))
-	}
-	return unlock(t.hold, supervise(t.hold, cmd, signals))
-}
-
-// tenure is a hold and its Client. Each is nil if there is none.
-type tenure struct {
-	client *locker.Client
-	hold   *locker.Hold
-	slot   int // of a semaphore
-}
-
-// acquireUnless calls acquire. If a signal comes first, it returns the signal's error.
-func (o *runOptions) acquireUnless(ctx context.Context, signals <-chan os.Signal, url, name string) (tenure, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	type answer struct {
-		tenure
-		err error
-	}
-	answers := make(chan answer, 1)
-	go func() {
-		t, err := o.acquire(ctx, url, name)
-		answers <- answer{t, err}
-	}()
-	select {
-	case a := <-answers:
-		return a.tenure, a.err
-	case s := <-signals:
-		cancel()
-		a := <-answers
-		if a.err == nil { // the lock came just then
-			_ = giveBack(a.hold)
-		}
-		return a.tenure, killedBy(s)
-	}
-}
-
-// acquire opens the URL and takes the lock. While the backend is unreachable it goes on until
-// --wait is over.
-func (o *runOptions) acquire(ctx context.Context, url, name string) (tenure, error) {
-	if o.wait > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, o.wait)
-		defer cancel()
-	}
-	for {
-		t, err := o.attempt(ctx, url, name)
-		if err == nil || o.wait == 0 || ctx.Err() != nil || !noanswer.Outage(err) {
-			return t, err
-		}
-		if o.verbose {
-			fmt.Fprintf(os.Stderr, "locker: waiting: %v\n", err)
-		}
-		if t.client != nil {
-			_ = t.client.Close()
-		}
-		select {
-		case <-time.After(outagePause):
-		case <-ctx.Done():
-			return tenure{}, err
-		}
-	}
-}
-
-// outagePause is between two attempts at a backend that is unreachable.
-const outagePause = 500 * time.Millisecond
-
-// attempt opens the URL and takes the lock, once.
-func (o *runOptions) attempt(ctx context.Context, url, name string) (t tenure, err error) {
-	if t.client, err = open(ctx, url, locker.WithMetadata(o.metadata), toStderr()); err != nil {
-		return t, err
-	}
-	if o.verbose && !o.noWait {
-		w := newWaiting(t.client, name, o)
-		defer w.end()
-		go w.tell(ctx)
-	}
-	t.hold, t.slot, err = o.take(ctx, t.client, name)
-	return t, err
-}
-
-// take takes the lock, a share of it, or a slot.
-func (o *runOptions) take(ctx context.Context, c *locker.Client, name string) (_ *locker.Hold, slot int, err error) {
-	var opts []locker.MutexOption
-	if o.atLeast > 0 {
-		opts = append(opts, locker.AtLeast(o.atLeast))
-	}
-	if o.slots > 0 {
-		s := semaphore.New(c, name, o.slots, opts...)
-		acquire := s.Acquire
-		if o.noWait {
-			acquire = s.TryAcquire
-		}
-		p, err := acquire(ctx)
-		if err != nil {
-			return nil, 0, err
-		}
-		return p.Hold(), p.Slot(), nil
-	}
-	m := c.RWMutex(name, opts...)
-	acquire := map[bool]map[bool]func(context.Context) (*locker.Hold, error){
-		false: {false: m.Acquire, true: m.RAcquire},
-		true:  {false: m.TryAcquire, true: m.TryRAcquire},
-	}[o.noWait][o.shared]
-	h, err := acquire(ctx)
-	return h, 0, err
-}
-
-// notHeld returns the error of a failed attempt to lock. With --held-exit-code 0 ErrHeld is a success.
-func (o *runOptions) notHeld(err error) error {
-	if !errors.Is(err, locker.ErrHeld) {
-		return err
-	}
-	if o.quiet {
-		err = nil
-	}
-	return &statusError{code: o.heldCode, err: err}
-}
-
-// unlock ends the hold, and returns the error of run if the command has ended with result.
-func unlock(h *locker.Hold, result error) error {
-	err := giveBack(h)
-	switch {
-	case err == nil:
-		return result
-	case errors.Is(err, locker.ErrLost):
-		if exitCode(result) == exitLost {
-			return result // it has the reason
-		}
-		return &statusError{code: exitLost, err: fmt.Errorf("the command ended after the lock was lost: %w", err)}
-	default:
-		// The command's work is done: keep its exit code.
-		fmt.Fprintf(os.Stderr, "locker: the lock is not released, and will expire: %v\n", err)
-		return result
-	}
-}
-
-// giveBack unlocks, also after a cancellation, while the hold lasts. Its context ends a little
-// earlier than the hold: so an ErrLost means that the lock was lost, and not that the release was
-// not answered.
-func giveBack(h *locker.Hold) error {
-	deadline := h.Deadline()
-	ctx, cancel := context.WithDeadline(context.Background(), deadline.Add(-time.Until(deadline)/10))
-	defer cancel()
-	return h.Unlock(ctx)
-}
-
-// cannotRun returns the error of a command that does not start.
-func cannotRun(command string, err error) error {
-	command = shown(command, "the argument after --")
-	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
-		return &statusError{code: exitNotFound, err: fmt.Errorf("%s: command not found", command)}
-	}
-	return &statusError{code: exitCannotRun, err: fmt.Errorf("%s: cannot be executed: %w", command, reason(err))}
+	return cmp.Or(name, "unknown") + "@" + host + " pid " + strconv.Itoa(os.Getpid())
 }

@@ -8,9 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/cmd/locker/internal/check"
+	"github.com/go-locker/locker/cmd/locker/internal/target"
 	programs "github.com/go-locker/locker/conformance/program"
+	"github.com/go-locker/locker/internal/stdio"
 )
 
 const serveLockHelp = `Serve-lock serves the locks of a server to the conformance suite, over the
@@ -36,7 +37,7 @@ func newServeLock() *cobra.Command {
 		Args:              args(1, 1, "want one URL, as in: locker serve-lock redis://localhost:6379"),
 		ValidArgsFunction: schemes,
 		RunE: func(_ *cobra.Command, args []string) error {
-			url, err := expandURL(args[0])
+			url, err := target.Expand(args[0])
 			if err != nil {
 				return err
 			}
@@ -49,35 +50,14 @@ func newServeLock() *cobra.Command {
 }
 
 func serveLock(url, prefix string, ttl time.Duration) error {
-	c, err := open(context.Background(), url) // the URL as it was given: an error is about that
-	if err != nil {
+	// The user's URL, so that an error is about that.
+	if err := target.Refuse(context.Background(), url); err != nil {
 		return err
 	}
-	if err := c.Close(); err != nil {
-		return err
-	}
-	d := parse(url)
+	d := target.Parse(url)
 	at := d.Hosts
-	if address := os.Getenv(programs.AddressEnv); address != "" {
+	if address := os.Getenv(stdio.AddressEnv); address != "" {
 		at = strings.Split(address, ",")
 	}
-	url = d.url(at)
-	return programs.ServeLocks(os.Stdin, os.Stdout, "locker "+version()+" "+d.kind(), conformance.Harness{
-		TTL: ttl,
-		New: func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
-			return openMutex(t, url, prefix, name, ttl)
-		},
-		Client: func(t conformance.TB, ttl time.Duration, renew bool) func(string) locker.Locker {
-			c := openClient(t, url, prefix)
-			return func(name string) locker.Locker { return c.RWMutex(name, mutexOptions(ttl, renew)...) }
-		},
-	})
-}
-
-func mutexOptions(ttl time.Duration, renew bool) []locker.MutexOption {
-	opts := []locker.MutexOption{locker.WithTTL(ttl)}
-	if !renew {
-		opts = append(opts, locker.WithoutRenewal())
-	}
-	return opts
+	return programs.ServeLocks(os.Stdin, os.Stdout, "locker "+version()+" "+d.Kind(), check.Served(d.At(at), prefix, ttl))
 }

@@ -114,37 +114,21 @@ const (
 	ctrlZ = "\x1a"
 )
 
-func TestTerminal_isTheCommandsWhileItRuns(t *testing.T) {
-	t.Parallel()
-	term := newTerminal(t)
-	term.send(binary + ` run mem://x name -- sh -c 'read line; echo "<$line>"'` + "\n")
-	term.send("typed\n")
-	term.expect("<typed>")
-	term.send("echo c''ode=$?\n")
-	term.expect("code=0")
-}
-
-func TestTerminal_ctrlCEndsTheCommand(t *testing.T) {
-	t.Parallel()
-	s := testserver.Redis(t)
-	term := newTerminal(t)
-	term.send(binary + " run " + s.URL() + " name -- sh -c 'echo r''uns; exec sleep 1000'\n")
-	term.expect("runs")
-	term.send(ctrlC)
-	term.send("echo c''ode=$?\n")
-	term.expect("code=130")
-	isFree(t, s.URL(), "name")
+// onLinux skips a test elsewhere: Ctrl-Z is seen there alone, and there is a /proc to see it in.
+func onLinux(t *testing.T) {
+	if !isLinux {
+		t.Skip("it needs Linux")
+	}
 }
 
 func TestTerminal_ctrlZAndBackInTime(t *testing.T) {
 	t.Parallel()
-	if !isLinux {
-		t.Skip("Ctrl-Z is seen on Linux only")
-	}
+	onLinux(t)
 	s := testserver.Redis(t)
 	term := newTerminal(t)
-	term.send(binary + " run " + s.URL() + "?ttl=1h name -- sh -c 'echo r''uns; read line; echo \"<$line>\"; exit 6'\n")
-	term.expect("runs")
+	term.send(binary + " run " + s.URL() + "?ttl=1h name -- sh -c 'read line; echo \"<$line>\"; read line; echo \"<$line>\"; exit 6'\n")
+	term.send("at first\n")
+	term.expect("<at first>")
 	term.send(ctrlZ)
 	term.expect("Stopped")
 	term.expect("ready> ")
@@ -157,9 +141,7 @@ func TestTerminal_ctrlZAndBackInTime(t *testing.T) {
 
 func TestTerminal_ctrlZAndBackTooLate(t *testing.T) {
 	t.Parallel()
-	if !isLinux {
-		t.Skip("Ctrl-Z is seen on Linux only")
-	}
+	onLinux(t)
 	s := testserver.Redis(t)
 	term := newTerminal(t)
 	url := s.URL() + "?ttl=2s"
@@ -178,9 +160,7 @@ func TestTerminal_ctrlZAndBackTooLate(t *testing.T) {
 // Behind a pipe the terminal is ours, and the command in a group of its own, which Ctrl-Z does not reach.
 func TestTerminal_ctrlZBehindAPipe_stopsTheCommandToo(t *testing.T) {
 	t.Parallel()
-	if !isLinux {
-		t.Skip("there is no /proc to see it in")
-	}
+	onLinux(t)
 	s := testserver.Redis(t)
 	dir := t.TempDir()
 	// Not a loop of commands: a shell that is stopped while it starts one waits for that,
@@ -203,9 +183,7 @@ func TestTerminal_ctrlZBehindAPipe_stopsTheCommandToo(t *testing.T) {
 // The command asks for a keyboard that is not its own, and is stopped.
 func TestTerminal_ctrlCBehindAPipe_endsACommandThatReads(t *testing.T) {
 	t.Parallel()
-	if !isLinux {
-		t.Skip("there is no /proc to see it in")
-	}
+	onLinux(t)
 	pid := t.TempDir() + "/pid"
 	term := newTerminal(t)
 	term.send(binary + " run mem://x name -- sh -c 'echo $$ > " + pid + "; read line' | cat\n")
@@ -217,9 +195,7 @@ func TestTerminal_ctrlCBehindAPipe_endsACommandThatReads(t *testing.T) {
 
 func TestTerminal_afterBgIsTheShells(t *testing.T) {
 	t.Parallel()
-	if !isLinux {
-		t.Skip("Ctrl-Z is seen on Linux only")
-	}
+	onLinux(t)
 	dir := t.TempDir()
 	require.NoError(t, syscall.Mkfifo(dir+"/go", 0o600)) // not a loop: see above
 	term := newTerminal(t)
@@ -257,12 +233,16 @@ func TestTerminal_showsAProgressBarForLongWork(t *testing.T) {
 	term.expect("code=0")
 }
 
-func TestTerminal_ctrlCEndsALoopOfTheShell(t *testing.T) {
+func TestTerminal_ctrlCEndsTheCommandAndALoopOfTheShell(t *testing.T) {
 	t.Parallel()
+	s := testserver.Redis(t)
 	term := newTerminal(t)
-	term.send("for i in 1 2 3; do " + binary + " run mem://x name -- sh -c 'echo r''uns; exec sleep 1000'; done; echo c''ode=$?\n")
+	term.send("for i in 1 2 3; do " + binary + " run " + s.URL() + " name -- sh -c 'echo r''uns; exec sleep 1000'; done\n")
 	term.expect("runs")
 	term.send(ctrlC)
 	before := term.expect("ready> ")
 	assert.NotContains(t, before, "runs")
+	term.send("echo c''ode=$?\n")
+	term.expect("code=130")
+	isFree(t, s.URL(), "name")
 }

@@ -18,7 +18,12 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/cmd/locker/internal/outcome"
+	"github.com/go-locker/locker/cmd/locker/internal/secret"
+	"github.com/go-locker/locker/cmd/locker/internal/show"
+	"github.com/go-locker/locker/cmd/locker/internal/target"
+	"github.com/go-locker/locker/cmd/locker/internal/watch"
+	"github.com/go-locker/locker/internal/timeline"
 )
 
 const watchHelp = `Watch shows which locks are held, by whom, since when, and how many wait. It
@@ -57,9 +62,9 @@ func newWatch() *cobra.Command {
 		ValidArgsFunction: schemes,
 		RunE: func(c *cobra.Command, args []string) error {
 			if o.interval < 100*time.Millisecond || o.limit < 0 || o.most < 1 {
-				return usagef("--interval: must be at least 100ms; --for: not below 0; --most: at least 1")
+				return outcome.Usagef("--interval: must be at least 100ms; --for: not below 0; --most: at least 1")
 			}
-			url, err := expandURL(args[0])
+			url, err := target.Expand(args[0])
 			if err != nil {
 				return err
 			}
@@ -70,7 +75,11 @@ func newWatch() *cobra.Command {
 			}
 			ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			return o.watch(ctx, url, args[1:])
+			err = o.watch(ctx, url, args[1:])
+			if _, ours := errors.AsType[*outcome.Error](err); ctx.Err() != nil && !ours {
+				return nil // it was ended before its first look
+			}
+			return err
 		},
 	}
 	f := c.Flags()
@@ -81,24 +90,18 @@ func newWatch() *cobra.Command {
 	return c
 }
 
-// watcher looks at locks, and remembers what it has seen.
-type watcher struct {
+// screen shows what a Watcher has seen.
+type screen struct {
+	*watch.Watcher
 	*watchOptions
-	client  *locker.Client
-	title   string
-	names   []string // as given: a name, or a beginning and a *
-	history history
-	note    string // what a list could not show
-	listed  time.Time
-	out     io.Writer
-	screen  bool // out is a terminal
+	title    string
+	out      io.Writer
+	terminal bool // out is one
+	told     int  // of the events, elsewhere
 }
 
-// between is how often locks are listed, and the page is written.
-const between = 10 * time.Second
-
 func (o *watchOptions) watch(ctx context.Context, url string, names []string) error {
-	client, err := open(ctx, url)
+	client, err := target.Open(ctx, url)
 	if err != nil {
 		return err
 	}
@@ -108,23 +111,20 @@ func (o *watchOptions) watch(ctx context.Context, url string, names []string) er
 		ctx, cancel = context.WithTimeout(ctx, o.limit)
 		defer cancel()
 	}
-	if len(names) == 0 {
-		names = []string{"*"}
-	}
-	w := &watcher{
-		watchOptions: o, client: client, title: parse(url).String(), names: names, out: os.Stdout,
-		history: history{began: time.Now(), interval: o.interval}, screen: term.IsTerminal(int(os.Stdout.Fd())),
+	s := &screen{
+		Watcher: watch.New(client, o.interval, o.most, names...), watchOptions: o,
+		title: target.Parse(url).String(), out: os.Stdout, terminal: term.IsTerminal(int(os.Stdout.Fd())),
 	}
 	tick := time.NewTicker(o.interval)
 	defer tick.Stop()
 	var written time.Time
 	for first := true; ; first = false {
-		if err := w.look(ctx); err != nil && first {
+		if err := s.Look(ctx); err != nil && first {
 			return err
 		}
-		w.show()
-		if o.html != "" && time.Since(written) >= between {
-			if err := w.writePage(); err != nil {
+		s.show()
+		if o.html != "" && time.Since(written) >= watch.Between {
+			if err := s.writePage(); err != nil {
 				return err
 			}
 			written = time.Now()
@@ -135,109 +135,59 @@ func (o *watchOptions) watch(ctx context.Context, url string, names []string) er
 			if o.html == "" {
 				return nil
 			}
-			return w.writePage()
+			return s.writePage()
 		}
 	}
-}
-
-// look looks at each lock once. It returns the last error.
-func (w *watcher) look(ctx context.Context) (failed error) {
-	if time.Since(w.listed) >= between {
-		if err := w.list(ctx); err != nil {
-			failed = err
-		} else {
-			w.listed = time.Now()
-		}
-	}
-	for _, l := range w.history.locks {
-		state, err := w.client.Inspect(ctx, l.name)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err != nil {
-			failed = err
-		}
-		w.history.see(l, time.Now(), state, err)
-	}
-	return failed
-}
-
-// list adds the names that are to be watched.
-func (w *watcher) list(ctx context.Context) error {
-	w.note = ""
-	add := func(name string) bool {
-		if len(w.history.locks) >= w.most && w.history.find(name) == nil {
-			w.note = fmt.Sprintf("there are more than %d: see --most", w.most)
-			return false
-		}
-		w.history.lock(name)
-		return true
-	}
-	for _, name := range w.names {
-		prefix, some := strings.CutSuffix(name, "*")
-		if !some {
-			add(name)
-			continue
-		}
-		for held, err := range w.client.List(ctx, prefix) {
-			switch {
-			case errors.Is(err, locker.ErrUnsupported) && held == "":
-				w.note = err.Error()
-			case err != nil:
-				return err
-			case !add(held):
-				return nil
-			}
-		}
-	}
-	return nil
 }
 
 // show prints a table on a terminal, and otherwise what has changed.
-func (w *watcher) show() {
-	events := w.history.events
-	if !w.screen {
-		for ; w.history.told < len(events); w.history.told++ {
-			fmt.Fprintln(w.out, events[w.history.told])
+func (s *screen) show() {
+	events := s.Events
+	if !s.terminal {
+		for ; s.told < len(events); s.told++ {
+			fmt.Fprintln(s.out, happened(events[s.told]))
 		}
 		return
 	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "\x1b[H\x1b[J%s  %s, every %v\n\n%s\n", w.title, time.Now().Format(time.TimeOnly), w.interval, w.table())
-	if w.note != "" {
-		fmt.Fprintln(&b, "\n"+w.note)
+	fmt.Fprintf(&b, "\x1b[H\x1b[J%s  %s, every %v\n\n%s\n", s.title, time.Now().Format(time.TimeOnly), s.interval, s.table())
+	if s.Note != "" {
+		fmt.Fprintln(&b, "\n"+s.Note)
 	}
 	if len(events) > 0 {
 		fmt.Fprintln(&b)
 	}
 	for _, e := range events[max(0, len(events)-8):] {
-		fmt.Fprintln(&b, shortened(e.String(), columns))
+		fmt.Fprintln(&b, show.Shortened(happened(e), columns))
 	}
-	_, _ = w.out.Write(b.Bytes())
+	_, _ = s.out.Write(b.Bytes())
 }
 
-func (w *watcher) table() string {
+// happened returns a line.
+func happened(e timeline.Event) string { return e.At.Format(time.TimeOnly) + " " + e.Text }
+
+func (s *screen) table() string {
 	t := table.NewWriter()
 	t.SetStyle(table.StyleLight)
 	t.Style().Options = table.OptionsNoBordersAndSeparators
 	t.AppendHeader(table.Row{"lock", "held by", "since", "expires in", "waiting"})
-	locks := slices.Clone(w.history.locks)
-	slices.SortFunc(locks, func(a, b *watched) int { return strings.Compare(a.name, b.name) })
+	locks := slices.Clone(s.Locks)
+	slices.SortFunc(locks, func(a, b *watch.Lock) int { return strings.Compare(a.Name, b.Name) })
 	for _, l := range locks {
-		name, who, since, left, waiting := shortened(printable(l.name), 22), "nobody", "", "", ""
+		name, who, since, left, waiting := show.Shortened(show.Printable(l.Name), 22), "nobody", "", "", ""
 		switch {
-		case l.err != nil:
-			who = "not known: " + l.err.Error()
-		case l.state.Held:
-			who, since = l.holders(), l.sinceWhen()
-			if l.state.Left > 0 {
-				left = l.state.Left.Round(100 * time.Millisecond).String()
+		case l.Err != nil:
+			who = "not known: " + l.Err.Error()
+		case l.State.Held:
+			who, since = l.Holders(), l.Since()
+			if l.State.Left > 0 {
+				left = l.State.Left.Round(100 * time.Millisecond).String()
 			}
 		}
-		if n := len(l.state.Waiters); n > 0 && l.err == nil {
-			waiting = fmt.Sprint(n)
+		if len(l.State.Waiters) > 0 && l.Err == nil {
+			waiting = show.Waiters(l.State)
 		}
-		t.AppendRow(table.Row{name, shortened(who, 30), since, left, waiting})
+		t.AppendRow(table.Row{name, show.Shortened(who, 30), since, left, waiting})
 	}
 	if len(locks) == 0 {
 		return "nobody holds a lock"
@@ -245,18 +195,21 @@ func (w *watcher) table() string {
 	return t.Render()
 }
 
-// writePage replaces the file of --html.
-func (w *watcher) writePage() error {
-	f, err := os.CreateTemp(filepath.Dir(w.html), ".locker-*.html")
+// writePage replaces the file of --html, but no device or link.
+func (s *screen) writePage() error {
+	if info, err := os.Lstat(s.html); err == nil && !info.Mode().IsRegular() {
+		return outcome.Usagef("--html: there is something that is no regular file, which the page would replace")
+	}
+	f, err := os.CreateTemp(filepath.Dir(s.html), ".locker-*.html")
 	if err != nil {
-		return usagef("--html: cannot create a file in that folder: %w", reason(err))
+		return outcome.Usagef("--html: cannot create a file in that folder: %w", secret.Reason(err))
 	}
 	defer func() { _ = os.Remove(f.Name()) }() // unless it was renamed
-	if err := errors.Join(w.history.page(f, w.title, time.Now()), f.Chmod(0o644), f.Close()); err != nil {
-		return usagef("--html: %w", reason(err))
+	if err := errors.Join(s.Page(s.title, time.Now()).Write(f), f.Chmod(0o644), f.Close()); err != nil {
+		return outcome.Usagef("--html: %w", secret.Reason(err))
 	}
-	if err := os.Rename(f.Name(), w.html); err != nil {
-		return usagef("--html: %w", reason(err))
+	if err := os.Rename(f.Name(), s.html); err != nil {
+		return outcome.Usagef("--html: %w", secret.Reason(err))
 	}
 	return nil
 }

@@ -16,22 +16,23 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/cmd/locker/internal/outcome"
+	"github.com/go-locker/locker/cmd/locker/internal/watch"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/locktest"
 )
 
-// watching returns a watcher of a lock in memory that prints lines, and how to have it look n
-// times.
-func watching(t *testing.T, locks *locktest.Client, names ...string) (w *watcher, look func(n int)) {
-	w = &watcher{
-		watchOptions: &watchOptions{interval: time.Second, most: 3}, client: locks.Client, title: "mem://", names: names,
-		history: history{began: time.Now(), interval: time.Second}, out: new(bytes.Buffer),
+// watching returns a screen of locks in memory that prints lines, and how to have it look n times.
+func watching(t *testing.T, locks *locktest.Client, names ...string) (s *screen, look func(n int)) {
+	s = &screen{
+		Watcher: watch.New(locks.Client, time.Second, 3, names...), watchOptions: &watchOptions{interval: time.Second},
+		title: "mem://", out: new(bytes.Buffer),
 	}
-	return w, func(n int) {
+	return s, func(n int) {
 		for range n {
-			_ = w.look(t.Context())
-			w.show()
-			time.Sleep(w.interval)
+			_ = s.Look(t.Context())
+			s.show()
+			time.Sleep(s.interval)
 		}
 	}
 }
@@ -39,7 +40,7 @@ func watching(t *testing.T, locks *locktest.Client, names ...string) (w *watcher
 func TestWatch_tellsAReleaseFromATakeOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := locktest.New(t, locker.WithTTL(9*time.Second))
-		w, look := watching(t, locks, "job")
+		s, look := watching(t, locks, "job")
 		lock := func(who string, opts ...locker.MutexOption) (unlock func()) {
 			m := locks.Mutex("job", append(opts, locker.WithMetadata(who))...)
 			held := make(chan struct{})
@@ -59,7 +60,7 @@ func TestWatch_tellsAReleaseFromATakeOver(t *testing.T) {
 		look(5)
 		a()
 		look(4)
-		assert.Regexp(t, `job +b +4s +6s`, w.table(), "who holds it, since when, for how long")
+		assert.Regexp(t, `job +b +4s +6s`, s.table(), "who holds it, since when, for how long")
 		c := lock("c")
 		look(8)
 		b()
@@ -67,15 +68,16 @@ func TestWatch_tellsAReleaseFromATakeOver(t *testing.T) {
 		look(2)
 		locks.Up()
 		look(1)
-		assert.Regexp(t, `job +c +\d+s +\d`, w.table())
+		assert.Regexp(t, `job +c +\d+s +\d`, s.table())
 		c()
 		look(1)
 		var told []string
-		for line := range strings.Lines(w.out.(*bytes.Buffer).String()) {
+		for line := range strings.Lines(s.out.(*bytes.Buffer).String()) {
 			_, what, _ := strings.Cut(strings.TrimSpace(line), " job: ")
 			told = append(told, tokenOf.ReplaceAllString(what, "token T"))
 		}
 		assert.Equal(t, []string{
+			"nobody holds it, 0 waiting",
 			"held by a, token T, 0 waiting",
 			"1 waiting",
 			"released by a, token T",
@@ -86,7 +88,7 @@ func TestWatch_tellsAReleaseFromATakeOver(t *testing.T) {
 			`not known: locker: inspect "job": ` + locktest.ErrUnreachable.Error(),
 			"released by c, token T",
 		}, told)
-		page := pageOf(t, w)
+		page := pageOf(t, s)
 		assert.Equal(t, 1, strings.Count(page, `class="end"`), "one hold expired")
 		assert.Equal(t, 3, strings.Count(page, "<path "), "three holds")
 		assert.Equal(t, 2, strings.Count(page, `class="wait"`), "two waited")
@@ -98,36 +100,36 @@ func TestWatch_listsWhatBeginsLikeThat(t *testing.T) {
 		locks := locktest.New(t)
 		defer locks.HoldAsOther("orders/1")()
 		defer locks.HoldAsOther("<script>")()
-		w, look := watching(t, locks, "orders/*")
+		s, look := watching(t, locks, "orders/*")
 		look(1)
-		assert.Contains(t, w.table(), "orders/1")
+		assert.Contains(t, s.table(), "orders/1")
 		later := locks.HoldAsOther("orders/2")
 		look(11)
-		assert.Contains(t, w.table(), "orders/2")
-		assert.NotContains(t, w.table(), "script")
+		assert.Contains(t, s.table(), "orders/2")
+		assert.NotContains(t, s.table(), "script")
 		later()
 		look(1)
-		assert.Contains(t, w.table(), "nobody")
+		assert.Contains(t, s.table(), "nobody")
 
-		w, look = watching(t, locks, "*")
+		s, look = watching(t, locks, "*")
 		look(1)
-		assert.NotContains(t, pageOf(t, w), "<script", "it is text")
+		assert.NotContains(t, pageOf(t, s), "<script", "it is text")
 		for _, name := range []string{"a", "b", "c"} {
 			locks.HoldAsOther(name) // until the end of the test
 		}
 		look(11)
-		assert.Len(t, w.history.locks, 3)
-		assert.Contains(t, w.note, "more than 3")
+		assert.Len(t, s.Locks, 3)
+		assert.Contains(t, s.Note, "more than 3")
 	})
 }
 
 var tokenOf = regexp.MustCompile(`token \d+`)
 
 // pageOf returns the page, which is well-formed but for its head.
-func pageOf(t *testing.T, w *watcher) string {
+func pageOf(t *testing.T, s *screen) string {
 	t.Helper()
 	var page bytes.Buffer
-	require.NoError(t, w.history.page(&page, w.title, time.Now()))
+	require.NoError(t, s.Page(s.title, time.Now()).Write(&page))
 	_, body, _ := strings.Cut(page.String(), "</style>")
 	d := xml.NewDecoder(strings.NewReader("<html>" + body))
 	for {
@@ -150,9 +152,11 @@ func TestWatch_onAServer(t *testing.T) {
 	page, err := os.ReadFile(file)
 	require.NoError(t, err)
 	assert.Contains(t, string(page), "<path ")
-	s.Kill()
-	assert.Equal(t, exitUnreachable, locked(t, "watch", s.URL()).code)
-	for _, args := range [][]string{{"watch"}, {"watch", "--interval", "1ms", "mem://x"}, {"watch", "--html", "/no/such/folder/x", "--for", "1s", "mem://x"}} {
-		assert.Equal(t, exitUsage, locked(t, args...).code, args)
-	}
+
+	device := filepath.Join(t.TempDir(), "device")
+	require.NoError(t, os.Symlink(os.DevNull, device))
+	o = locked(t, "watch", "--for", "1s", "--html", device, "mem://x")
+	assert.Equal(t, outcome.Usage, o.code, o.stderr)
+	_, err = os.Readlink(device)
+	assert.NoError(t, err, "it is not replaced")
 }

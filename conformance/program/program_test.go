@@ -131,7 +131,7 @@ func TestExec_showsWhatAProgramWrites(t *testing.T) {
 	}
 	err := fatalOf(t, func(e *tb.Scope) {
 		h := Exec(e, p)
-		assert.Equal(t, "a\ufffd[2J b", ClaimsOf(h).Name)
+		assert.Equal(t, "a\ufffd[2J b", h.Program.Hello.Name)
 		h.New(e, "x", time.Second)
 	})
 	require.ErrorContains(t, err, "no\ufffd")

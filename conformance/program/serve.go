@@ -48,9 +48,10 @@ func Serve(newLocker func(t conformance.TB, name string, ttl time.Duration) lock
 
 // ServeLocks serves the Lockers of h.New, and of h.Client if there is one. It reads requests from
 // the parameter in, and writes answers to out, until in ends. The suite can judge a program that
-// calls ServeLocks, as it judges a program in another language: see docs/evidence/judge-any-language.md.
-// ServeLocks tells the suite the program's name, from the parameter name, and the methods that a
-// Locker of h.New has beside those of [locker.Locker]. Nothing else may be written to out.
+// calls ServeLocks, as it judges a program in another language: see
+// docs/evidence/judge-any-language.md. ServeLocks tells the suite the program's name, from the
+// parameter name, and the methods that a Locker of h.New has beside those of [locker.Locker].
+// Nothing else may be written to out.
 func ServeLocks(in io.Reader, out io.Writer, name string, h conformance.Harness) error {
 	s := newServer(out, h)
 	hello := stdio.Hello{Name: name, Capabilities: []string{stdio.CanLock, stdio.CanUnlock, stdio.CanExtend, stdio.CanToken, stdio.CanCancel, stdio.CanExpire}}

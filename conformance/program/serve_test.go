@@ -34,7 +34,8 @@ func TestMain(m *testing.M) {
 // carried are the errors that keep their identity between processes.
 var carried = []error{locker.ErrHeld, locker.ErrNotHeld, locker.ErrLost}
 
-// told is a Locker that fails with what its name says, and Unlocks when ctx ends.
+// told is a Locker whose Lock returns the error that its name says, and whose Unlock returns when
+// ctx ends.
 type told struct{ name string }
 
 func (l told) Lock(context.Context) error {
@@ -58,7 +59,7 @@ func (l told) Extend(context.Context) error {
 
 func (l told) FencingToken() uint64 { return 1<<63 + 1 }
 
-// process starts one that serves what it is told.
+// process starts a process that serves such Lockers.
 func process(t *testing.T) *stdio.Program {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -147,7 +148,8 @@ func TestServe_returnsWhereNobodyHasStartedIt(t *testing.T) {
 	Serve(func(conformance.TB, string, time.Duration) locker.Locker { panic("nobody asked") })
 }
 
-// TestServe_endsWithTheSuite: nobody is left behind who waits for a lock, when the suite has crashed.
+// TestServe_endsWithTheSuite: nobody is left behind who waits for a lock, when the suite has
+// crashed.
 func TestServe_endsWithTheSuite(t *testing.T) {
 	_, p := open(t, "x")
 	p.Send(stdio.Request{Op: stdio.CanUnlock, Locker: "a"})

@@ -26,25 +26,15 @@ func Try(t conformance.TB, p Program) (wrong []string) {
 		t.Fatalf("%v", err)
 	}
 	defer second.End()
-	try := &programTry{ttl: stdio.Milliseconds(p.TTL)}
-	a, b := try.of(first), try.of(second)
-	try.askAll(a, b)
-	return try.wrong
+	askAll(&triedProcess{first, &wrong}, &triedProcess{second, &wrong}, stdio.Milliseconds(p.TTL))
+	return wrong
 }
 
-// programTry is a Try under way.
-type programTry struct {
-	ttl   int64
-	wrong []string
-}
-
-// triedProcess is a process that is tried.
+// triedProcess is a process that is tried, and what was wrong.
 type triedProcess struct {
-	*programTry
-	p *stdio.Program
+	p     *stdio.Program
+	wrong *[]string
 }
-
-func (a *programTry) of(p *stdio.Program) *triedProcess { return &triedProcess{a, p} }
 
 const (
 	answerWait = 10 * time.Second
@@ -63,35 +53,24 @@ func (a *triedProcess) want(r stdio.Request, results ...string) {
 
 func (a *triedProcess) awaited(r stdio.Request, id uint64, reply <-chan stdio.Answer, results ...string) {
 	note := func(format string, args ...any) {
-		a.wrong = append(a.wrong, fmt.Sprintf("request %d, %s: ", id, r.Op)+fmt.Sprintf(format, args...))
+		*a.wrong = append(*a.wrong, fmt.Sprintf("request %d, %s: ", id, r.Op)+fmt.Sprintf(format, args...))
 	}
-	var answer stdio.Answer
-	select {
-	case answer = <-reply:
-	case <-a.p.Gone():
-		select { // it may have answered, and ended then
-		case answer = <-reply:
-		default:
-			note("%v", a.p.Failure())
-			return
-		}
-	case <-time.After(answerWait):
-		note("no answer for %v", answerWait)
-		return
-	}
-	if !slices.Contains(results, answer.Result) {
+	switch answer, err := a.p.Await(reply, answerWait); {
+	case err != nil:
+		note("%v", err)
+	case !slices.Contains(results, answer.Result):
 		note("the answer is %s (%s); want %q", answer.Result, answer.Error, results)
 	}
 }
 
-// askAll is what is tried.
-func (a *programTry) askAll(first, second *triedProcess) {
+// askAll makes all the requests of a Try.
+func askAll(first, second *triedProcess, ttl int64) {
 	name := fmt.Sprintf("conformance-%016x", rand.Uint64())
 	limit := func(ms int64) *int64 { return &ms }
 	for _, p := range []*triedProcess{first, second} {
-		p.want(stdio.Request{Op: stdio.AskOpen, Name: &name, TTL: 20 * a.ttl}, stdio.OK)
+		p.want(stdio.Request{Op: stdio.AskOpen, Name: &name, TTL: 20 * ttl}, stdio.OK)
 	}
-	take := stdio.Request{Op: stdio.CanLock, Limit: limit(10 * a.ttl)}
+	take := stdio.Request{Op: stdio.CanLock, Limit: limit(10 * ttl)}
 	if !first.p.Can(stdio.CanLock) {
 		take = stdio.Request{Op: stdio.CanTry}
 	}
@@ -119,6 +98,6 @@ func (a *programTry) askAll(first, second *triedProcess) {
 	select {
 	case <-first.p.Gone():
 	case <-time.After(answerWait):
-		a.wrong = append(a.wrong, "its input has ended, and it has not")
+		*first.wrong = append(*first.wrong, "its input has ended, and it has not")
 	}
 }

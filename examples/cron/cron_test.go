@@ -23,8 +23,9 @@ import (
 
 // cron is a recipe to copy: one of many processes that are to run a job once a tick. What it does is not what comes to mind first: at each
 // tick TryLock, run the job, Unlock. A machine whose clock is late by more than the job takes finds the lock
-// free, and runs the tick again. Nor does it help to have a lock for each tick and to keep it for a while: a holder that dies
-// leaves it free, and a clock may be later than any while.
+// free, and runs the tick again (TestTicks_aLockWithoutAMinimumRunsThemAgain of
+// integrations/gocron). Nor does it help to have a lock for each tick and to keep it for a while: a
+// holder that dies leaves it free, and a clock may be later than any while.
 //
 // So the lock is to the end that one at a time looks and runs. What is done is known by a record, which outlives the
 // lock, and which every process looks at first. A tick is
@@ -143,7 +144,7 @@ func newLedger() *ledger { return &ledger{runs: map[time.Time]int{}} }
 func (l *ledger) process(t *testing.T, r record, skew time.Duration, opts ...locker.Option) cron {
 	t.Helper()
 	return cron{
-		lock: mutex(t, opts...), record: r, every: every,
+		lock: locktest.New(t, opts...).Mutex("cron"), record: r, every: every,
 		run: func(_ context.Context, tick time.Time) error {
 			time.Sleep(time.Second)
 			l.ran(tick)
@@ -154,69 +155,23 @@ func (l *ledger) process(t *testing.T, r record, skew time.Duration, opts ...loc
 	}
 }
 
-func mutex(t *testing.T, opts ...locker.Option) *locker.Mutex {
-	t.Helper()
-	return locktest.New(t, opts...).Mutex("cron")
-}
-
-// skews are some that differ by more than the job takes, and by more than a tick.
-var skews = []time.Duration{0, 300 * time.Millisecond, -300 * time.Millisecond, 5 * time.Second, -20 * time.Second, -2 * every}
-
-// onAllClocks runs f for each of the skews until a hundred ticks have passed.
-func onAllClocks(t *testing.T, f func(ctx context.Context, skew time.Duration) error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 100*every+every/2)
-	defer cancel()
-	var all sync.WaitGroup
-	for _, skew := range skews {
-		all.Go(func() { assert.NoError(t, f(ctx, skew)) })
-	}
-	all.Wait()
-}
-
 func TestServe_eachTickOnceWhateverTheClocksSay(t *testing.T) {
+	// Some differ by more than the job takes, and by more than a tick.
+	skews := []time.Duration{0, 300 * time.Millisecond, -300 * time.Millisecond, 5 * time.Second, -20 * time.Second, -2 * every}
 	r := record(filepath.Join(t.TempDir(), "record"))
 	synctest.Test(t, func(t *testing.T) {
 		l, start := newLedger(), time.Now()
-		onAllClocks(t, func(ctx context.Context, skew time.Duration) error { return l.process(t, r, skew).serve(ctx) })
+		ctx, cancel := context.WithTimeout(t.Context(), 100*every+every/2)
+		defer cancel()
+		var all sync.WaitGroup
+		for _, skew := range skews {
+			all.Go(func() { assert.NoError(t, l.process(t, r, skew).serve(ctx)) })
+		}
+		all.Wait()
 		for i := range 100 {
 			tick := start.Truncate(every).Add(time.Duration(i+1) * every).Round(0)
 			assert.Equal(t, 1, l.runs[tick], "runs at %v", tick)
 		}
-	})
-}
-
-// What cron is for: see its comment.
-func TestTryLockAtEachTickRunsTicksAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLedger()
-		onAllClocks(t, func(ctx context.Context, skew time.Duration) error {
-			c := l.process(t, "", skew)
-			for ; ; time.Sleep(time.Millisecond) {
-				tick := c.now().Truncate(every).Add(every)
-				select {
-				case <-time.After(tick.Sub(c.now())):
-				case <-ctx.Done():
-					return nil
-				}
-				err := c.lock.TryLock(ctx)
-				if errors.Is(err, locker.ErrHeld) {
-					continue
-				}
-				if err != nil {
-					return err
-				}
-				_ = c.run(ctx, tick)
-				if err := c.lock.Unlock(ctx); err != nil {
-					return err
-				}
-			}
-		})
-		again := 0
-		for _, n := range l.runs {
-			again += n - 1
-		}
-		assert.Greater(t, again, 100, "of 100 ticks")
 	})
 }
 

@@ -19,10 +19,15 @@ const (
 	freeTTL  = time.Hour       // of the record of a lock that nobody uses
 )
 
+// A take is one publish to the lock's key with a Nats-TTL, over the revision of the free record. The
+// revision of the grant is the token. A request that arrives after the release takes nothing,
+// because the release has written over the revision that it expects. Each waiter has a key of its
+// own, and subscribes to the key of the waiter before it; it also looks once a second.
+
 // Claim returns the claim of a fresh owner.
 func (d *Driver) Claim(req driver.Request) driver.Claim {
 	id, digest := rand.Text(), digest(req.Name)
-	return &claim{Request: req, d: d, id: id, lock: digest + ".lock", seat: digest + "." + id}
+	return &claim{Request: req, d: d, id: id, lock: digest + ".lock", placeKey: digest + "." + id}
 }
 
 type claim struct {
@@ -31,7 +36,7 @@ type claim struct {
 	d        *Driver
 	id       string // the owner
 	lock     string // the key of the lock
-	seat     string // the key of this claim's place in the queue
+	placeKey string // of this claim's place in the queue
 	released string // the owner that had released the lock before the grant
 
 	expected uint64    // the last revision over which a take was sent that may still arrive
@@ -91,7 +96,7 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 func (c *claim) before(waiters []entry) string {
 	last := entry{key: c.lock}
 	for _, w := range waiters {
-		if w.key != c.seat && w.Place > last.Place && (c.place == 0 || w.Place < c.place) {
+		if w.key != c.placeKey && w.Place > last.Place && (c.place == 0 || w.Place < c.place) {
 			last = w
 		}
 	}
@@ -104,7 +109,7 @@ func (c *claim) queue(ctx context.Context) error {
 	if c.ahead == "" || sent.Sub(c.renewed) < again/2 {
 		return nil
 	}
-	seq, err := c.d.put(ctx, c.seat, record{Owner: c.id, Metadata: []byte(c.Metadata), Place: c.place}, placeTTL, anyRevision)
+	seq, err := c.d.put(ctx, c.placeKey, record{Owner: c.id, Metadata: []byte(c.Metadata), Place: c.place}, placeTTL, anyRevision)
 	if err == nil {
 		c.renewed, c.place = sent, cmp.Or(c.place, seq)
 	}
@@ -158,7 +163,8 @@ func (c *claim) take(ctx context.Context, over entry) error {
 	}
 	c.granted(cmp.Or(token, seq), seq, sent.Add(c.TTL))
 	if c.unlisten(nil) {
-		_ = c.d.nc.PublishMsg(c.d.message(c.seat, record{}, time.Second)) // no answer is awaited: a place ends by itself
+		// No reply is awaited: a place expires by itself.
+		_ = c.d.nc.PublishMsg(c.d.message(c.placeKey, record{}, time.Second))
 	}
 	return nil
 }
@@ -212,7 +218,7 @@ func (c *claim) Release(ctx context.Context) error {
 	g := c.known()
 	if c.ahead != "" && g.token == 0 {
 		c.unlisten(nil)
-		if _, err := c.d.put(ctx, c.seat, record{}, time.Second, anyRevision); err != nil {
+		if _, err := c.d.put(ctx, c.placeKey, record{}, time.Second, anyRevision); err != nil {
 			return err
 		}
 	}

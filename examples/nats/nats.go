@@ -1,6 +1,6 @@
 // Package natslock keeps locks in a key-value bucket of NATS JetStream. It is an example of a
 // driver: copy it, or import it for the scheme nats://. README.md says what its locks are worth,
-// and how they work.
+// claim.go how they work.
 package natslock
 
 import (

@@ -25,7 +25,7 @@ import (
 	natslock "github.com/go-locker/locker/examples/nats"
 )
 
-func connect(t *testing.T, p *process) (*nats.Conn, jetstream.JetStream) {
+func connect(t conformance.TB, p *process) (*nats.Conn, jetstream.JetStream) {
 	t.Helper()
 	nc, err := nats.Connect(p.addr)
 	must(t, err)
@@ -35,10 +35,10 @@ func connect(t *testing.T, p *process) (*nats.Conn, jetstream.JetStream) {
 	return nc, js
 }
 
-func must(t *testing.T, err error) {
+func must(t conformance.TB, err error) {
 	t.Helper()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v", err)
 	}
 }
 
@@ -251,9 +251,7 @@ func serve(port, dir string) {
 func open(t conformance.TB, addr string, opts ...locker.Option) *locker.Client {
 	t.Helper()
 	c, err := locker.Open(t.Context(), "nats://"+addr, opts...)
-	if err != nil {
-		t.Fatalf("open: %v", err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -277,16 +275,11 @@ func (p *process) run(t conformance.TB) {
 	p.cmd = exec.Command(os.Args[0])
 	p.cmd.Env = append(os.Environ(), "NATSLOCK_PORT="+port, "NATSLOCK_DIR="+p.dir)
 	p.cmd.Stderr = os.Stderr
-	if _, err := p.cmd.StdinPipe(); err != nil {
-		t.Fatalf("stdin: %v", err)
-	}
+	_, err := p.cmd.StdinPipe()
+	must(t, err)
 	stdout, err := p.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatalf("stdout: %v", err)
-	}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatalf("start: %v", err)
-	}
+	must(t, err)
+	must(t, p.cmd.Start())
 	if _, err := fmt.Fscanln(stdout, &p.addr); err != nil {
 		t.Fatalf("the server does not listen on %s: %v", p.addr, err)
 	}
@@ -322,28 +315,12 @@ func (p *process) kill() {
 
 func (p *process) wipe() { _ = os.RemoveAll(filepath.Join(p.dir, "jetstream")) }
 
-func (p *process) signal(t conformance.TB, s syscall.Signal) {
-	if err := p.cmd.Process.Signal(s); err != nil {
-		t.Fatalf("%v: %v", s, err)
-	}
-}
+func (p *process) signal(t conformance.TB, s syscall.Signal) { must(t, p.cmd.Process.Signal(s)) }
 
 // revoke deletes the key of a hold, as an operator does.
 func (p *process) revoke(t conformance.TB, name string) {
-	nc, err := nats.Connect(p.addr)
-	if err != nil {
-		t.Fatalf("connect: %v", err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatalf("jetstream: %v", err)
-	}
+	_, js := connect(t, p)
 	kv, err := js.KeyValue(t.Context(), "locks")
-	if err == nil {
-		err = kv.Delete(t.Context(), natslock.Key("locker:"+name))
-	}
-	if err != nil {
-		t.Fatalf("delete: %v", err)
-	}
+	must(t, err)
+	must(t, kv.Delete(t.Context(), natslock.Key("locker:"+name)))
 }

@@ -13,18 +13,9 @@ import (
 	_ "github.com/go-locker/locker/redis"
 )
 
-func TestTell_onMemory(t *testing.T) {
+func TestTell(t *testing.T) {
 	t.Parallel()
-	checkStory(t, "mem://"+t.Name())
-}
-
-func TestTell_onRedis(t *testing.T) {
-	t.Parallel()
-	checkStory(t, testserver.Redis(t).URL()+"?ttl=1h") // the story has a TTL of its own
-}
-
-func checkStory(t *testing.T, url string) {
-	t.Helper()
+	url := "mem://" + t.Name() + "?ttl=1h" // the story has a TTL of its own
 	var out strings.Builder
 	require.NoError(t, story{out: &out, start: time.Now(), ttl: time.Second}.tell(t.Context(), url))
 	rest := out.String()

@@ -3,14 +3,12 @@
 package main
 
 import (
-	"bytes"
 	"crypto/tls"
 	"database/sql"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"sync"
 	"testing"
 	"time"
 
@@ -28,25 +26,17 @@ func TestProcesses_onRedis(t *testing.T) {
 	together(t, "redis://:s3cret@"+testserver.Redis(t, testserver.RedisConfig("requirepass s3cret")).Addr())
 }
 
-// process is the program under way.
+// process is the program under way. What it says is in a file.
 type process struct {
 	*exec.Cmd
 
 	done <-chan error // of Wait
-	mu   sync.Mutex
-	said bytes.Buffer
-}
-
-func (p *process) Write(b []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.said.Write(b)
+	said string
 }
 
 func (p *process) output() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.said.String()
+	said, _ := os.ReadFile(p.said)
+	return string(said)
 }
 
 var serves = regexp.MustCompile(`serves https://(\S+)`)
@@ -70,8 +60,11 @@ func together(t *testing.T, lock string) {
 	file := write(t, t.TempDir(), lock, "")
 	ps := [2]*process{{Cmd: program(t, file)}, {Cmd: program(t, file)}}
 	for _, p := range ps {
-		p.Stdout, p.Stderr = p, p
+		said, err := os.CreateTemp(t.TempDir(), "said")
+		require.NoError(t, err)
+		p.said, p.Stdout, p.Stderr = said.Name(), said, said
 		require.NoError(t, p.Start())
+		require.NoError(t, said.Close())
 		p.done = testwait.Go(p.Wait)
 	}
 	assert.Equal(t, ps[0].certificate(t), ps[1].certificate(t))

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -19,6 +20,7 @@ import (
 	"github.com/go-locker/locker/fence/etcdfence"
 	"github.com/go-locker/locker/internal/test/fencecheck"
 	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Tests(m)) }
@@ -107,30 +109,25 @@ func TestWrite_keepsTheRule(t *testing.T) {
 		return fencecheck.Fence{
 			Write:   func(ctx context.Context, token uint64) error { return write(ctx, cli, x, token) },
 			History: func(ctx context.Context) ([]uint64, error) { return history(ctx, cli, x) },
-			Spoil: func(ctx context.Context) error {
-				_, err := cli.Put(ctx, x+"/token", "no token")
+			Spoil: func(ctx context.Context, text string) error {
+				_, err := cli.Put(ctx, x+"/token", text)
 				return err
+			},
+			NoTokens: []string{
+				"", "42", "00000000000000000000", " 00000000000000000001", "18446744073709551616",
+				"18446744073709551615 ", strings.Repeat("data", 1000),
 			},
 		}
 	})
 }
 
-// A value that is no token lets nobody through, and one without a lease takes its place.
-func TestWrite_ofATokenThatOthersHavePut(t *testing.T) {
+// After a token that others have put with a lease, the next token has none: it stays when the lease
+// ends.
+func TestWrite_ofATokenWithALease(t *testing.T) {
 	t.Parallel()
 	cli := connect(t, testserver.SharedEtcd(t).Addr())
 	ctx := t.Context()
 	x := fresh()
-	for _, garbage := range []string{
-		"", "42", "00000000000000000000", " 00000000000000000001", "18446744073709551616",
-		"18446744073709551615 ", strings.Repeat("data", 1000),
-	} {
-		_, err := cli.Put(ctx, x+"/token", garbage)
-		require.NoError(t, err)
-		err = write(ctx, cli, x, 43)
-		require.ErrorIs(t, err, fence.ErrUnknown, "%q", garbage)
-		assert.Less(t, len(err.Error()), 500)
-	}
 	lease, err := cli.Grant(ctx, 60)
 	require.NoError(t, err)
 	_, err = cli.Put(ctx, x+"/token", fmt.Sprintf("%020d", 43), clientv3.WithLease(lease.ID))
@@ -140,4 +137,43 @@ func TestWrite_ofATokenThatOthersHavePut(t *testing.T) {
 	_, err = cli.Revoke(ctx, lease.ID)
 	require.NoError(t, err)
 	require.ErrorIs(t, write(ctx, cli, x, 43), fence.ErrStale)
+}
+
+// The leader is killed, and comes back: what was agreed on outlives it.
+func TestRestarts_noStaleWriteGetsIn(t *testing.T) {
+	t.Parallel()
+	x := fresh()
+	g := testserver.EtcdCluster(t, 3)
+	cli := connect(t, g.Addrs()...)
+	require.NoError(t, fencecheck.Disturbed(t.Context(), fencecheck.Fence{
+		Write: func(ctx context.Context, token uint64) error {
+			ctx, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			return write(ctx, cli, x, token)
+		},
+		History: func(ctx context.Context) ([]uint64, error) { return history(ctx, cli, x) },
+	}, 2, func() { g.Leader().Restart() }))
+}
+
+func TestWrite_thatArrivesLateIsRefused(t *testing.T) {
+	t.Parallel()
+	x := fresh()
+	s := testserver.SharedEtcd(t)
+	p := testserver.NewProxy(t, s.Addr())
+	direct, slow := connect(t, s.Addr()), connect(t, p.Addr())
+	ctx := t.Context()
+	require.NoError(t, write(ctx, slow, x, 1))
+	p.HoldRequests(true)
+	done := testwait.Go(func() error { return write(ctx, slow, x, 2) })
+	const smallest = 60 // more than an acknowledgement, or a ping, has
+	testwait.Patience(time.Minute).Until(t, "the first request is on its way", func() bool {
+		requests, _ := p.Held()
+		return requests > smallest
+	})
+	require.NoError(t, write(ctx, direct, x, 3))
+	p.ReleaseRequests()
+	require.ErrorIs(t, testwait.Patience(time.Minute).Result(t, done), fence.ErrStale)
+	seen, err := history(ctx, direct, x)
+	require.NoError(t, err)
+	assert.Equal(t, []uint64{1, 3}, seen)
 }

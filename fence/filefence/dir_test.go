@@ -31,9 +31,9 @@ func never(t *testing.T) func(context.Context) error {
 func TestDir_keepsTheRule(t *testing.T) {
 	fencecheck.Run(t, func(t testing.TB) fencecheck.Fence {
 		dir := t.TempDir()
-		return fencecheck.Of(Dir(dir), resource, func(context.Context) error {
+		return fencecheck.Of(Dir(dir), resource, func(_ context.Context, text string) error {
 			tokens, _ := filepath.Glob(filepath.Join(dir, "*.fence"))
-			return os.WriteFile(tokens[0], []byte("no token\n"), 0o600)
+			return os.WriteFile(tokens[0], []byte(text+"\n"), 0o600)
 		})
 	})
 }
@@ -71,6 +71,31 @@ func TestDir_missesATokenThatWasDeleted(t *testing.T) {
 	require.ErrorIs(t, err, fence.ErrUnknown)
 	require.ErrorContains(t, err, `"/orders/42"`)
 	require.ErrorContains(t, err, tokens[0])
+}
+
+// Whatever two resources are called: what the Dir keeps of each is in its directory, by itself.
+func TestDir_keepsEachNameByItself(t *testing.T) {
+	for _, names := range [][2]string{
+		{resource, "/orders/42/"},
+		{"", " "},
+		{"../other", "other"},
+		{"a", "A"},
+		{"a\x00b", "a"},
+		{"\xff", "\xfe"},
+		{"a.fence", "a"},
+		{strings.Repeat("x", 5000), strings.Repeat("x", 5001)},
+	} {
+		outside := t.TempDir()
+		dir := filepath.Join(outside, "fences")
+		require.NoError(t, os.Mkdir(dir, 0o700))
+		require.NoError(t, Dir(dir).Write(t.Context(), names[0], 34, nothing), "%q", names)
+		require.NoError(t, Dir(dir).Write(t.Context(), names[1], 33, nothing), "%q", names)
+		require.ErrorIs(t, Dir(dir).Write(t.Context(), names[0], 33, never(t)), fence.ErrStale, "%q", names)
+		all, _ := filepath.Glob(filepath.Join(outside, "*"))
+		files, _ := filepath.Glob(filepath.Join(dir, "*"))
+		assert.Len(t, all, 1, "%q", names)
+		assert.Len(t, files, 2*3, "%q", names)
+	}
 }
 
 func TestDir_hasToExist(t *testing.T) {

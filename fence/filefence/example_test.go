@@ -33,20 +33,12 @@ func ExampleWrite() {
 
 // What has been seen is still known when the process starts anew.
 func ExampleDir() {
-	dir, _ := os.MkdirTemp("", "filefence")
-	defer os.RemoveAll(dir)
-	ctx := context.Background()
-	write := func(context.Context) error {
+	var guard fence.Guard = filefence.Dir("/var/lib/shop/fence")
+	err := guard.Write(context.Background(), "orders/42", 34, func(context.Context) error {
 		fmt.Println("written")
 		return nil
-	}
-
-	fmt.Println(filefence.Dir(dir).Write(ctx, "orders/42", 34, write))
-	fmt.Println(filefence.Dir(dir).Write(ctx, "orders/42", 33, write))
-	// Output:
-	// written
-	// <nil>
-	// fence: "orders/42": stale fencing token: 33, the holder of 34 has written
+	})
+	fmt.Println(err)
 }
 
 // Who reads before it writes shows its token first.

@@ -43,7 +43,9 @@ func TestWrite_keepsTheRule(t *testing.T) {
 				}
 				return history, err
 			},
-			Spoil: func(context.Context) error { return os.WriteFile(name+".fence", []byte("no token\n"), 0o644) },
+			Spoil: func(_ context.Context, text string) error {
+				return os.WriteFile(name+".fence", []byte(text+"\n"), 0o644)
+			},
 		}
 	})
 }

@@ -11,45 +11,6 @@ import (
 	"github.com/go-locker/locker/fence"
 )
 
-// Whatever two resources are called: what the Dir keeps of them is in its directory, of each by itself.
-func FuzzDir(f *testing.F) {
-	for _, names := range [][2]string{
-		{resource, "/orders/42/"},
-		{"", " "},
-		{"../other", "other"},
-		{"/etc/passwd", "\\etc\\passwd"},
-		{".", ".."},
-		{"a", "A"},
-		{"é", "e\u0301"},
-		{"a\x00b", "a"},
-		{"\xff", "\xfe"},
-		{"a.fence", "a"},
-		{"a.fence.lock", "a"},
-		{"CON", "nul"},
-		{strings.Repeat("x", 5000), strings.Repeat("x", 5001)},
-	} {
-		f.Add(names[0], names[1])
-	}
-	f.Fuzz(func(t *testing.T, a, b string) {
-		outside := t.TempDir()
-		dir := filepath.Join(outside, "fences")
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := Dir(dir).Write(t.Context(), a, 34, nothing); err != nil {
-			t.Fatalf("%q: %v", a, err)
-		}
-		if err := Dir(dir).Write(t.Context(), b, 33, nothing); errors.Is(err, fence.ErrStale) != (a == b) {
-			t.Errorf("33 after 34, of %q after %q: %v", b, a, err)
-		}
-		const each = 3
-		files, _ := filepath.Glob(filepath.Join(outside, "*", "*"))
-		if all, _ := filepath.Glob(filepath.Join(outside, "*")); len(all) != 1 || a == b && len(files) != each || a != b && len(files) != 2*each {
-			t.Errorf("%q and %q leave %q and %q", a, b, all, files)
-		}
-	})
-}
-
 // Whatever has become of the file of the token: it is a token on a line, or an error.
 func FuzzToken(f *testing.F) {
 	for _, content := range []string{

@@ -24,7 +24,7 @@ func TestWrite_isOnDiskStepByStep(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "strace")
 	cmd := exec.CommandContext(t.Context(), strace, "-f", "-qq", "-y", "-s", "4096", "-e", "trace=fsync,rename,renameat,renameat2", "-o", log,
 		"--", os.Args[0])
-	cmd.Env = child.Command("writer", envFile+"="+name, envFirst+"=34", envNext+"=0").Env
+	cmd.Env = child.Command("writer", envFile+"="+name, envToken+"=34").Env
 	out, err := cmd.CombinedOutput()
 	if err != nil && !strings.Contains(string(out), "wrote") {
 		t.Skipf("strace may not trace here: %s", out)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -19,43 +20,34 @@ import (
 	"github.com/go-locker/locker/internal/test/testwait"
 )
 
-// What a writer's process is to do is in its environment.
+// The environment of a writer's process has its orders.
 const (
 	envFile  = "LOCKER_FENCE_FILE"
-	envFirst = "LOCKER_FENCE_FIRST" // of the tokens that it writes by
-	envNext  = "LOCKER_FENCE_NEXT"  // how much larger each is than the one before; 0: one write
-	envStop  = "LOCKER_FENCE_STOP"  // the step at which it waits to be told to go on
+	envToken = "LOCKER_FENCE_TOKEN"
+	envStop  = "LOCKER_FENCE_STOP" // the step at which it waits for the order to go on
 )
 
 func init() { child.Register("writer", runWriter) }
 
-// runWriter is what the process of a writer does.
+// runWriter runs in the process of a writer.
 func runWriter(t testing.TB) {
 	name := os.Getenv(envFile)
-	var token, next uint64
-	_, err := fmt.Sscan(os.Getenv(envFirst)+" "+os.Getenv(envNext), &token, &next)
+	token, err := strconv.ParseUint(os.Getenv(envToken), 10, 64)
 	require.NoError(t, err)
 	in := bufio.NewScanner(os.Stdin)
-	for {
-		content := strings.NewReader(strings.Repeat(fmt.Sprintln(token), lines))
-		err := replace(context.Background(), name, token, content, 0o644, func(at step) {
-			if string(at) == os.Getenv(envStop) {
-				fmt.Println("at", at)
-				in.Scan()
-			}
-		})
-		fmt.Println("wrote", token, err == nil, errors.Is(err, fence.ErrStale))
-		if next == 0 {
-			return
+	content := strings.NewReader(strings.Repeat(fmt.Sprintln(token), lines))
+	err = replace(context.Background(), name, token, content, 0o644, func(at step) {
+		if string(at) == os.Getenv(envStop) {
+			fmt.Println("at", at)
+			in.Scan()
 		}
-		token += next
-	}
+	})
+	fmt.Println("wrote", token, err == nil, errors.Is(err, fence.ErrStale))
 }
 
-func startWriter(t *testing.T, name string, first, next uint64, stop step) *child.Process {
+func startWriter(t *testing.T, name string, token uint64, stop step) *child.Process {
 	t.Helper()
-	return child.Start(t, "writer", envFile+"="+name, fmt.Sprintf("%s=%d", envFirst, first),
-		fmt.Sprintf("%s=%d", envNext, next), envStop+"="+string(stop))
+	return child.Start(t, "writer", envFile+"="+name, fmt.Sprintf("%s=%d", envToken, token), envStop+"="+string(stop))
 }
 
 func hasToken(t *testing.T, name string, token uint64) {
@@ -75,7 +67,7 @@ func TestKill_atEachStep(t *testing.T) {
 			t.Parallel()
 			name := in(t)
 			require.NoError(t, writeToken(t.Context(), name, 33))
-			w := startWriter(t, name, 34, 0, c.at)
+			w := startWriter(t, name, 34, c.at)
 			assert.Equal(t, []string{string(c.at)}, w.Says("at"))
 			w.Kill()
 			hasToken(t, name, c.content)
@@ -95,7 +87,7 @@ func TestKill_atEachStep(t *testing.T) {
 // The story that fencing is about: the holder is stopped, another one takes over and writes, the first wakes up and writes.
 func TestStop_beforeTheCheck(t *testing.T) {
 	name := in(t)
-	w := startWriter(t, name, 33, 0, arrived)
+	w := startWriter(t, name, 33, arrived)
 	w.Says("at")
 	w.Stop()
 	require.NoError(t, writeToken(testwait.Context(t, patience), name, 34), "one who has no lock is no obstacle")
@@ -112,7 +104,7 @@ func TestStop_betweenTheCheckAndTheRename(t *testing.T) {
 			t.Parallel()
 			name := in(t)
 			require.NoError(t, writeToken(t.Context(), name, 32))
-			w := startWriter(t, name, 33, 0, at)
+			w := startWriter(t, name, 33, at)
 			w.Says("at")
 			w.Stop()
 			ctx, cancel := context.WithTimeoutCause(t.Context(), 20*pause, errors.New("had enough"))

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -14,39 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/fence"
-	"github.com/go-locker/locker/fence/filefence"
 	"github.com/go-locker/locker/fence/httpfence"
 )
-
-// The token of a file that was deleted, here: the client hears of it as whoever writes the file does.
-func TestCheck_saysThatWhatTheResourceHasSeenIsNotKnown(t *testing.T) {
-	dir := t.TempDir()
-	h := httpfence.Handler(created, filefence.Dir(dir), nil)
-	assert.Equal(t, http.StatusCreated, put(t, h, "/orders/42", "34").Code)
-	tokens, err := filepath.Glob(filepath.Join(dir, "*.fence"))
-	require.NoError(t, err)
-	require.Len(t, tokens, 1)
-	require.NoError(t, os.Remove(tokens[0]))
-	url, client, log := logged(t, h)
-	req := request(t, "PUT", url+"/orders/42", "new")
-	req.Header.Set("Fencing-Token", "35")
-	resp, err := client.Do(req)
-	require.NoError(t, err)
-	defer func() { _ = resp.Body.Close() }()
-	assert.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
-	err = httpfence.Check(resp)
-	require.ErrorIs(t, err, fence.ErrUnknown)
-	require.NotErrorIs(t, err, fence.ErrStale)
-	require.ErrorContains(t, err, `"/orders/42"`)
-	body, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	assert.Contains(t, string(body), `"title":"Which fencing tokens were seen is not known"`, "the body can still be read")
-	assert.NotContains(t, string(body), dir, "where the token is kept is the server's affair")
-	assert.Contains(t, log(), tokens[0], "which its log has")
-
-	require.NoError(t, httpfence.Check(answer(503, "application/problem+json", strings.NewReader(`{"type":"about:blank"}`))), "any other failure")
-	require.NoError(t, httpfence.Check(answer(503, "application/problem+json", strings.NewReader(staleBody))), "nor is that a refusal")
-}
 
 // answer is one that a server might give.
 func answer(status int, media string, body io.Reader) *http.Response {
@@ -66,6 +33,8 @@ func TestCheck_takesNothingElseForARefusal(t *testing.T) {
 		"tokens not strings": answer(412, "application/problem+json", strings.NewReader(strings.ReplaceAll(staleBody, `"33"`, `33`))),
 		"endless":            answer(412, "application/problem+json", io.LimitReader(endless{}, 1<<20)),
 		"empty":              answer(412, "application/problem+json", strings.NewReader("")),
+		"any other failure":  answer(503, "application/problem+json", strings.NewReader(`{"type":"about:blank"}`)),
+		"a failure's type":   answer(503, "application/problem+json", strings.NewReader(staleBody)),
 	} {
 		require.NoError(t, httpfence.Check(resp), what)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"net/http"
@@ -29,44 +30,49 @@ func (b broken) Write(ctx context.Context, _ string, _ uint64, write func(contex
 	return errors.Join(write(ctx), b.after)
 }
 
-// logged is a server of h, a client, and what the server logs, once it is closed.
-func logged(t *testing.T, h http.Handler) (string, *http.Client, func() string) {
-	t.Helper()
+// logging is a request whose server logs to the buffer.
+func logging(ctx context.Context, target string) (*http.Request, *bytes.Buffer) {
 	var buf bytes.Buffer
-	s := httptest.NewUnstartedServer(h)
-	s.Config.ErrorLog = log.New(&buf, "", 0)
-	s.Start()
-	t.Cleanup(s.Close)
-	return s.URL, s.Client(), func() string {
-		s.Close()
-		return buf.String()
+	ctx = context.WithValue(ctx, http.ServerContextKey, &http.Server{ErrorLog: log.New(&buf, "", 0)})
+	return httptest.NewRequestWithContext(ctx, "PUT", target, nil), &buf
+}
+
+// The place of the token, and the failure, go to the server's log and into no response.
+func TestHandler_aGuardThatFailsIsTheServersBusiness(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		body string
+		is   error // what Check says
+	}{
+		{errors.New("disk on fire"), `{"type":"about:blank","title":"Service Unavailable","status":503,` +
+			`"detail":"whether the fencing token is stale cannot be told now; nothing was written"}`, nil},
+		{fmt.Errorf("/var/fence: %w", fence.ErrUnknown), `{"type":"https://github.com/go-locker/locker/tree/main/fence/httpfence#unknown-tokens",` +
+			`"title":"Which fencing tokens were seen is not known","status":503,` +
+			`"detail":"nothing was written, and nothing will be until the newest token is put where the resource keeps it"}`, fence.ErrUnknown},
+	} {
+		r, log := logging(t.Context(), "/orders/42?key=secret")
+		resp := do(httpfence.Handler(never(t), broken{before: c.err}, nil), r, "33").Result()
+		resp.Request = r
+		err := httpfence.Check(resp)
+		require.ErrorIs(t, err, c.is)
+		if c.is != nil {
+			leadsToThePage(t, c.body, resp.StatusCode)
+			require.ErrorContains(t, err, `"/orders/42"`)
+		}
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err, "it can still be read")
+		assert.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
+		assert.JSONEq(t, c.body, string(body))
+		assert.Equal(t, "httpfence: PUT \"/orders/42\": "+c.err.Error()+"\n", log.String())
 	}
 }
 
-func TestHandler_aGuardThatFailsIsTheServersBusiness(t *testing.T) {
-	url, client, log := logged(t, httpfence.Handler(never(t), broken{before: errors.New("disk on fire")}, nil))
-	req := request(t, "PUT", url+"/orders/42?key=secret", "new")
-	req.Header.Set("Fencing-Token", "33")
-	resp, err := client.Do(req)
-	require.NoError(t, err)
-	body, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	assert.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
-	assert.JSONEq(t, `{"type":"about:blank","title":"Service Unavailable","status":503,`+
-		`"detail":"whether the fencing token is stale cannot be told now; nothing was written"}`, string(body))
-	assert.Equal(t, "httpfence: PUT \"/orders/42\": disk on fire\n", log())
-}
-
 func TestHandler_logsNoClientThatIsGone(t *testing.T) {
-	var buf bytes.Buffer
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	ctx = context.WithValue(ctx, http.ServerContextKey, &http.Server{ErrorLog: log.New(&buf, "", 0)})
-	var guard fence.Memory
-	w := do(httpfence.Handler(never(t), &guard, nil), httptest.NewRequestWithContext(ctx, "PUT", "/", nil), "33")
-	assert.Equal(t, http.StatusServiceUnavailable, w.Code)
-	assert.Empty(t, buf.String())
+	r, log := logging(ctx, "/")
+	assert.Equal(t, http.StatusServiceUnavailable, do(httpfence.Handler(never(t), new(fence.Memory), nil), r, "33").Code)
+	assert.Empty(t, log.String())
 }
 
 // transaction is a guard that has something to tell the write.
@@ -87,12 +93,11 @@ func TestHandler_hasTheContextOfTheGuard(t *testing.T) {
 
 // A guard whose transaction is not committed, say.
 func TestHandler_aFailureAfterTheHandlerIsNoSuccess(t *testing.T) {
-	url, client, log := logged(t, httpfence.Handler(created, broken{after: errors.New("not committed")}, nil))
-	req := request(t, "PUT", url+"/orders/42", "new")
-	req.Header.Set("Fencing-Token", "33")
-	_, err := client.Do(req)
-	require.ErrorIs(t, err, io.EOF)
-	assert.Equal(t, "httpfence: PUT \"/orders/42\": after the handler has returned: not committed\n", log())
+	r, log := logging(t.Context(), "/orders/42")
+	assert.PanicsWithValue(t, http.ErrAbortHandler, func() {
+		do(httpfence.Handler(created, broken{after: errors.New("not committed")}, nil), r, "33")
+	})
+	assert.Equal(t, "httpfence: PUT \"/orders/42\": after the handler has returned: not committed\n", log.String())
 }
 
 func TestHandler_takesAnyErrorThatIsStale(t *testing.T) {

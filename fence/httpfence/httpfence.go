@@ -1,5 +1,5 @@
-// Package httpfence takes fencing tokens through HTTP: [Transport] sends the token with each write,
-// and [Handler] refuses a write whose token is stale.
+// Package httpfence takes fencing tokens through HTTP: [NewTransport] sends the token with each
+// write, and [Handler] refuses a write whose token is stale.
 //
 //	client := &http.Client{Transport: httpfence.NewTransport(nil, m.FencingToken)} // of a locker.Locker
 //	resp, err := client.Do(req)
@@ -54,7 +54,7 @@ func safe(method string) bool {
 type tokenKey struct{}
 
 // WithToken returns a context whose requests have this token, whatever the function of their
-// [Transport] says. It ties work to the hold that it was begun under:
+// [NewTransport] says. It ties work to the hold that it was begun under:
 //
 //	ctx = httpfence.WithToken(ctx, hold.Token())
 //

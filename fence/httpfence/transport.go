@@ -1,7 +1,6 @@
 package httpfence
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -12,17 +11,16 @@ import (
 	"github.com/go-locker/locker/fence"
 )
 
-// Transport is an [http.RoundTripper] that sends the fencing token along. Use NewTransport.
-type Transport struct {
+type transport struct {
 	base  http.RoundTripper
 	token func() uint64
 }
 
-// NewTransport returns a Transport over base, or over [http.DefaultTransport] if base is nil. It
-// sends the token of the request's context, see [WithToken]. If there is none, it calls token for
-// each request, and sends what token returns; token may be nil. The FencingToken of a Locker will
-// do for token. But that is the token of the current hold: if work may outlive its hold, and the
-// next hold may have begun, use WithToken.
+// NewTransport returns an [http.RoundTripper] that sends the fencing token along, over base, or
+// over [http.DefaultTransport] if base is nil. It sends the token of the request's context, see
+// [WithToken]. If there is none, it calls token for each request, and sends what token returns;
+// token may be nil. The FencingToken of a Locker will do for token. But that is the token of the
+// current hold: if work may outlive its hold, and the next hold may have begun, use WithToken.
 //
 // A request that needs a token and has none, because the lock is not held, is not sent: the error
 // matches [fence.ErrStale]. A request that is repeated, by the program or by net/http after a lost
@@ -33,21 +31,23 @@ type Transport struct {
 // and port. If that origin redirects to another one, even from http to https, a write fails,
 // because the other origin may have another fence, or none. A safe request goes there without the
 // token. So write to the origin that has the fence.
-func NewTransport(base http.RoundTripper, token func() uint64) *Transport {
+func NewTransport(base http.RoundTripper, token func() uint64) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport
 	}
-	return &Transport{base, token}
+	return &transport{base, token}
 }
 
-// RoundTrip sends a copy of req with the token.
-func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	out := req.Clone(req.Context())
 	if out.Header == nil {
 		out.Header = make(http.Header)
 	}
 	out.Header.Del(Header)
-	token := t.tokenOf(req.Context())
+	token, ok := req.Context().Value(tokenKey{}).(uint64)
+	if !ok && t.token != nil {
+		token = t.token()
+	}
 	switch {
 	case first(req) != origin(req.URL):
 		if !safe(req.Method) {
@@ -61,21 +61,11 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return t.base.RoundTrip(out)
 }
 
-// CloseIdleConnections calls that of the base, if it has one.
-func (t *Transport) CloseIdleConnections() {
+// CloseIdleConnections is what an http.Client asks its Transport for.
+func (t *transport) CloseIdleConnections() {
 	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
-}
-
-func (t *Transport) tokenOf(ctx context.Context) uint64 {
-	if token, ok := ctx.Value(tokenKey{}).(uint64); ok {
-		return token
-	}
-	if t.token == nil {
-		return 0
-	}
-	return t.token()
 }
 
 // refuse closes the body, as a RoundTripper has to that sends no request.

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -179,47 +178,6 @@ func TestTransport_trustsNoRedirectionOfUnknownOrigin(t *testing.T) {
 	assert.Equal(t, 1, calls)
 }
 
-// net/http repeats what it can repeat on a connection that was closed before the answer.
-func TestTransport_repeatsWithTheSameTokenAndTheWholeBody(t *testing.T) {
-	var mu sync.Mutex
-	var got []string
-	url, client := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		mu.Lock()
-		defer mu.Unlock()
-		got = append(got, r.Header.Get("Fencing-Token")+" "+string(body))
-		if len(got) == 2 {
-			conn, _, err := http.NewResponseController(w).Hijack()
-			if assert.NoError(t, err) {
-				_ = conn.Close()
-			}
-		}
-	}))
-	c := fenced(client)
-	for _, body := range []string{"first", "second"} {
-		req := request(t, "PUT", url, body)
-		req.Header.Set("Idempotency-Key", body) // or net/http repeats no PUT
-		resp, err := c.Do(req)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-	}
-	assert.Equal(t, []string{"33 first", "33 second", "33 second"}, got)
-}
-
-func TestTransport_sendsByTheDefault(t *testing.T) {
-	url, _ := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, r.Header.Get("Fencing-Token"))
-	}))
-	c := &http.Client{Transport: httpfence.NewTransport(nil, token(33))}
-	t.Cleanup(c.CloseIdleConnections)
-	resp, err := c.Do(request(t, "POST", url))
-	require.NoError(t, err)
-	body, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	assert.Equal(t, "33", string(body))
-}
-
 // closer counts how often its idle connections are closed.
 type closer struct {
 	tripper
@@ -232,5 +190,5 @@ func TestTransport_closesTheIdleConnectionsOfItsBase(t *testing.T) {
 	var base closer
 	(&http.Client{Transport: httpfence.NewTransport(&base, nil)}).CloseIdleConnections()
 	assert.Equal(t, 1, base.closed)
-	httpfence.NewTransport(base.tripper, nil).CloseIdleConnections() // which has none
+	(&http.Client{Transport: httpfence.NewTransport(base.tripper, nil)}).CloseIdleConnections() // which has none
 }

@@ -62,8 +62,8 @@ func TestRun_keepsTheRule(t *testing.T) {
 		return fencecheck.Fence{
 			Write:   func(ctx context.Context, token uint64) error { return write(ctx, p, t.Name(), token) },
 			History: func(ctx context.Context) ([]uint64, error) { return history(ctx, p, t.Name()) },
-			Spoil: func(ctx context.Context) error {
-				_, err := do(ctx, p, "SET", redigofence.TokenKey(t.Name()), "no token")
+			Spoil: func(ctx context.Context, text string) error {
+				_, err := do(ctx, p, "SET", redigofence.TokenKey(t.Name()), text)
 				return err
 			},
 		}

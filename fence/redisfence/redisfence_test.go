@@ -2,7 +2,6 @@ package redisfence_test
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -24,8 +23,11 @@ func TestRun_keepsTheRule(t *testing.T) {
 		return fencecheck.Fence{
 			Write:   func(ctx context.Context, token uint64) error { return write(ctx, rdb, t.Name(), token) },
 			History: func(ctx context.Context) ([]uint64, error) { return history(ctx, rdb, t.Name()) },
-			Spoil: func(ctx context.Context) error {
-				return rdb.Set(ctx, redisfence.TokenKey(t.Name()), "no token", 0).Err()
+			Spoil: func(ctx context.Context, text string) error {
+				return rdb.Set(ctx, redisfence.TokenKey(t.Name()), text, 0).Err()
+			},
+			NoTokens: []string{
+				"", "0", "token", "05", " 5", "5\n", "-1", "5.0", "1e3", "18446744073709551616", "99999999999999999999", "184467440737095516150",
 			},
 		}
 	})
@@ -130,26 +132,6 @@ func TestRun_ofAScriptThatFails(t *testing.T) {
 	require.NotErrorIs(t, err, fence.ErrUnknown)
 }
 
-func TestRun_refusesAKeyWithoutAToken(t *testing.T) {
-	t.Parallel()
-	rdb := connect(t, testserver.Redis(t).Addr())
-	ctx := t.Context()
-	key := redisfence.TokenKey("x")
-	for _, garbage := range []string{
-		"", "0", "token", "05", " 5", "5\n", "-1", "5.0", "1e3", "18446744073709551616", "99999999999999999999", "184467440737095516150",
-	} {
-		require.NoError(t, rdb.Set(ctx, key, garbage, 0).Err())
-		err := write(ctx, rdb, "x", 6)
-		require.ErrorIs(t, err, fence.ErrUnknown, "%q", garbage)
-		require.ErrorContains(t, err, fmt.Sprintf("redisfence: %q: ", key))
-		require.NotErrorIs(t, err, fence.ErrStale, "%q", garbage)
-	}
-	require.NoError(t, rdb.Del(ctx, key).Err())
-	require.NoError(t, rdb.HSet(ctx, key, "token", 1).Err())
-	require.ErrorIs(t, write(ctx, rdb, "x", 6), fence.ErrUnknown, "which is no text")
-	assert.Empty(t, seen(t, rdb, "x"))
-}
-
 func TestSet(t *testing.T) {
 	t.Parallel()
 	rdb := connect(t, testserver.Redis(t).Addr())
@@ -176,4 +158,7 @@ func TestSet(t *testing.T) {
 	require.ErrorIs(t, err, fence.ErrUnknown)
 	require.ErrorContains(t, err, `redisfence: "x": `)
 	require.ErrorContains(t, err, `key "fence:{x}" holds no token`)
+	require.NoError(t, rdb.Del(ctx, redisfence.TokenKey("x")).Err())
+	require.NoError(t, rdb.HSet(ctx, redisfence.TokenKey("x"), "token", 1).Err())
+	require.ErrorIs(t, redisfence.Set(ctx, rdb, "x", 7, "", 0), fence.ErrUnknown, "which is no text")
 }

@@ -2,10 +2,8 @@ package redisfence_test
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -21,7 +19,6 @@ func TestCluster(t *testing.T) {
 	c := testserver.Cluster(t)
 	t.Run("a token's key is on the same slot, and of one key alone", func(t *testing.T) { tokenKeys(t, connect(t, c.Addrs()[0])) })
 	t.Run("keys of two slots", func(t *testing.T) { keysOfTwoSlots(t, connectCluster(t, c)) })
-	t.Run("the token moves with its slot", func(t *testing.T) { movesWithItsSlot(t, c) })
 }
 
 // The server says which slots keys are on.
@@ -61,42 +58,6 @@ func keysOfTwoSlots(t *testing.T, rdb goredis.UniversalClient) {
 	both := redisfence.NewScript("redis.call('SET', KEYS[1], '1') redis.call('SET', KEYS[2], '2')")
 	_, err = both.Run(ctx, rdb, "{x}token", 1, []string{"{x}1", "{x}2"})
 	require.NoError(t, err)
-}
-
-// Slots move, and a replica takes over: the token goes with what it guards.
-func movesWithItsSlot(t *testing.T, c *testserver.RedisCluster) {
-	t.Helper()
-	rdb := connectCluster(t, c)
-	ctx := t.Context()
-	const key = "moving"
-	require.NoError(t, write(ctx, rdb, key, 5))
-	c.MoveSlot(key, c.OtherPrimary(key))
-	require.ErrorIs(t, write(ctx, rdb, key, 4), fence.ErrStale)
-	require.NoError(t, write(ctx, rdb, key, 6))
-	c.Failover(key)
-	eventually(t, "the new primary refuses what the old one would have", func() bool {
-		err := write(ctx, rdb, key, 5)
-		require.Error(t, err)
-		return errors.Is(err, fence.ErrStale)
-	})
-	assert.Equal(t, []uint64{5, 6}, seen(t, rdb, key))
-}
-
-// Eviction under volatile-lru takes what has an expiry, and the tokens have none.
-func TestEviction_ofWhatExpires_sparesTheToken(t *testing.T) {
-	t.Parallel()
-	s := testserver.Redis(t, testserver.RedisArgs("--maxmemory-policy", "volatile-lru"))
-	rdb := connect(t, s.Addr())
-	ctx := t.Context()
-	require.NoError(t, redisfence.Set(ctx, rdb, "x", 5, "five", time.Hour))
-	require.NoError(t, rdb.ConfigSet(ctx, "maxmemory", "1").Err())
-	err := rdb.Set(ctx, "other", "", 0).Err()
-	require.ErrorContains(t, err, "OOM", "there is nothing more to evict")
-	assert.Zero(t, rdb.Exists(ctx, "x").Val(), "the value was")
-	assert.Equal(t, "5", kept(t, rdb, "x"))
-	err = redisfence.Set(ctx, rdb, "x", 6, "six", 0)
-	require.ErrorContains(t, err, "OOM")
-	assert.Equal(t, "5", kept(t, rdb, "x"), "and the token is not raised without the write")
 }
 
 // A failover loses the last writes, and their tokens with them: the resource is what it was before, and so is the fence.

@@ -140,7 +140,7 @@ func (c Column) check() error {
 // explain looks why a statement has not written the row. Tokens only rise: one that is found to be no larger than ours was
 // none when the statement ran.
 func (c Column) explain(ctx context.Context, db Querier, resource string, key any, token uint64) error {
-	query := fmt.Sprintf("SELECT %s FROM %s WHERE %s = %s", c.Token, c.Table, c.Key, c.Dialect.placeholder())
+	query := fmt.Sprintf("SELECT %s FROM %s WHERE %s = %s", c.Token, c.Table, c.Key, c.Dialect.placeholder(1))
 	if c.Dialect == MySQL {
 		// At REPEATABLE READ a plain one sees the transaction's snapshot, which may have our token in it where by
 		// now there is a newer one.

@@ -9,10 +9,11 @@ import (
 	"github.com/go-locker/locker/fence"
 )
 
-// Guard is a [fence.Guard] that many processes share, for a resource that has no place for a token.
-// It keeps the tokens in a [Table], which outlives the processes. A writer locks the row of its
-// resource, and other writers wait for it. Use [Exec] or [Table.Admit], not a Guard, for writes
-// into the database itself.
+// Guard returns a [fence.Guard] that many processes share, for a resource that has no place for a
+// token. It keeps the tokens in the table, which has to exist (see [Table.Create]) and outlives the
+// processes. A writer locks the row of its resource, and other writers wait for it. Each write
+// takes one connection of db. Use [Exec] or [Table.Admit], not a Guard, for writes into the
+// database itself.
 //
 // During a write the Guard lets no other write through, for as long as its connection to the
 // database lives. If the connection ends before the write does, another write may be let through.
@@ -23,18 +24,19 @@ import (
 // idle_in_transaction_session_timeout and transaction_timeout in PostgreSQL, wait_timeout in MySQL
 // and MariaDB, MariaDB's idle_transaction_timeout and idle_write_transaction_timeout, and those of
 // a proxy in between.
-type Guard struct {
-	DB    *sql.DB // each Write takes one of its connections
-	Table Table   // which has to exist, see Table.Create
+//
+// Besides its context, the database limits how long a write waits for another one: by
+// innodb_lock_wait_timeout in MySQL, lock_timeout in PostgreSQL, busy_timeout in SQLite. In SQLite
+// all writes for other resources wait, too, and so does everything else that writes into the same
+// database. So the function write must not write into that database.
+func (t Table) Guard(db *sql.DB) fence.Guard { return guard{db, t} }
+
+type guard struct {
+	db    *sql.DB
+	table Table
 }
 
-var _ fence.Guard = Guard{}
-
-// Write implements [fence.Guard]. Besides ctx, the database limits how long Write waits for another
-// Write: by innodb_lock_wait_timeout in MySQL, lock_timeout in PostgreSQL, busy_timeout in SQLite.
-// In SQLite all Writes for other resources wait, too, and so does everything else that writes into
-// the same database. So the function write must not write into that database.
-func (g Guard) Write(ctx context.Context, resource string, token uint64, write func(context.Context) error) (err error) {
+func (g guard) Write(ctx context.Context, resource string, token uint64, write func(context.Context) error) (err error) {
 	// The token is seen before anything is written, and whatever comes of it.
 	seen, err := g.admit(ctx, ctx, resource, token)
 	if err != nil {
@@ -58,7 +60,7 @@ func (g Guard) Write(ctx context.Context, resource string, token uint64, write f
 
 // turn is a transaction that ctx does not end once token is admitted: one of database/sql ends with its context, which
 // would be in the midst of the write.
-func (g Guard) turn(ctx context.Context, resource string, token uint64) (*sql.Tx, error) {
+func (g guard) turn(ctx context.Context, resource string, token uint64) (*sql.Tx, error) {
 	lifetime, end := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, end)
 	turn, err := g.admit(ctx, lifetime, resource, token)
@@ -73,19 +75,20 @@ func (g Guard) turn(ctx context.Context, resource string, token uint64) (*sql.Tx
 	return turn, nil
 }
 
-func (g Guard) admit(ctx, lifetime context.Context, resource string, token uint64) (*sql.Tx, error) {
-	if err := g.Table.checkAdmit(nil, resource, token); err != nil {
+func (g guard) admit(ctx, lifetime context.Context, resource string, token uint64) (*sql.Tx, error) {
+	if err := g.table.checkAdmit(nil, resource, token); err != nil {
 		return nil, err
 	}
-	options := &sql.TxOptions{Isolation: sql.LevelReadCommitted} // where who has waited is not told to come again
-	if g.Table.Dialect == SQLite {
+	// Read committed: no serialization failure after a wait.
+	options := &sql.TxOptions{Isolation: sql.LevelReadCommitted}
+	if g.table.Dialect == SQLite {
 		options = nil
 	}
-	tx, err := g.DB.BeginTx(lifetime, options)
+	tx, err := g.db.BeginTx(lifetime, options)
 	if err != nil {
 		return nil, ended(ctx, fmt.Errorf("sqlfence: %q: %w", resource, err))
 	}
-	if err := g.Table.Admit(ctx, tx, resource, token); err != nil {
+	if err := g.table.Admit(ctx, tx, resource, token); err != nil {
 		_ = tx.Rollback()
 		return nil, ended(ctx, err)
 	}

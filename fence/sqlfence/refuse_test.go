@@ -104,7 +104,7 @@ func TestNames_areRefusedBeforeAnythingIsSent(t *testing.T) {
 
 func TestDialect_hasToBeSet(t *testing.T) {
 	var db asked
-	for _, dialect := range []sqlfence.Dialect{0, -1, 4} {
+	for _, dialect := range []sqlfence.Dialect{"", "SQL", "mysql"} {
 		require.ErrorContains(t, sqlfence.Table{Dialect: dialect}.Create(t.Context(), &db), "is no dialect")
 		require.ErrorContains(t, sqlfence.Table{Dialect: dialect}.Admit(t.Context(), &db, "r", 1), "is no dialect")
 		require.ErrorContains(t, sqlfence.Column{Dialect: dialect, Table: "t", Key: "id"}.Exec(t.Context(), &db, 1, 7, update, 7), "is no dialect")

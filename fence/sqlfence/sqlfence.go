@@ -7,10 +7,10 @@
 //     it in the transaction of the writes. For more than one row, and for tables that cannot get a
 //     column.
 //
-// [Guard] uses such a table for a resource that is not in the database.
+// [Table.Guard] uses such a table for a resource that is not in the database.
 //
-// Examples that run, and the tests on real servers, are in bench/sqltest of the repository. That is
-// a module of its own, so that this one has no database driver in its go.mod.
+// The tests on real servers are in bench/sqltest of the repository. That is a module of its own, so
+// that this one has no database driver in its go.mod.
 //
 // Tokens are kept as BIGINT, so that the largest is 2^63-1; a larger one is refused before anything
 // is sent.
@@ -88,41 +88,28 @@ type Execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-// Dialect is the kind of SQL that a database understands.
-type Dialect int
+// Dialect is the kind of SQL that a database understands: the name of the database.
+type Dialect string
 
 // The databases whose SQL is known.
 const (
-	Postgres Dialect = iota + 1
-	MySQL            // and MariaDB, on which it is tested
-	SQLite
+	Postgres Dialect = "PostgreSQL"
+	MySQL    Dialect = "MySQL" // and MariaDB, on which it is tested
+	SQLite   Dialect = "SQLite"
 )
 
-// String returns the database's name.
-func (d Dialect) String() string {
-	switch d {
-	case Postgres:
-		return "PostgreSQL"
-	case MySQL:
-		return "MySQL"
-	case SQLite:
-		return "SQLite"
-	default:
-		return fmt.Sprintf("Dialect(%d)", int(d))
-	}
-}
-
 func (d Dialect) check() error {
-	if d < Postgres || d > SQLite {
-		return fmt.Errorf("sqlfence: %v is no dialect: set Postgres, MySQL or SQLite", d)
+	switch d {
+	case Postgres, MySQL, SQLite:
+		return nil
 	}
-	return nil
+	return fmt.Errorf("sqlfence: %q is no dialect: set Postgres, MySQL or SQLite", string(d))
 }
 
-// placeholder returns that of the first argument.
-func (d Dialect) placeholder() string {
+// placeholder returns that of the nth argument.
+func (d Dialect) placeholder(n int) string {
 	if d == Postgres {
-		return "$1"
+		return fmt.Sprint("$", n)
 	}
 	return "?"
 }

@@ -10,11 +10,10 @@ import (
 	"github.com/go-locker/locker/fence"
 )
 
-// MaxResource is how many bytes the name of a resource in a [Table] may have.
-const MaxResource = 1024
+const maxResource = 1024 // bytes
 
 // Table is a guard table: a row for each resource, with the largest token that it has seen. Its
-// name is used unquoted.
+// name is used unquoted. The name of a resource has 1 to 1024 bytes.
 //
 // Do not delete a row while a holder with an earlier token may still be at work: without its row,
 // the resource accepts any token.
@@ -52,7 +51,7 @@ func (t Table) DDL() (string, error) {
 	switch t.Dialect {
 	case MySQL:
 		return fmt.Sprintf("CREATE TABLE IF NOT EXISTS %s (resource VARBINARY(%d) NOT NULL PRIMARY KEY, token BIGINT NOT NULL) ENGINE=InnoDB",
-			t.name(), MaxResource), nil
+			t.name(), maxResource), nil
 	case SQLite:
 		return fmt.Sprintf("CREATE TABLE IF NOT EXISTS %s (resource TEXT NOT NULL PRIMARY KEY, token BIGINT NOT NULL)", t.name()), nil
 	default:
@@ -74,7 +73,7 @@ END $$`, t.name()), nil
 // Admit.
 //
 // If the transaction is rolled back, the token counts as not seen. This is right for the database,
-// because nothing was written under the token there. For what is written elsewhere use a [Guard].
+// because nothing was written under the token there. For what is written elsewhere use [Table.Guard].
 // Do not set a savepoint before Admit. After a rollback to it, the token counts as not seen, but
 // the transaction can still write and commit. Then a smaller token is accepted later.
 //
@@ -116,8 +115,8 @@ func (t Table) checkAdmit(tx Querier, resource string, token uint64) error {
 	if _, pool := tx.(interface{ Stats() sql.DBStats }); pool { // which neither a transaction nor a connection has
 		return fmt.Errorf("sqlfence: %q: Admit got a %T: on its own, outside the transaction of the writes, it protects nothing", resource, tx)
 	}
-	if len(resource) == 0 || len(resource) > MaxResource {
-		return fmt.Errorf("sqlfence: a resource's name has 1 to %d bytes, not %d", MaxResource, len(resource))
+	if len(resource) == 0 || len(resource) > maxResource {
+		return fmt.Errorf("sqlfence: a resource's name has 1 to %d bytes, not %d", maxResource, len(resource))
 	}
 	return nil
 }
@@ -125,20 +124,17 @@ func (t Table) checkAdmit(tx Querier, resource string, token uint64) error {
 // raise is one statement, which inserts the row, or waits for the transaction that has it, and then writes it or not. It writes
 // an equal token too, for that locks the row.
 func (t Table) raise(ctx context.Context, tx Querier, resource string, token uint64) (newest kept, err error) {
-	mark := [...]string{"?", "?"}
-	if t.Dialect == Postgres {
-		mark = [...]string{"$1", "$2"}
-	}
+	first := t.Dialect.placeholder(1)
 	result, err := tx.ExecContext(ctx, fmt.Sprintf("INSERT INTO %s AS seen (resource, token) VALUES (%s, %s) "+
 		"ON CONFLICT (resource) DO UPDATE SET token = excluded.token WHERE seen.token <= excluded.token",
-		t.name(), mark[0], mark[1]), resource, token)
+		t.name(), first, t.Dialect.placeholder(2)), resource, token)
 	if err != nil {
 		return 0, err
 	}
 	if n, err := result.RowsAffected(); err != nil || n == 1 {
 		return kept(token), err
 	}
-	err = tx.QueryRowContext(ctx, fmt.Sprintf("SELECT token FROM %s WHERE resource = %s", t.name(), mark[0]), resource).Scan(&newest)
+	err = tx.QueryRowContext(ctx, fmt.Sprintf("SELECT token FROM %s WHERE resource = %s", t.name(), first), resource).Scan(&newest)
 	if err == nil && uint64(newest) <= token {
 		err = errors.New("the row was not written, and the database does not tell why")
 	}

@@ -38,12 +38,8 @@ import (
 	"github.com/go-locker/locker/keyed"
 )
 
-// Storage wraps another storage, and replaces its locks by those of a Client. Make one with [New].
-// It has Lock, TryLock, Unlock and RenewLockLease, whether or not the other has them, and never
-// calls the other's. All other methods of a certmagic.Storage, and String for logs, are those of
-// the other storage. If the other storage can do more, use it by the field Storage; certmagic
-// itself needs no more.
-type Storage struct {
+// storage replaces the locks of another storage by those of a Client.
+type storage struct {
 	certmagic.Storage
 
 	locks *keyed.Locks
@@ -54,23 +50,26 @@ var _ interface {
 	certmagic.TryLocker
 	certmagic.LockLeaseRenewer
 	fmt.Stringer
-} = (*Storage)(nil)
+} = (*storage)(nil)
 
 // New returns s with the locks of c. It makes no request. The caller closes the Client, after
 // certmagic has ended.
-func New(s certmagic.Storage, c *locker.Client) *Storage {
-	return &Storage{Storage: s, locks: keyed.New(c)}
+//
+// The result has Lock, TryLock (certmagic.TryLocker), Unlock and RenewLockLease
+// (certmagic.LockLeaseRenewer), whether or not s has them, and never calls those of s. Its other
+// methods, and String for logs, are those of s. The Client renews a lock until Unlock, and it
+// expires within a TTL if the process crashes. Unlock releases the lock even if its context has
+// ended. It returns ErrLost if the lock was lost; certmagic logs this.
+func New(s certmagic.Storage, c *locker.Client) certmagic.Storage {
+	return &storage{Storage: s, locks: keyed.New(c)}
 }
 
-// Lock waits until the lock called name is held, or ctx is done. The Client renews it until Unlock,
-// and it expires within a TTL if the process crashes. See [keyed.Locks.Lock].
-func (s *Storage) Lock(ctx context.Context, name string) error {
+func (s *storage) Lock(ctx context.Context, name string) error {
 	return s.locks.Lock(ctx, name)
 }
 
-// TryLock makes one attempt, and returns false without an error if another holds the lock. See
-// [keyed.Locks.TryLock].
-func (s *Storage) TryLock(ctx context.Context, name string) (bool, error) {
+// TryLock returns false without an error if another holds the lock.
+func (s *storage) TryLock(ctx context.Context, name string) (bool, error) {
 	err := s.locks.TryLock(ctx, name)
 	if errors.Is(err, locker.ErrHeld) {
 		return false, nil
@@ -78,11 +77,9 @@ func (s *Storage) TryLock(ctx context.Context, name string) (bool, error) {
 	return err == nil, err
 }
 
-// Unlock releases the lock called name, also if ctx has ended, and returns by the hold's deadline.
-// It returns ErrLost if the hold had ended before; certmagic logs this. If Unlock has returned an
-// error, certmagic calls it again at its clean-up. Then there is nothing to release, and Unlock
-// returns nil. See [keyed.Locks.Unlock].
-func (s *Storage) Unlock(ctx context.Context, name string) error {
+// Unlock returns by the hold's deadline. After an error certmagic calls it again at its clean-up.
+// Then there is nothing to release, and Unlock returns nil.
+func (s *storage) Unlock(ctx context.Context, name string) error {
 	err := s.locks.Unlock(context.WithoutCancel(ctx), name)
 	if errors.Is(err, locker.ErrNotHeld) {
 		return nil
@@ -98,7 +95,7 @@ func (s *Storage) Unlock(ctx context.Context, name string) error {
 // It ignores the duration. (certmagic passes one that covers its pause before the next attempt.)
 // The Client renews the lock as long as the process lives, and a lock for hours would outlive a
 // crash.
-func (s *Storage) RenewLockLease(ctx context.Context, name string, _ time.Duration) error {
+func (s *storage) RenewLockLease(ctx context.Context, name string, _ time.Duration) error {
 	err := s.locks.Extend(ctx, name)
 	if errors.Is(err, locker.ErrLost) {
 		err = s.locks.Relock(ctx, name)
@@ -107,7 +104,7 @@ func (s *Storage) RenewLockLease(ctx context.Context, name string, _ time.Durati
 }
 
 // String returns the String of the other storage, or its type.
-func (s *Storage) String() string {
+func (s *storage) String() string {
 	if other, ok := s.Storage.(fmt.Stringer); ok {
 		return other.String()
 	}

@@ -9,6 +9,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"math/big"
 	"sync"
 	"sync/atomic"
@@ -25,7 +26,6 @@ import (
 
 	"github.com/go-locker/locker"
 	locks "github.com/go-locker/locker/integrations/certmagic"
-	"github.com/go-locker/locker/internal/test/child"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 	_ "github.com/go-locker/locker/memory"
@@ -64,9 +64,8 @@ func TestConfigs_obtainAndRenewACertificateOnce(t *testing.T) {
 		func() error { return inForce[1].RenewCertSync(ctx, domain, false) },
 	)
 	require.EqualValues(t, 2, stored(t, storage), "the first was to be renewed")
-	issued, atOnce := a.count()
-	assert.Equal(t, 2, issued)
-	assert.Equal(t, 1, atOnce)
+	assert.EqualValues(t, 2, a.issued.Load())
+	assert.False(t, a.atOnce.Load())
 }
 
 // gated has RenewLockLease of the second attempt wait.
@@ -86,22 +85,64 @@ func (g *gated) RenewLockLease(ctx context.Context, name string, d time.Duration
 	return g.Storage.(certmagic.LockLeaseRenewer).RenewLockLease(ctx, name, d)
 }
 
+// obtainTwice obtains a certificate in the background, and returns when the first attempt has
+// failed and the second is about to begin.
+func obtainTwice(t *testing.T, s certmagic.Storage, a *authority) (gate *gated, attempts *atomic.Int32, done <-chan error) {
+	t.Helper()
+	gate, attempts = &gated{Storage: s, asked: make(chan struct{}), open: make(chan struct{})}, new(atomic.Int32)
+	cfg := config(t, gate, issuer{authority: a, meet: func(context.Context) error {
+		if attempts.Add(1) == 1 {
+			return errors.New("too many requests")
+		}
+		return nil
+	}})
+	done = testwait.Go(func() error { return cfg.ObtainCertAsync(testwait.Context(t, time.Duration(patience)), domain) })
+	await(t, gate.asked, done)
+	return gate, attempts, done
+}
+
+// A process stands still between two attempts for longer than its TTL, and goes on while another,
+// which has taken the lock, issues.
+func TestRenewLockLease_afterALossIssuesOnce(t *testing.T) {
+	t.Parallel()
+	storage, here, there := newFiles(t.TempDir()), &authority{}, &authority{}
+	paused := locks.New(storage, open(t, memory(t), locker.WithTTL(time.Second), locker.WithoutRenewal()))
+	gate, attempts, done := obtainTwice(t, paused, here)
+	inside, end := make(chan struct{}), make(chan struct{})
+	other := config(t, locks.New(storage, open(t, memory(t))), issuer{authority: there, meet: func(context.Context) error {
+		close(inside)
+		<-end
+		return nil
+	}})
+	obtained := testwait.Go(func() error { return other.ObtainCertSync(t.Context(), domain) })
+	await(t, inside, obtained)
+	close(gate.open)
+	time.Sleep(100 * time.Millisecond) // for it to wait: no promise needs that
+	close(end)
+	require.NoError(t, patience.Result(t, obtained))
+	require.NoError(t, patience.Result(t, done))
+	assert.EqualValues(t, 1, attempts.Load(), "it found the certificate of the other")
+	assert.EqualValues(t, 1, there.issued.Load())
+}
+
+// A process is paused while it issues, and another takes the lock and issues, too. No lock prevents
+// that: the authority has been asked, and certmagic stores what it gets.
+func TestObtain_aLossWhileIssuingIssuesTwice(t *testing.T) {
+	t.Parallel()
+	storage, a := newFiles(t.TempDir()), &authority{}
+	other := config(t, locks.New(storage, open(t, memory(t))), issuer{authority: a})
+	paused := locks.New(storage, open(t, memory(t), locker.WithTTL(time.Second), locker.WithoutRenewal()))
+	cfg := config(t, paused, issuer{authority: a, meet: func(ctx context.Context) error { return other.ObtainCertSync(ctx, domain) }})
+	require.NoError(t, cfg.ObtainCertAsync(t.Context(), domain))
+	assert.EqualValues(t, 2, a.issued.Load())
+	assert.EqualValues(t, 2, stored(t, storage), "the late one replaces the other's, with its key")
+}
+
 // An authority that is asked while nobody knows whether the lock is held may be asked twice.
 func TestRenewLockLease_isAnErrorWhileTheServerIsSilent(t *testing.T) {
 	t.Parallel()
 	server, a := testserver.Redis(t), &authority{}
-	s := locks.New(newFiles(t.TempDir()), open(t, server.URL(), locker.WithTTL(4*time.Second)))
-	gate := &gated{Storage: s, asked: make(chan struct{}), open: make(chan struct{})}
-	var attempts atomic.Int32
-	done := testwait.Go(func() error {
-		return config(t, gate, issuer{authority: a, meet: func(context.Context) error {
-			if attempts.Add(1) == 1 {
-				return errors.New("too many requests")
-			}
-			return nil
-		}}).ObtainCertAsync(testwait.Context(t, time.Duration(patience)), domain)
-	})
-	await(t, gate.asked, done)
+	gate, attempts, done := obtainTwice(t, locks.New(newFiles(t.TempDir()), open(t, server.URL(), locker.WithTTL(4*time.Second))), a)
 	server.Stop()
 	t.Cleanup(server.Continue)
 	close(gate.open)
@@ -109,8 +150,7 @@ func TestRenewLockLease_isAnErrorWhileTheServerIsSilent(t *testing.T) {
 	require.EqualValues(t, 1, attempts.Load(), "it does not issue after an error")
 	server.Continue()
 	require.NoError(t, patience.Result(t, done))
-	issued, _ := a.count()
-	assert.Equal(t, 1, issued)
+	assert.EqualValues(t, 1, a.issued.Load())
 }
 
 func TestUnlock_withAnEndedContextReleases(t *testing.T) {
@@ -119,28 +159,30 @@ func TestUnlock_withAnEndedContextReleases(t *testing.T) {
 	here, there := locks.New(storage, open(t, memory(t))), locks.New(storage, open(t, memory(t)))
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
+	require.NoError(t, here.Lock(ctx, lockName))
+	ok, err := tryLock(ctx, there)
+	require.NoError(t, err)
+	require.False(t, ok)
+	require.NoError(t, here.Unlock(ended, lockName))
+	ok, err = tryLock(ctx, there)
+	require.NoError(t, err)
+	require.True(t, ok, "it has been released when Unlock returns")
+	require.NoError(t, there.Unlock(ctx, lockName))
 	require.ErrorIs(t, here.Lock(ended, lockName), context.Canceled)
-	for range 3 {
-		require.NoError(t, here.Lock(ctx, lockName))
-		ok, err := there.TryLock(ctx, lockName)
-		require.NoError(t, err)
-		require.False(t, ok)
-		require.NoError(t, here.Unlock(ended, lockName))
-		ok, err = there.TryLock(ctx, lockName)
-		require.NoError(t, err)
-		require.True(t, ok, "it has been released when Unlock returns")
-		require.NoError(t, there.Unlock(ctx, lockName))
-	}
-	ok, err := here.TryLock(ended, lockName)
+	ok, err = tryLock(ended, here)
 	require.ErrorIs(t, err, context.Canceled)
 	assert.False(t, ok)
 
 	stopped, stop := context.WithCancel(ctx)
 	cfg := config(t, here, issuer{authority: &authority{}, meet: func(ctx context.Context) error { stop(); return ctx.Err() }})
 	require.ErrorIs(t, cfg.ObtainCertAsync(stopped, domain), context.Canceled)
-	ok, err = there.TryLock(ctx, lockName)
+	ok, err = tryLock(ctx, there)
 	require.NoError(t, err)
 	assert.True(t, ok, "an operation whose context ends leaves no lock")
+}
+
+func tryLock(ctx context.Context, s certmagic.Storage) (bool, error) {
+	return s.(certmagic.TryLocker).TryLock(ctx, lockName)
 }
 
 // certmagic keeps what Unlock returns an error for, and asks again before the process exits.
@@ -172,10 +214,9 @@ func (s *secretive) String() string { return "secretive" }
 func TestString_isThatOfTheOtherStorage(t *testing.T) {
 	other := &secretive{Password: "hunter2"}
 	s := locks.New(other, nil)
-	assert.Equal(t, "secretive", s.String())
-	assert.Same(t, other, s.Storage)
+	assert.Equal(t, "secretive", fmt.Sprint(s))
 	type unnamed struct{ certmagic.Storage }
-	assert.Equal(t, "certmagic_test.unnamed", locks.New(unnamed{other}, nil).String())
+	assert.Equal(t, "certmagic_test.unnamed", fmt.Sprint(locks.New(unnamed{other}, nil)))
 	core, records := observer.New(zap.InfoLevel)
 	zap.New(core).Info("", zap.Any("storage", s))
 	assert.Equal(t, "secretive", records.All()[0].ContextMap()["storage"])
@@ -200,29 +241,8 @@ func init() {
 
 // authority is a certificate authority, which several issuers share. It counts.
 type authority struct {
-	mu             sync.Mutex
-	issued         int
-	inside, atOnce int // issuers, and how many there were at the same time
-}
-
-func (a *authority) enter() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.inside++
-	a.atOnce = max(a.atOnce, a.inside)
-}
-
-func (a *authority) leave() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.inside--
-}
-
-// count returns how many certificates were issued, and how many issued at the same time.
-func (a *authority) count() (issued, atOnce int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.issued, a.atOnce
+	issued, inside atomic.Int64 // certificates, and issuers
+	atOnce         atomic.Bool  // whether two were inside at the same time
 }
 
 // issuer issues certificates that are valid for so long, beginning 100 days ago.
@@ -236,17 +256,16 @@ type issuer struct {
 func (i issuer) IssuerKey() string { return "test" }
 
 func (i issuer) Issue(ctx context.Context, csr *x509.CertificateRequest) (*certmagic.IssuedCertificate, error) {
-	i.enter()
-	defer i.leave()
+	if i.inside.Add(1) > 1 {
+		i.atOnce.Store(true)
+	}
+	defer i.inside.Add(-1)
 	if i.meet != nil {
 		if err := i.meet(ctx); err != nil {
 			return nil, err
 		}
 	}
-	i.mu.Lock()
-	i.issued++
-	serial := big.NewInt(int64(i.issued))
-	i.mu.Unlock()
+	serial := big.NewInt(i.issued.Add(1))
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
@@ -301,10 +320,7 @@ const patience = testwait.Patience(time.Minute)
 // long is the TTL of holds that are not to end by themselves, on a busy machine.
 const long = 20 * time.Second
 
-func TestMain(m *testing.M) {
-	child.Serve()
-	goleak.VerifyTestMain(testserver.Tests(m))
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Tests(m)) }
 
 // memory returns the URL of locks that no other test has.
 func memory(t *testing.T) string { return "mem://" + t.Name() }

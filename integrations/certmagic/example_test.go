@@ -30,12 +30,10 @@ func ExampleNew() {
 	// magic.ManageAsync(ctx, []string{"example.com"}) now issues once, in however many processes.
 
 	fmt.Println(magic.Storage)
-	fmt.Println(storage.TryLock(ctx, "issue_cert_example.com"))
-	fmt.Println(storage.TryLock(ctx, "issue_cert_example.com"))
+	fmt.Println(storage.Lock(ctx, "issue_cert_example.com"))
 	fmt.Println(storage.Unlock(ctx, "issue_cert_example.com"))
 	// Output:
 	// FileStorage:/shared/certificates
-	// true <nil>
-	// false <nil>
+	// <nil>
 	// <nil>
 }

@@ -109,7 +109,8 @@ func (e *Elector) Task(f func(ctx context.Context, term uint64) error) cron.Task
 	})
 }
 
-// termContext is a job's context that ends with the term. It looks at the clock whenever it is asked, as that does.
+// termContext is a job's context that ends with the term. Err and Done check the clock, as those of
+// the term do.
 type termContext struct {
 	context.Context
 

@@ -3,7 +3,6 @@ package gocron_test
 import (
 	"context"
 	"errors"
-	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,13 +17,9 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/election"
-	_ "github.com/go-locker/locker/etcd"
 	"github.com/go-locker/locker/integrations/gocron"
-	"github.com/go-locker/locker/internal/test/child"
-	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 	_ "github.com/go-locker/locker/memory"
-	_ "github.com/go-locker/locker/redis"
 )
 
 const (
@@ -59,109 +54,67 @@ func (y *tally) ran(now time.Time) {
 	y.runs[int((now.Sub(y.first)+every/2)/every)]++ // the nearest tick
 }
 
-// plain is the adapter that comes to mind first.
+// noError is an onError for where there must be none.
+func noError(t *testing.T) func(error) {
+	return func(err error) { t.Errorf("told: %v", err) }
+}
+
+// plain is the simplest adapter: it unlocks as soon as the job has ended.
 type plain struct{ client *locker.Client }
 
 func (p plain) Lock(ctx context.Context, key string) (cron.Lock, error) {
 	return p.client.Mutex(key).TryAcquire(ctx)
 }
 
-// countTicks has five schedulers, each with a Client and a clock of its own, run a short job for some ticks. It returns how often each has run.
-func countTicks(t *testing.T, url string, job func(*locker.Client, func(time.Duration)) (cron.Locker, cron.Task)) map[int]int {
-	t.Helper()
-	counted := &tally{first: time.Now().Add(every), runs: map[int]int{}}
-	var running []cron.Scheduler
-	for i := range schedulers {
-		client, err := locker.Open(t.Context(), url)
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = client.Close() })
-		clock := late{clockwork.NewRealClock(), time.Duration(i) * skew}
-		locks, task := job(client, func(d time.Duration) {
-			counted.ran(clock.Now())
-			time.Sleep(d)
-		})
-		s, err := cron.NewScheduler(cron.WithClock(clock), cron.WithDistributedLocker(locks))
-		require.NoError(t, err)
-		_, err = s.NewJob(cron.DurationJob(every), task, cron.WithName("report"),
-			cron.WithStartAt(cron.WithStartDateTime(counted.first)),
-			cron.WithStopAt(cron.WithStopDateTime(counted.first.Add(time.Duration(ticks)*every-every/2))))
-		require.NoError(t, err)
-		s.Start()
-		running = append(running, s)
-	}
-	time.Sleep(time.Until(counted.first.Add(time.Duration(ticks) * every)))
-	for _, s := range running {
-		require.NoError(t, s.Shutdown())
-	}
-	return counted.runs
-}
-
-func ours(t *testing.T) func(*locker.Client, func(time.Duration)) (cron.Locker, cron.Task) {
-	t.Helper()
-	return func(client *locker.Client, run func(time.Duration)) (cron.Locker, cron.Task) {
-		l, err := gocron.NewLocker(client, minimum, logged(t))
-		require.NoError(t, err)
-		task := l.Task(func(context.Context, uint64) error {
-			run(short)
-			return nil
-		})
-		return l, task
-	}
-}
-
-func theirs(client *locker.Client, run func(time.Duration)) (cron.Locker, cron.Task) {
-	return plain{client}, cron.NewTask(func() { run(short) })
-}
-
-// logged is an onError for where a busy server may not answer in time.
-func logged(t *testing.T) func(error) {
-	return func(err error) { t.Logf("told: %v", err) }
-}
-
-// noError is an onError for where there must be none.
-func noError(t *testing.T) func(error) {
-	return func(err error) { t.Errorf("told: %v", err) }
-}
-
-// redisURL is that of locks which processes can share. Each test has a prefix of its own.
-func redisURL(t *testing.T, prefix string) string {
-	t.Helper()
-	return testserver.SharedRedis(t).URL() + "?ttl=3s&prefix=" + prefix
+// countTicks has five schedulers, each with a Client and a clock of its own, run a short job for
+// some ticks. It returns how often each tick ran.
+func countTicks(t *testing.T, locks func(c *locker.Client, run func()) (cron.Locker, cron.Task)) (runs map[int]int) {
+	bubble(t, func(t *testing.T, client func(...locker.Option) *locker.Client) {
+		counted := &tally{first: time.Now().Add(every), runs: map[int]int{}}
+		runs = counted.runs
+		var running []cron.Scheduler
+		for i := range schedulers {
+			clock := late{clockwork.NewRealClock(), time.Duration(i) * skew}
+			l, task := locks(client(), func() {
+				counted.ran(clock.Now())
+				time.Sleep(short)
+			})
+			s, err := cron.NewScheduler(cron.WithClock(clock), cron.WithDistributedLocker(l))
+			require.NoError(t, err)
+			_, err = s.NewJob(cron.DurationJob(every), task, cron.WithName("report"),
+				cron.WithStartAt(cron.WithStartDateTime(counted.first)),
+				cron.WithStopAt(cron.WithStopDateTime(counted.first.Add(time.Duration(ticks)*every-every/2))))
+			require.NoError(t, err)
+			s.Start()
+			running = append(running, s)
+		}
+		time.Sleep(time.Until(counted.first.Add(time.Duration(ticks) * every)))
+		for _, s := range running {
+			require.NoError(t, s.Shutdown())
+		}
+	})
+	return runs
 }
 
 func TestTicks_eachRunsOnceThoughTheClocksDiffer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		assertOnce(t, countTicks(t, "mem://ticks-once", ours(t)))
+	runs := countTicks(t, func(c *locker.Client, run func()) (cron.Locker, cron.Task) {
+		l := newLocker(t, c, minimum, noError(t))
+		task := l.Task(func(context.Context, uint64) error { run(); return nil })
+		return l, task
 	})
-}
-
-func assertOnce(t *testing.T, runs map[int]int) {
-	t.Helper()
 	assert.Len(t, runs, ticks)
 	for tick, n := range runs {
 		assert.Equal(t, 1, n, "runs of tick %d", tick)
 	}
 }
 
-// What the minimum is for.
+// Without a minimum, a scheduler whose clock is late runs the tick once more.
 func TestTicks_aLockWithoutAMinimumRunsThemAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		assertAgain(t, countTicks(t, "mem://ticks-again", theirs))
-	})
-}
-
-func assertAgain(t *testing.T, runs map[int]int) {
-	t.Helper()
 	all := 0
-	for _, n := range runs {
+	for _, n := range countTicks(t, func(c *locker.Client, run func()) (cron.Locker, cron.Task) { return plain{c}, cron.NewTask(run) }) {
 		all += n
 	}
 	assert.Greater(t, all, 3*ticks, "of %d ticks", ticks)
-}
-
-func TestMain(m *testing.M) {
-	child.Serve()
-	os.Exit(testserver.Tests(m).Run())
 }
 
 func TestTask_isToldThatItsLockIsLost(t *testing.T) {
@@ -357,23 +310,6 @@ func TestElector_aTermEndsItsJobsAndWaitsForThem(t *testing.T) {
 		assert.Len(t, terms.all(), 1)
 		assert.NotZero(t, terms.all()[0])
 		require.NoError(t, leaveNext())
-	})
-}
-
-func TestElector_aTermThatIsLostEndsItsJobs(t *testing.T) {
-	bubble(t, func(t *testing.T, client func(...locker.Option) *locker.Client) {
-		e, leave := candidate(t, client(locker.WithTTL(5*time.Second), locker.WithoutRenewal()))
-		began := time.Now()
-		var failed list[error]
-		start(t, cron.WithDistributedElector(e), e.Task(func(ctx context.Context, _ uint64) error {
-			<-ctx.Done()
-			assert.Less(t, time.Since(began), 4*time.Second, "when the reserve is left")
-			return ctx.Err()
-		}), failures(failed.add), cron.WithSingletonMode(cron.LimitModeReschedule))
-		time.Sleep(4 * time.Second)
-		synctest.Wait()
-		require.ErrorIs(t, joined(&failed), context.Canceled)
-		require.NoError(t, leave())
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/golang-migrate/migrate/v4/source/iofs"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/fence/sqlfence"
 	"github.com/go-locker/locker/integrations/golangmigrate"
 	_ "github.com/go-locker/locker/memory"
 )
@@ -21,7 +22,7 @@ func up(client *locker.Client, db *sql.DB, files fstest.MapFS) error {
 	if err != nil {
 		return err
 	}
-	driver, err := golangmigrate.NewFenced(client.Mutex("migrate"), inner, golangmigrate.SQLite, sqlite.DefaultMigrationsTable)
+	driver, err := golangmigrate.NewFenced(client.Mutex("migrate"), inner, 0, sqlfence.SQLite, sqlite.DefaultMigrationsTable)
 	if err != nil {
 		return err
 	}
@@ -47,8 +48,10 @@ func Example() {
 		panic(err)
 	}
 	defer db.Close()
-	db.SetMaxOpenConns(1)                                                                                    // each connection to :memory: is a database of its own
-	files := fstest.MapFS{"1_orders.up.sql": {Data: []byte("CREATE TABLE orders (id INTEGER PRIMARY KEY)")}} // or an embed.FS
+	db.SetMaxOpenConns(1) // each connection to :memory: is a database of its own
+
+	create := []byte("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
+	files := fstest.MapFS{"1_orders.up.sql": {Data: create}} // or an embed.FS
 	fmt.Println(up(client, db, files))
 	fmt.Println(up(client, db, files))
 	// Output:

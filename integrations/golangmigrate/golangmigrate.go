@@ -9,13 +9,13 @@
 // migration, and in that of the version.
 //
 //	inner, err := pgx.WithInstance(db, &pgx.Config{})
-//	d, err := golangmigrate.NewFenced(client.Mutex("migrate"), inner, golangmigrate.Postgres, "schema_migrations")
+//	d, err := golangmigrate.NewFenced(client.Mutex("migrate"), inner, 0, sqlfence.Postgres, "schema_migrations")
 //	m, err := migrate.NewWithInstance("iofs", source, "pgx5", d)
 //	err = m.Up()
 //
 // # What holds
 //
-// Every program that migrates the database has to use a Driver of this package, with the same name
+// Every program that migrates the database has to use a driver of this package, with the same name
 // of the lock, and the same backend. With [NewFenced], a step of an earlier holder is either
 // complete before a later holder begins, or undone. Exceptions:
 //
@@ -47,6 +47,7 @@
 package golangmigrate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,18 +61,12 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/fence"
+	"github.com/go-locker/locker/fence/sqlfence"
 )
 
-// Driver is a driver of migrate whose Lock and Unlock are those of a [locker.Mutex]. Each of its
-// other methods but Version and Close returns an error that matches [locker.ErrLost] once the hold
-// is lost. With a fence, a migration that has begun is finished all the same, if nobody else has
-// changed anything.
-type Driver struct {
-	// LockTimeout is how long Lock waits. It has to be below the LockTimeout of migrate.Migrate. If
-	// a Lock takes longer than that, Migrate gives up, and never calls Unlock for it. The default
-	// is a second less than migrate's.
-	LockTimeout time.Duration
-
+// driver is a driver of migrate whose Lock and Unlock are those of a [locker.Mutex].
+type driver struct {
+	wait  time.Duration // of Lock
 	inner database.Driver
 	mutex *locker.Mutex
 	fence *fencer // or nil
@@ -82,38 +77,44 @@ type Driver struct {
 	begun bool         // a migration is recorded to have begun: the fence decides whether it ends
 }
 
-var _ database.Driver = (*Driver)(nil)
-
-// New returns a Driver over inner, which is any driver of migrate, without a fence.
-func New(m *locker.Mutex, inner database.Driver) *Driver {
-	return &Driver{LockTimeout: migrate.DefaultLockTimeout - time.Second, inner: inner, mutex: m}
+// New returns a driver over inner, which is any driver of migrate, without a fence. Its Lock and
+// Unlock are those of m. Each of its other methods but Version and Close returns an error that
+// matches [locker.ErrLost] once the hold is lost. Unlock returns such an error, too. Close unlocks
+// what is locked, and closes inner. To use the driver by URL, register it in migrate under a new
+// name.
+//
+// wait is how long Lock waits; if that passes, the error matches [context.DeadlineExceeded]. It has
+// to be below the LockTimeout of migrate.Migrate. If a Lock takes longer than that, Migrate gives
+// up, and never calls Unlock for it. If wait is 0, it is a second less than migrate's default.
+func New(m *locker.Mutex, inner database.Driver, wait time.Duration) database.Driver {
+	return &driver{wait: cmp.Or(wait, migrate.DefaultLockTimeout-time.Second), inner: inner, mutex: m}
 }
 
-// NewFenced returns a Driver over inner, with a fence. inner is a driver of migrate for PostgreSQL
-// (postgres, pgx, pgx5) or SQLite (sqlite, sqlite3). table is the one in which inner keeps the
-// version, as it is written in SQL; migrate's default is schema_migrations.
-func NewFenced(m *locker.Mutex, inner database.Driver, dialect Dialect, table string) (*Driver, error) {
+// NewFenced returns a driver as [New] does, with a fence: a migration that has begun is finished
+// although the hold is lost, if nobody else has changed anything. Lock also waits for a transaction
+// of an earlier holder. inner is a driver of migrate for PostgreSQL (postgres, pgx, pgx5) or SQLite
+// (sqlite, sqlite3). table is the one in which inner keeps the version, as it is written in SQL;
+// migrate's default is schema_migrations.
+func NewFenced(m *locker.Mutex, inner database.Driver, wait time.Duration, dialect sqlfence.Dialect, table string) (database.Driver, error) {
 	f, err := newFencer(dialect, table)
 	if err != nil {
 		return nil, err
 	}
-	d := New(m, inner)
+	d := New(m, inner, wait).(*driver)
 	d.fence = f
 	return d, nil
 }
 
-// Open returns a Driver over what the inner driver opens, with the same Mutex. To use a Driver by
-// URL, register it in migrate under a new name.
-func (d *Driver) Open(url string) (database.Driver, error) {
+// Open returns a driver over what the inner driver opens, with the same Mutex.
+func (d *driver) Open(url string) (database.Driver, error) {
 	inner, err := d.inner.Open(url)
 	if err != nil {
 		return nil, err
 	}
-	return &Driver{LockTimeout: d.LockTimeout, inner: inner, mutex: d.mutex, fence: d.fence}, nil
+	return &driver{wait: d.wait, inner: inner, mutex: d.mutex, fence: d.fence}, nil
 }
 
-// Close unlocks what is locked, and closes the inner driver.
-func (d *Driver) Close() error {
+func (d *driver) Close() error {
 	err := d.Unlock()
 	if errors.Is(err, database.ErrNotLocked) {
 		err = nil
@@ -121,15 +122,13 @@ func (d *Driver) Close() error {
 	return errors.Join(err, d.inner.Close())
 }
 
-// Lock waits for the lock, for LockTimeout at most. If that passes, the error matches
-// [context.DeadlineExceeded]. With a fence it also waits for a transaction of an earlier holder.
-func (d *Driver) Lock() error {
+func (d *driver) Lock() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.hold != nil {
 		return database.ErrLocked
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), d.LockTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), d.wait)
 	defer cancel()
 	hold, err := d.mutex.Acquire(ctx)
 	if err != nil {
@@ -146,9 +145,7 @@ func (d *Driver) Lock() error {
 	return nil
 }
 
-// Unlock releases the lock. It returns an error that matches [locker.ErrLost] if the lock was lost
-// before.
-func (d *Driver) Unlock() error {
+func (d *driver) Unlock() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.hold == nil {
@@ -161,7 +158,7 @@ func (d *Driver) Unlock() error {
 
 // Run runs a migration, unless the hold is over. With a fence, the database decides that alone once
 // SetVersion has recorded that the migration begins.
-func (d *Driver) Run(migration io.Reader) error {
+func (d *driver) Run(migration io.Reader) error {
 	token, err := d.token("run a migration", true)
 	if err != nil {
 		return err
@@ -172,7 +169,7 @@ func (d *Driver) Run(migration io.Reader) error {
 // SetVersion records a version, unless the hold is over. With a fence, the database decides alone
 // whether a migration that has begun is recorded to have ended: a hold that was lost meanwhile must
 // not leave the database dirty.
-func (d *Driver) SetVersion(version int, dirty bool) error {
+func (d *driver) SetVersion(version int, dirty bool) error {
 	token, err := d.token(fmt.Sprintf("set version %d", version), !dirty)
 	if err != nil {
 		return err
@@ -188,7 +185,7 @@ func (d *Driver) SetVersion(version int, dirty bool) error {
 
 // Version returns what the inner driver does, or the version that Lock has found dirty. Migrate
 // calls it with the lock and without it.
-func (d *Driver) Version() (version int, dirty bool, err error) {
+func (d *driver) Version() (version int, dirty bool, err error) {
 	d.mu.Lock()
 	found := d.dirty
 	d.mu.Unlock()
@@ -199,7 +196,7 @@ func (d *Driver) Version() (version int, dirty bool, err error) {
 }
 
 // Drop deletes everything in the database, unless the hold is over.
-func (d *Driver) Drop() error {
+func (d *driver) Drop() error {
 	if _, err := d.token("drop", false); err != nil {
 		return err
 	}
@@ -208,7 +205,7 @@ func (d *Driver) Drop() error {
 
 // token returns the token of the hold, or an error if it is over or there is none. That it is over
 // does not stop a step that ends what has begun.
-func (d *Driver) token(what string, ends bool) (uint64, error) {
+func (d *driver) token(what string, ends bool) (uint64, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.hold == nil {
@@ -220,15 +217,6 @@ func (d *Driver) token(what string, ends bool) (uint64, error) {
 	return d.hold.Token(), nil
 }
 
-// Dialect says which SQL a database understands.
-type Dialect string
-
-// The databases whose transactions undo any migration.
-const (
-	Postgres Dialect = "PostgreSQL"
-	SQLite   Dialect = "SQLite"
-)
-
 // NoTransaction is the first line of a migration that cannot run in a transaction.
 const NoTransaction = "-- locker: no transaction"
 
@@ -239,22 +227,15 @@ type fencer struct {
 	table  string // in which inner keeps the version
 }
 
-func newFencer(dialect Dialect, table string) (*fencer, error) {
-	f := &fencer{table: table}
-	switch { // the tables of package sqlfence
+func newFencer(dialect sqlfence.Dialect, table string) (*fencer, error) {
+	switch {
 	case table == "":
 		return nil, errors.New("golangmigrate: the table of versions has no name: migrate's default is schema_migrations")
-	case dialect == SQLite:
-		f.create = `CREATE TABLE IF NOT EXISTS fencing_tokens (resource TEXT NOT NULL PRIMARY KEY, token BIGINT NOT NULL)`
-	case dialect == Postgres: // of two such statements at once one may fail there, IF NOT EXISTS or not
-		f.create = `DO $$ BEGIN
-	PERFORM pg_advisory_xact_lock(hashtext('sqlfence fencing_tokens'));
-	CREATE TABLE IF NOT EXISTS fencing_tokens (resource TEXT COLLATE "C" NOT NULL PRIMARY KEY, token BIGINT NOT NULL);
-END $$`
-	default:
+	case dialect != sqlfence.Postgres && dialect != sqlfence.SQLite:
 		return nil, fmt.Errorf("golangmigrate: no fence for the dialect %q: want Postgres or SQLite, whose transactions undo any migration", dialect)
 	}
-	return f, nil
+	create, err := sqlfence.Table{Dialect: dialect}.DDL()
+	return &fencer{create, table}, err
 }
 
 // check returns statements that fail if the database has seen a larger token than token. Until

@@ -2,15 +2,10 @@ package golangmigrate_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"net/url"
-	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -26,20 +21,18 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/go-locker/locker"
-	_ "github.com/go-locker/locker/etcd"
 	"github.com/go-locker/locker/fence"
+	"github.com/go-locker/locker/fence/sqlfence"
 	"github.com/go-locker/locker/integrations/golangmigrate"
-	"github.com/go-locker/locker/internal/test/child"
+	"github.com/go-locker/locker/internal/test/freshdb"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 	_ "github.com/go-locker/locker/memory"
-	_ "github.com/go-locker/locker/redis"
-	_ "github.com/go-locker/locker/sql/postgres"
 )
 
 // held passes migrate's tests of a driver, which run and set versions without the lock: it takes
 // it.
-type held struct{ *golangmigrate.Driver }
+type held struct{ database.Driver }
 
 func (h held) Run(migration io.Reader) error {
 	return h.under(func() error { return h.Driver.Run(migration) })
@@ -63,43 +56,24 @@ func (h held) under(f func() error) error {
 }
 
 func TestDriver_passesMigratesOwnTests(t *testing.T) {
-	each(t, func(t *testing.T, lock string, d target) {
-		dtesting.Test(t, held{golangmigrate.New(mutex(t, lock), d.inner(t))}, []byte("CREATE TABLE t1 (n INTEGER)"))
+	freshdb.Each(t, func(t *testing.T, d freshdb.Database) {
+		dtesting.Test(t, held{golangmigrate.New(mutex(t, d.Locks), inner(t, d), 0)}, []byte("CREATE TABLE t1 (n INTEGER)"))
 	})
-	for name, d := range databases {
-		t.Run("fenced "+string(name), func(t *testing.T) {
-			t.Parallel()
-			d := d(t)
-			dtesting.Test(t, held{fenced(t, mutex(t, memory()), d.dialect, d.inner(t))}, []byte("CREATE TABLE t2 (n INTEGER)"))
-		})
-	}
 }
 
-func TestUp_andDown(t *testing.T) {
-	each(t, func(t *testing.T, lock string, d target) {
-		m := migrator(t, fenced(t, mutex(t, lock), d.dialect, d.inner(t)), migrations)
-		require.NoError(t, m.Up())
-		assertState(t, d, 11, 3, false)
-		require.ErrorIs(t, m.Up(), migrate.ErrNoChange)
-		require.NoError(t, m.Steps(-1))
-		assertState(t, d, 1, 2, false)
-		require.NoError(t, m.Force(1))
-		assertState(t, d, 1, 1, false)
-		require.NoError(t, m.Force(2))
-		require.NoError(t, m.Down())
-		version, _, err := d.inner(t).Version()
-		require.NoError(t, err)
-		assert.Equal(t, database.NilVersion, version)
+func TestNewFenced_passesMigratesOwnTests(t *testing.T) {
+	freshdb.Each(t, func(t *testing.T, d freshdb.Database) {
+		dtesting.Test(t, held{fenced(t, d)}, []byte("CREATE TABLE t2 (n INTEGER)"))
 	})
 }
 
 // severalUp has n programs start at once, and requires that one of them migrates.
-func severalUp(t *testing.T, n int, lock string, d target, connect func() database.Driver) {
+func severalUp(t *testing.T, n int, d freshdb.Database, connect func() database.Driver) {
 	t.Helper()
 	var results []<-chan error
 	for range n {
-		driver := fenced(t, mutex(t, lock), d.dialect, connect())
-		driver.LockTimeout = time.Minute
+		driver, err := golangmigrate.NewFenced(mutex(t, d.Locks+"?ttl=2m"), connect(), time.Minute, d.Dialect, "schema_migrations")
+		require.NoError(t, err)
 		m := migrator(t, driver, migrations)
 		m.LockTimeout = 2 * time.Minute
 		results = append(results, testwait.Go(m.Up))
@@ -116,58 +90,42 @@ func severalUp(t *testing.T, n int, lock string, d target, connect func() databa
 	assertState(t, d, 11, 3, false)
 }
 
-// Several programs start at once: each migration is applied once, on each backend of locks.
+// Several programs start at once: each migration is applied once.
 func TestUp_ofSeveralOneMigrates(t *testing.T) {
 	t.Parallel()
-	locks := map[string]func(t testing.TB) string{"memory": func(testing.TB) string { return memory() + "?" }}
-	maps.Copy(locks, servers)
-	for name, url := range locks {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			lock, d := url(t)+"ttl=2m&prefix="+space(), databases[golangmigrate.Postgres](t)
-			severalUp(t, 3, lock, d, func() database.Driver { return d.inner(t) })
-		})
-	}
+	d := freshdb.Of[sqlfence.Postgres](t)
+	severalUp(t, 3, d, func() database.Driver { return inner(t, d) })
 }
 
-func TestLock_givesUp(t *testing.T) {
-	each(t, func(t *testing.T, lock string, d target) {
-		other := mutex(t, lock)
-		require.NoError(t, other.Lock(t.Context()))
-		driver := golangmigrate.New(mutex(t, lock), d.inner(t))
-		driver.LockTimeout = 50 * time.Millisecond
-		require.ErrorIs(t, migrator(t, driver, migrations).Up(), context.DeadlineExceeded)
-		require.NoError(t, other.Unlock(t.Context()))
-		require.NoError(t, migrator(t, driver, migrations).Up())
-		assertState(t, d, 11, 3, false)
-	})
-}
-
-func TestClose_unlocks(t *testing.T) {
+func TestLock_givesUpAndCloseUnlocks(t *testing.T) {
 	t.Parallel()
-	lock, d := memory(), databases[golangmigrate.SQLite](t)
-	driver := golangmigrate.New(mutex(t, lock), d.inner(t))
+	d := freshdb.Of[sqlfence.SQLite](t)
+	other := mutex(t, d.Locks)
+	require.NoError(t, other.Lock(t.Context()))
+	driver := golangmigrate.New(mutex(t, d.Locks), inner(t, d), 50*time.Millisecond)
+	require.ErrorIs(t, migrator(t, driver, migrations).Up(), context.DeadlineExceeded)
+	require.NoError(t, other.Unlock(t.Context()))
 	require.NoError(t, driver.Lock())
 	require.ErrorIs(t, driver.Lock(), database.ErrLocked)
 	require.NoError(t, driver.Close())
-	require.NoError(t, mutex(t, lock).TryLock(t.Context()))
+	require.NoError(t, mutex(t, d.Locks).TryLock(t.Context()))
 }
 
 func TestOpen_hasTheSameLock(t *testing.T) {
 	t.Parallel()
-	lock, d := memory(), databases[golangmigrate.Postgres](t)
-	database.Register("locked", golangmigrate.New(mutex(t, lock), d.inner(t)))
-	opened, err := database.Open(strings.Replace(d.dsn, "postgres://", "locked://", 1))
+	d := freshdb.Of[sqlfence.Postgres](t)
+	database.Register("locked", golangmigrate.New(mutex(t, d.Locks), inner(t, d), 0))
+	opened, err := database.Open(strings.Replace(d.DSN, "postgres://", "locked://", 1))
 	require.NoError(t, err)
 	require.NoError(t, opened.Lock())
-	require.ErrorIs(t, mutex(t, lock).TryLock(t.Context()), locker.ErrHeld)
+	require.ErrorIs(t, mutex(t, d.Locks).TryLock(t.Context()), locker.ErrHeld)
 	require.NoError(t, opened.Close())
-	require.NoError(t, mutex(t, lock).TryLock(t.Context()))
+	require.NoError(t, mutex(t, d.Locks).TryLock(t.Context()))
 }
 
 func TestDriver_refusesWithoutTheLock(t *testing.T) {
-	each(t, func(t *testing.T, lock string, d target) {
-		driver := fenced(t, mutex(t, lock), d.dialect, d.inner(t))
+	freshdb.Each(t, func(t *testing.T, d freshdb.Database) {
+		driver := fenced(t, d)
 		require.ErrorIs(t, driver.Run(strings.NewReader("CREATE TABLE x (n INTEGER)")), locker.ErrNotHeld)
 		require.ErrorIs(t, driver.SetVersion(1, false), locker.ErrNotHeld)
 		require.ErrorIs(t, driver.Drop(), locker.ErrNotHeld)
@@ -175,24 +133,17 @@ func TestDriver_refusesWithoutTheLock(t *testing.T) {
 	})
 }
 
-// A later holder comes when a migration is about to run, or a version to be set; the earlier one
-// knows nothing of a loss.
+// The database has seen a later holder, and the earlier one knows nothing of a loss.
 func TestFence_whoWasOvertakenChangesNothing(t *testing.T) {
-	each(t, func(t *testing.T, lock string, d target) {
-		require.NoError(t, migrator(t, fenced(t, mutex(t, lock), d.dialect, d.inner(t)), migrations).Migrate(1))
-		inner := hooked{Driver: d.inner(t), beforeRun: func(migration string) {
-			if strings.Contains(migration, "n + 1;") {
-				overtake(t.Context(), t, d)
-			}
-		}}
-		err := migrator(t, fenced(t, mutex(t, lock), d.dialect, inner), migrations).Up()
-		require.ErrorIs(t, err, fence.ErrStale)
-		require.ErrorContains(t, err, "run a migration")
-		assertState(t, d, 0, 2, true)
-		err = migrator(t, fenced(t, mutex(t, lock), d.dialect, d.inner(t)), migrations).Force(3)
-		require.ErrorIs(t, err, fence.ErrStale)
-		require.ErrorContains(t, err, "set version 3")
-		assertState(t, d, 0, 2, true)
+	freshdb.Each(t, func(t *testing.T, d freshdb.Database) {
+		driver := fenced(t, d)
+		require.NoError(t, migrator(t, driver, migrations).Migrate(1))
+		require.NoError(t, driver.Lock())
+		overtake(t.Context(), t, d)
+		require.ErrorIs(t, driver.Run(strings.NewReader("DROP TABLE counter")), fence.ErrStale)
+		require.ErrorIs(t, driver.SetVersion(2, true), fence.ErrStale)
+		require.NoError(t, driver.Unlock())
+		assertState(t, d, 0, 1, false)
 	})
 }
 
@@ -200,26 +151,44 @@ func TestFence_whoWasOvertakenChangesNothing(t *testing.T) {
 // next deploy succeeds, and each migration was applied once.
 func TestFence_aLossAtAnyStepStopsNobody(t *testing.T) {
 	const statements = 2 + 2*3 // Lock's two, and those of two migrations of three
-	each(t, func(t *testing.T, lock string, d target) {
+	freshdb.Each(t, func(t *testing.T, d freshdb.Database) {
 		for cut := range 2 * statements {
 			for _, another := range []bool{false, true} {
 				t.Run(fmt.Sprint(cut, another), func(t *testing.T) {
 					t.Parallel()
-					d, lock := databases[d.dialect](t), memory()
-					inner := &cutAt{Driver: d.inner(t), cut: cut, do: func() {
-						require.NoError(t, mutex(t, lock).Do(t.Context(), func(context.Context) error { return nil }), "it has expired")
+					d := freshdb.Of[d.Dialect](t)
+					inner := &cutAt{Driver: inner(t, d), cut: cut, do: func() {
+						require.NoError(t, mutex(t, d.Locks).Do(t.Context(), func(context.Context) error { return nil }), "it has expired")
 						if another {
-							_ = migrator(t, fenced(t, mutex(t, lock), d.dialect, d.inner(t)), migrations).Up()
+							_ = migrator(t, fenced(t, d), migrations).Up()
 						}
 					}}
-					short := mutex(t, lock+"?ttl=300ms&renew=false")
-					err := migrator(t, fenced(t, short, d.dialect, inner), migrations).Up()
+					short := mutex(t, d.Locks+"?ttl=300ms&renew=false")
+					err := migrator(t, fencedBy(t, short, d, inner), migrations).Up()
 					require.Error(t, err)
-					require.NoError(t, ignoring(migrator(t, fenced(t, mutex(t, lock), d.dialect, d.inner(t)), migrations).Up(), migrate.ErrNoChange), "%v", err)
+					require.NoError(t, ignoring(migrator(t, fenced(t, d), migrations).Up(), migrate.ErrNoChange), "%v", err)
 					assertState(t, d, 11, 3, false)
 				})
 			}
 		}
+	})
+}
+
+// Without a fence, a holder that is paused right before a step, after it has looked at the clock,
+// still makes the step. Then it notices the loss, and the database stays dirty, which stops
+// everybody.
+func TestNew_aStepAfterALossLeavesTheDatabaseDirty(t *testing.T) {
+	freshdb.Each(t, func(t *testing.T, d freshdb.Database) {
+		other := migrator(t, golangmigrate.New(mutex(t, d.Locks), inner(t, d), time.Minute), migrations)
+		other.LockTimeout = 2 * time.Minute
+		inner := hooked{inner(t, d), func() {
+			require.NoError(t, other.Up(), "the hold has expired")
+			assertState(t, d, 11, 3, false)
+		}}
+		short := mutex(t, d.Locks+"?ttl=300ms&renew=false")
+		require.ErrorIs(t, migrator(t, golangmigrate.New(short, inner, 0), migrations).Up(), locker.ErrLost)
+		assertState(t, d, 11, 2, true)
+		require.ErrorAs(t, other.Up(), &migrate.ErrDirty{})
 	})
 }
 
@@ -233,10 +202,10 @@ func ignoring(err, expected error) error {
 // What cannot run in a transaction says so, and is checked before.
 func TestFence_withoutATransaction(t *testing.T) {
 	t.Parallel()
-	d := databases[golangmigrate.Postgres](t)
+	d := freshdb.Of[sqlfence.Postgres](t)
 	concurrently := "CREATE INDEX CONCURRENTLY i ON counter (n);\n"
 	files := fstest.MapFS{"1_counter.up.sql": migrations["1_counter.up.sql"], "2_index.up.sql": {Data: []byte(concurrently)}}
-	driver := fenced(t, mutex(t, memory()), d.dialect, d.inner(t))
+	driver := fenced(t, d)
 	require.ErrorContains(t, migrator(t, driver, files).Up(), "CREATE INDEX CONCURRENTLY")
 	files["2_index.up.sql"] = &fstest.MapFile{Data: []byte(golangmigrate.NoTransaction + "\n" + concurrently)}
 	require.NoError(t, migrator(t, driver, files).Force(1))
@@ -252,101 +221,43 @@ func TestFence_withoutATransaction(t *testing.T) {
 
 // An error of a migration is migrate's own, with the line in the file.
 func TestFence_aMigrationThatFails(t *testing.T) {
-	each(t, func(t *testing.T, lock string, d target) {
+	freshdb.Each(t, func(t *testing.T, d freshdb.Database) {
 		files := fstest.MapFS{"1_typo.up.sql": {Data: []byte("CREATE TABLE counter (n INTEGER NOT NULL);\nINSERT INTO counter VALUES (NULL);\n")}}
-		err := migrator(t, fenced(t, mutex(t, lock), d.dialect, d.inner(t)), files).Up()
+		err := migrator(t, fenced(t, d), files).Up()
 		require.NotErrorIs(t, err, fence.ErrStale)
 		require.ErrorContains(t, err, "counter")
 	})
 }
 
 func TestNewFenced_refusesWhatItCannotFence(t *testing.T) {
-	m, inner := mutex(t, memory()), databases[golangmigrate.SQLite](t).inner(t)
-	_, err := golangmigrate.NewFenced(m, inner, "MySQL", "schema_migrations")
+	d := freshdb.Of[sqlfence.SQLite](t)
+	m, inner := mutex(t, d.Locks), inner(t, d)
+	_, err := golangmigrate.NewFenced(m, inner, 0, "MySQL", "schema_migrations")
 	require.ErrorContains(t, err, `"MySQL"`)
-	_, err = golangmigrate.NewFenced(m, inner, golangmigrate.SQLite, "")
+	_, err = golangmigrate.NewFenced(m, inner, 0, sqlfence.SQLite, "")
 	require.ErrorContains(t, err, "schema_migrations")
 }
 
 func TestMain(m *testing.M) {
-	child.Serve()
 	// The library reads the migrations that follow one that fails, and nobody takes them.
 	goleak.VerifyTestMain(testserver.Tests(m), goleak.IgnoreAnyFunction("github.com/golang-migrate/migrate/v4.(*Migration).Buffer"))
 }
 
 const patience = testwait.Patience(time.Minute)
 
-var spaces atomic.Int64
-
-func space() string { return fmt.Sprintf("migrate%d", spaces.Add(1)) }
-
-// memory returns the URL of locks that no other test has.
-func memory() string { return "mem://" + space() }
-
-// servers are those whose locks processes can share.
-var servers = map[string]func(t testing.TB) string{
-	"Redis":      func(t testing.TB) string { t.Helper(); return testserver.SharedRedis(t).URL() + "?" },
-	"etcd":       func(t testing.TB) string { t.Helper(); return testserver.SharedEtcd(t).URL() + "?" },
-	"PostgreSQL": func(t testing.TB) string { t.Helper(); return testserver.SharedPostgres(t).URL() + "&" },
-}
-
-// target is a database that no other test has.
-type target struct {
-	dialect golangmigrate.Dialect
-	dsn     string
-}
-
-var databases = map[golangmigrate.Dialect]func(t testing.TB) target{
-	golangmigrate.Postgres: func(t testing.TB) target {
-		t.Helper()
-		server, name := testserver.SharedPostgres(t), space()
-		_, err := target{golangmigrate.Postgres, server.URL()}.open(t).ExecContext(t.Context(), "CREATE DATABASE "+name)
-		require.NoError(t, err)
-		u, err := url.Parse(server.URL())
-		require.NoError(t, err)
-		u.Path = "/" + name
-		return target{golangmigrate.Postgres, u.String()}
-	},
-	golangmigrate.SQLite: func(t testing.TB) target {
-		t.Helper()
-		return target{golangmigrate.SQLite, "file:" + filepath.Join(t.TempDir(), "db") + "?_pragma=busy_timeout(5000)"}
-	},
-}
-
-func (d target) open(t testing.TB) *sql.DB {
-	t.Helper()
-	name := map[golangmigrate.Dialect]string{golangmigrate.Postgres: "pgx/v5", golangmigrate.SQLite: "sqlite"}[d.dialect]
-	db, err := sql.Open(name, d.dsn)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = db.Close() })
-	return db
-}
-
 // inner returns migrate's own driver.
-func (d target) inner(t testing.TB) database.Driver {
+func inner(t testing.TB, d freshdb.Database) database.Driver {
 	t.Helper()
 	var inner database.Driver
 	var err error
-	if d.dialect == golangmigrate.SQLite {
-		inner, err = sqlite.WithInstance(d.open(t), &sqlite.Config{})
+	if d.Dialect == sqlfence.SQLite {
+		inner, err = sqlite.WithInstance(d.Open(t), &sqlite.Config{})
 	} else {
-		inner, err = pgx.WithInstance(d.open(t), &pgx.Config{})
+		inner, err = pgx.WithInstance(d.Open(t), &pgx.Config{})
 	}
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = inner.Close() })
 	return inner
-}
-
-// each runs a test on each database. The locks are in memory.
-func each(t *testing.T, test func(t *testing.T, lock string, d target)) {
-	t.Helper()
-	t.Parallel()
-	for name, d := range databases {
-		t.Run(string(name), func(t *testing.T) {
-			t.Parallel()
-			test(t, memory(), d(t))
-		})
-	}
 }
 
 func mutex(t testing.TB, lock string) *locker.Mutex {
@@ -357,12 +268,17 @@ func mutex(t testing.TB, lock string) *locker.Mutex {
 	return client.Mutex("migrate")
 }
 
-// fenced is a Driver with a fence over inner, plain is one without.
-func fenced(t testing.TB, m *locker.Mutex, dialect golangmigrate.Dialect, inner database.Driver) *golangmigrate.Driver {
+// fenced is a driver with a fence.
+func fenced(t testing.TB, d freshdb.Database) database.Driver {
 	t.Helper()
-	d, err := golangmigrate.NewFenced(m, inner, dialect, "schema_migrations")
+	return fencedBy(t, mutex(t, d.Locks), d, inner(t, d))
+}
+
+func fencedBy(t testing.TB, m *locker.Mutex, d freshdb.Database, inner database.Driver) database.Driver {
+	t.Helper()
+	driver, err := golangmigrate.NewFenced(m, inner, 0, d.Dialect, "schema_migrations")
 	require.NoError(t, err)
-	return d
+	return driver
 }
 
 // migrations adds a table with 0, and then 1, and then 10.
@@ -385,48 +301,28 @@ func migrator(t testing.TB, d database.Driver, files fstest.MapFS) *migrate.Migr
 }
 
 // assertState asserts what the migrations have added, and which version is recorded.
-func assertState(t testing.TB, d target, wantN, wantVersion int, wantDirty bool) {
+func assertState(t testing.TB, d freshdb.Database, wantN, wantVersion int, wantDirty bool) {
 	t.Helper()
 	var n int
-	db := d.open(t)
+	db := d.Open(t)
 	require.NoError(t, db.QueryRowContext(t.Context(), "SELECT n FROM counter").Scan(&n))
 	assert.Equal(t, wantN, n, "added")
-	version, dirty, err := d.inner(t).Version()
+	version, dirty, err := inner(t, d).Version()
 	require.NoError(t, err)
 	assert.Equal(t, wantVersion, version, "version")
 	assert.Equal(t, wantDirty, dirty, "dirty")
 }
 
-// hooked calls functions before its steps reach the database.
+// hooked calls a function before version 2 is recorded to have begun.
 type hooked struct {
 	database.Driver
 
-	beforeRun     func(migration string)
-	beforeVersion func(version int, dirty bool)
-}
-
-func (h hooked) Run(migration io.Reader) error {
-	text, err := io.ReadAll(migration)
-	if err != nil {
-		return err
-	}
-	if h.beforeRun != nil {
-		h.beforeRun(string(text))
-	}
-	// With a fence a version is set by Run, too.
-	for version := range 4 {
-		for _, dirty := range []bool{true, false} {
-			if h.beforeVersion != nil && strings.Contains(string(text), fmt.Sprintf("schema_migrations (version, dirty) VALUES (%d, %t)", version, dirty)) {
-				h.beforeVersion(version, dirty)
-			}
-		}
-	}
-	return h.Driver.Run(strings.NewReader(string(text)))
+	halfway func()
 }
 
 func (h hooked) SetVersion(version int, dirty bool) error {
-	if h.beforeVersion != nil {
-		h.beforeVersion(version, dirty)
+	if version == 2 && dirty {
+		h.halfway()
 	}
 	return h.Driver.SetVersion(version, dirty)
 }
@@ -451,8 +347,8 @@ func (c *cutAt) Run(migration io.Reader) error {
 }
 
 // overtake has the database see a token that is larger than all of the lock.
-func overtake(ctx context.Context, t testing.TB, d target) {
+func overtake(ctx context.Context, t testing.TB, d freshdb.Database) {
 	t.Helper()
-	_, err := d.open(t).ExecContext(ctx, "UPDATE fencing_tokens SET token = token + 1000000000000")
+	_, err := d.Open(t).ExecContext(ctx, "UPDATE fencing_tokens SET token = token + 1000000000000")
 	require.NoError(t, err)
 }

@@ -164,7 +164,8 @@ func NewStore(m *locker.Mutex, dialect database.Dialect, name string) (database.
 	switch dialect {
 	case database.DialectPostgres:
 		s.table.Dialect = sqlfence.Postgres
-		s.options = &sql.TxOptions{Isolation: sql.LevelReadCommitted} // who has waited is not told to come again
+		// Read committed: no serialization failure after a wait.
+		s.options = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 	case database.DialectSQLite3:
 		s.table.Dialect = sqlfence.SQLite
 	default:
@@ -188,9 +189,7 @@ type store struct {
 
 // TableExists asks a method of goose's Store that the interface does not have.
 func (s *store) TableExists(ctx context.Context, db database.DBTxConn) (bool, error) {
-	if own, ok := s.Store.(interface {
-		TableExists(ctx context.Context, db database.DBTxConn) (bool, error)
-	}); ok {
+	if own, ok := s.Store.(database.StoreExtender); ok {
 		return own.TableExists(ctx, db)
 	}
 	return false, errors.ErrUnsupported

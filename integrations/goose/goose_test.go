@@ -5,8 +5,6 @@ import (
 	"database/sql"
 	"fmt"
 	"net/url"
-	"path/filepath"
-	"sync/atomic"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -22,42 +20,29 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/fence"
+	"github.com/go-locker/locker/fence/sqlfence"
 	lockergoose "github.com/go-locker/locker/integrations/goose"
-	"github.com/go-locker/locker/internal/test/child"
+	"github.com/go-locker/locker/internal/test/freshdb"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 	_ "github.com/go-locker/locker/memory"
-	_ "github.com/go-locker/locker/redis"
 )
 
-// Goose's own tests of a Locker: there are these two.
+// Goose's own test of a Locker.
 func TestGoose_ofFiveProvidersOneMigrates(t *testing.T) {
-	each(t, func(t *testing.T, lock string, d target) {
+	freshdb.Each(t, func(t *testing.T, d freshdb.Database) {
 		locktesting.TestProviderLocking(t, func(t *testing.T) *goose.Provider {
 			t.Helper()
-			return newInstance(t, lock, d).fenced(t, second(nil, nil))
+			return newInstance(t, d).fenced(t, second(noPause))
 		})
-		newInstance(t, lock, d).assertState(t, 1, 1)
-	})
-}
-
-func TestSessionLocker_isTheSameLock(t *testing.T) {
-	each(t, func(t *testing.T, lock string, d target) {
-		locktesting.TestProviderLocking(t, func(t *testing.T) *goose.Provider {
-			t.Helper()
-			i := newInstance(t, lock, d)
-			i.db.SetMaxOpenConns(1) // goose has the connection while it locks
-			store, err := lockergoose.NewStore(i.mutex, d.dialect, goose.DefaultTablename)
-			require.NoError(t, err)
-			return i.provider(t, goose.DialectCustom, goose.WithStore(store), goose.WithSessionLocker(lockergoose.New(i.mutex)))
-		})
+		newInstance(t, d).assertState(t, 1, 1)
 	})
 }
 
 func TestUnlock_releasesThoughItsContextHasEnded(t *testing.T) {
 	t.Parallel()
-	url, d := memory(), databases["SQLite"](t)
-	first, second := lockergoose.New(newInstance(t, url, d).mutex), newInstance(t, url, d).mutex
+	d := freshdb.Of[sqlfence.SQLite](t)
+	first, second := lockergoose.New(newInstance(t, d).mutex), newInstance(t, d).mutex
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	for _, unlock := range []func() error{
@@ -74,9 +59,9 @@ func TestUnlock_releasesThoughItsContextHasEnded(t *testing.T) {
 }
 
 func TestStore_downAndApplyVersionAreFenced(t *testing.T) {
-	each(t, func(t *testing.T, lock string, d target) {
-		i := newInstance(t, lock, d)
-		p := i.fenced(t, second(nil, nil))
+	freshdb.Each(t, func(t *testing.T, d freshdb.Database) {
+		i := newInstance(t, d)
+		p := i.fenced(t, second(noPause))
 		_, err := p.Up(t.Context())
 		require.NoError(t, err)
 		_, err = p.Down(t.Context())
@@ -98,9 +83,9 @@ func TestStore_downAndApplyVersionAreFenced(t *testing.T) {
 
 // A newer holder comes in the middle of a Down, whose own holder knows nothing of a loss.
 func TestStore_aDownThatWasOvertakenIsRolledBack(t *testing.T) {
-	each(t, func(t *testing.T, lock string, d target) {
-		i := newInstance(t, lock, d)
-		_, err := i.fenced(t, second(nil, nil)).Up(t.Context())
+	freshdb.Each(t, func(t *testing.T, d freshdb.Database) {
+		i := newInstance(t, d)
+		_, err := i.fenced(t, second(noPause)).Up(t.Context())
 		require.NoError(t, err)
 		down := func(ctx context.Context, tx *sql.Tx) error {
 			i.newerHolder(t)
@@ -123,8 +108,8 @@ func (i instance) newerHolder(t testing.TB) {
 
 // A store whose Mutex nobody locks refuses, so that a Provider without the Lock is noticed at its first migration.
 func TestStore_refusesWithoutTheLock(t *testing.T) {
-	each(t, func(t *testing.T, lock string, d target) {
-		i := newInstance(t, lock, d)
+	freshdb.Each(t, func(t *testing.T, d freshdb.Database) {
+		i := newInstance(t, d)
 		store, err := lockergoose.NewStore(i.mutex, i.dialect, goose.DefaultTablename)
 		require.NoError(t, err)
 		p := i.provider(t, goose.DialectCustom, goose.WithStore(store))
@@ -139,8 +124,8 @@ func TestStore_refusesWithoutTheLock(t *testing.T) {
 // Goose asks for its table in the catalog of the database, where it knows how. Without that it looks for a row, which is an error in
 // the database's log.
 func TestStore_looksForItsTableAsGoosesOwnDoes(t *testing.T) {
-	each(t, func(t *testing.T, lock string, d target) {
-		i := newInstance(t, lock, d)
+	freshdb.Each(t, func(t *testing.T, d freshdb.Database) {
+		i := newInstance(t, d)
 		store, err := lockergoose.NewStore(i.mutex, i.dialect, goose.DefaultTablename)
 		require.NoError(t, err)
 		own, err := database.NewStore(i.dialect, goose.DefaultTablename)
@@ -156,19 +141,8 @@ func TestStore_looksForItsTableAsGoosesOwnDoes(t *testing.T) {
 	})
 }
 
-// With nothing to do goose takes no lock: a program starts though the lock's server is unreachable.
-func TestUp_withNothingToDoTakesNoLock(t *testing.T) {
-	i := newInstance(t, memory(), databases["SQLite"](t))
-	_, err := i.fenced(t).Up(t.Context())
-	require.NoError(t, err)
-	require.NoError(t, i.mutex.Lock(t.Context()))
-	applied, err := i.fenced(t).Up(t.Context())
-	require.NoError(t, err)
-	assert.Empty(t, applied)
-}
-
 func TestNewStore_refusesADatabaseThatCannotRollBack(t *testing.T) {
-	i := newInstance(t, memory(), databases["SQLite"](t))
+	i := newInstance(t, freshdb.Of[sqlfence.SQLite](t))
 	_, err := lockergoose.NewStore(i.mutex, goose.DialectMySQL, goose.DefaultTablename)
 	require.ErrorContains(t, err, `"mysql"`)
 	_, err = lockergoose.NewStore(i.mutex, goose.DialectSQLite3, "")
@@ -176,7 +150,7 @@ func TestNewStore_refusesADatabaseThatCannotRollBack(t *testing.T) {
 }
 
 func TestContext_endsWithItsParentAndNotWithAnUnlock(t *testing.T) {
-	i := newInstance(t, memory(), databases["SQLite"](t))
+	i := newInstance(t, freshdb.Of[sqlfence.SQLite](t))
 	parent, end := context.WithCancel(t.Context())
 	ctx, cancel := lockergoose.Context(parent)
 	defer cancel()
@@ -194,133 +168,152 @@ func TestContext_endsWithItsParentAndNotWithAnUnlock(t *testing.T) {
 	require.ErrorIs(t, ctx.Err(), context.Canceled)
 }
 
-// A migration under way ends with the loss, and leaves nothing.
-func TestLoss_endsTheContextOfTheMigration(t *testing.T) {
-	each(t, func(t *testing.T, lock string, d target) {
-		holder := newInstance(t, lock, d, locker.WithTTL(5*time.Second), locker.WithoutRenewal())
-		began := false
-		p := holder.fenced(t, second(nil, func(ctx context.Context) error {
-			began = true
-			<-ctx.Done() // as a long statement would
-			return context.Cause(ctx)
-		}))
-		ctx, cancel := lockergoose.Context(t.Context())
-		defer cancel()
-		_, err := p.Up(ctx)
-		require.ErrorIs(t, err, locker.ErrLost)
-		require.ErrorIs(t, context.Cause(ctx), locker.ErrLost)
-		require.True(t, began)
-		holder.assertState(t, 0, 0)
-
-		applied, err := newInstance(t, lock, d).fenced(t, second(nil, nil)).Up(t.Context())
-		require.NoError(t, err)
-		assert.Len(t, applied, 1)
-	})
-}
-
-func TestMain(m *testing.M) {
-	child.Serve()
-	goleak.VerifyTestMain(testserver.Tests(m))
-}
-
-const patience = testwait.Patience(time.Minute)
-
-// memory returns the URL of locks that no other test has.
-func memory() string { return "mem://" + space() }
-
-// redis returns one of locks that processes can share.
-func redis(t testing.TB) string {
-	t.Helper()
-	return fmt.Sprintf("%s?ttl=4s&prefix=%s", testserver.SharedRedis(t).URL(), space())
-}
-
-var spaces atomic.Int64
-
-func space() string { return fmt.Sprintf("goose%d", spaces.Add(1)) }
-
-// target is a database that no other test has.
-type target struct {
-	dialect     goose.Dialect
-	driver, dsn string
-}
-
-var databases = map[string]func(t testing.TB) target{
-	"PostgreSQL": func(t testing.TB) target {
-		t.Helper()
-		server, name := testserver.SharedPostgres(t), space()
-		main := target{goose.DialectPostgres, "pgx", server.URL()}.open(t)
-		_, err := main.ExecContext(t.Context(), "CREATE DATABASE "+name)
-		require.NoError(t, err)
-		u, err := url.Parse(server.URL())
-		require.NoError(t, err)
-		u.Path = "/" + name
-		return target{goose.DialectPostgres, "pgx", u.String()}
-	},
-	"SQLite": func(t testing.TB) target {
-		t.Helper()
-		file := filepath.Join(t.TempDir(), "db")
-		return target{goose.DialectSQLite3, "sqlite", "file:" + file + "?_pragma=busy_timeout(5000)"}
-	},
-}
-
-func (d target) open(t testing.TB) *sql.DB {
-	t.Helper()
-	db, err := sql.Open(d.driver, d.dsn)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = db.Close() })
-	return db
-}
-
-// each runs a test on each database. The locks are in memory: the code that is tested is the same for all.
-func each(t *testing.T, test func(t *testing.T, lock string, d target)) {
-	t.Helper()
-	on(t, func(testing.TB) string { return memory() }, test)
-}
-
-// onRedis runs a test on each database, with locks that processes can share.
-func onRedis(t *testing.T, test func(t *testing.T, lock string, d target)) {
-	t.Helper()
-	on(t, redis, test)
-}
-
-func on(t *testing.T, lock func(testing.TB) string, test func(t *testing.T, lock string, d target)) {
-	t.Helper()
-	t.Parallel()
-	for name, d := range databases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			test(t, lock(t), d(t))
+// A holder is paused in its second migration until its hold has expired, and goes on when another
+// has migrated. Goose's interfaces for locks cannot stop it: it notices its loss at the end.
+func TestPaused_inItsSecondMigration(t *testing.T) {
+	const (
+		plain       = "goose's own Store"
+		fenced      = "a Store with a fence"
+		withContext = "the same, and a context that ends with the loss"
+	)
+	for _, c := range []struct {
+		how             string
+		two             bool // writes without a transaction, and it stands still between them
+		added, recorded int
+	}{
+		{plain, false, 2, 2},
+		{fenced, false, 1, 1},
+		{fenced, true, 202, 1},      // it has done all of it, both have
+		{withContext, true, 102, 1}, // its second statement was not sent
+	} {
+		t.Run(fmt.Sprint(c.how, c.two), func(t *testing.T) {
+			freshdb.Each(t, func(t *testing.T, d freshdb.Database) {
+				holder := newInstance(t, d, locker.WithTTL(time.Second), locker.WithoutRenewal())
+				provider := func(i instance, pause func(context.Context) error) *goose.Provider {
+					up := second(pause)
+					if c.two {
+						up = twoWrites(pause)
+					}
+					if c.how == plain {
+						return i.provider(t, i.dialect, up, goose.WithLocker(lockergoose.New(i.mutex)))
+					}
+					return i.fenced(t, up)
+				}
+				ctx := t.Context()
+				if c.how == withContext {
+					own, cancel := lockergoose.Context(ctx)
+					defer cancel()
+					ctx = own
+				}
+				_, err := provider(holder, func(ctx context.Context) error {
+					over := holder.mutex.Hold().Lost()
+					if c.how == withContext {
+						over = ctx.Done()
+					}
+					<-over
+					_, err := provider(newInstance(t, d), noPause).Up(t.Context())
+					return err
+				}).Up(ctx)
+				require.ErrorIs(t, err, locker.ErrLost)
+				assert.Equal(t, c.how == withContext, context.Cause(ctx) != nil)
+				holder.assertState(t, c.added, c.recorded)
+			})
 		})
 	}
 }
 
+// The token of the paused holder was admitted, so its successor has to wait for its commit before
+// it reads the versions.
+func TestPaused_beforeItsCommitItIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	for _, level := range []string{"read committed", "serializable"} {
+		t.Run(level, func(t *testing.T) {
+			t.Parallel()
+			d := freshdb.Of[sqlfence.Postgres](t)
+			d.DSN += "&default_transaction_isolation=" + url.PathEscape(level)
+			holder := newInstance(t, d, locker.WithTTL(time.Second), locker.WithoutRenewal())
+			store, err := lockergoose.NewStore(holder.mutex, holder.dialect, goose.DefaultTablename)
+			require.NoError(t, err)
+			other := newInstance(t, d)
+			var done <-chan error
+			store = pausingStore{store, func() {
+				<-holder.mutex.Hold().Lost()
+				done = testwait.Go(func() error { _, err := other.fenced(t, second(noPause)).Up(t.Context()); return err })
+				patience.Until(t, "the other waits for it", func() bool {
+					var n int
+					require.NoError(t, other.db.QueryRowContext(t.Context(),
+						"SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()").Scan(&n))
+					return n > 0
+				})
+			}}
+			_, err = holder.provider(t, goose.DialectCustom, second(noPause),
+				goose.WithStore(store), goose.WithLocker(lockergoose.New(holder.mutex))).Up(t.Context())
+			require.ErrorIs(t, err, locker.ErrLost, "from Unlock")
+			require.NoError(t, patience.Result(t, done))
+			other.assertState(t, 1, 1)
+		})
+	}
+}
+
+// pausingStore stands still when the second version is recorded, and not yet committed.
+type pausingStore struct {
+	database.Store
+
+	pause func()
+}
+
+func (s pausingStore) Insert(ctx context.Context, db database.DBTxConn, req database.InsertRequest) error {
+	err := s.Store.Insert(ctx, db, req)
+	if err == nil && req.Version == 2 {
+		s.pause()
+	}
+	return err
+}
+
+func noPause(context.Context) error { return nil }
+
+// twoWrites is a second migration without a transaction. It adds 1, and then 100.
+func twoWrites(between func(context.Context) error) goose.ProviderOption {
+	up := func(ctx context.Context, db *sql.DB) error {
+		if err := add(ctx, db, 1); err != nil {
+			return err
+		}
+		if err := between(ctx); err != nil {
+			return err
+		}
+		return add(ctx, db, 100)
+	}
+	return goose.WithGoMigrations(goose.NewGoMigration(2, &goose.GoFunc{RunDB: up}, nil))
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Tests(m)) }
+
+const patience = testwait.Patience(time.Minute)
+
+// dialects are goose's names.
+var dialects = map[sqlfence.Dialect]goose.Dialect{sqlfence.Postgres: goose.DialectPostgres, sqlfence.SQLite: goose.DialectSQLite3}
+
 // instance is what a program of many instances has: connections of its own.
 type instance struct {
-	target
-
-	mutex *locker.Mutex
-	db    *sql.DB
+	dialect goose.Dialect
+	mutex   *locker.Mutex
+	db      *sql.DB
 }
 
-func newInstance(t testing.TB, lock string, d target, opts ...locker.Option) instance {
+func newInstance(t testing.TB, d freshdb.Database, opts ...locker.Option) instance {
 	t.Helper()
-	client, err := locker.Open(t.Context(), lock, opts...)
+	client, err := locker.Open(t.Context(), d.Locks, opts...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = client.Close() })
-	return instance{d, client.Mutex("migrate"), d.open(t)}
+	return instance{dialects[d.Dialect], client.Mutex("migrate"), d.Open(t)}
 }
 
-// fenced has a Store with a fence, plain does not.
+// fenced has a Store with a fence.
 func (i instance) fenced(t testing.TB, opts ...goose.ProviderOption) *goose.Provider {
 	t.Helper()
 	store, err := lockergoose.NewStore(i.mutex, i.dialect, goose.DefaultTablename)
 	require.NoError(t, err)
 	return i.provider(t, goose.DialectCustom, append(opts, goose.WithStore(store), goose.WithLocker(lockergoose.New(i.mutex)))...)
-}
-
-func (i instance) plain(t testing.TB, opts ...goose.ProviderOption) *goose.Provider {
-	t.Helper()
-	return i.provider(t, i.dialect, append(opts, goose.WithLocker(lockergoose.New(i.mutex)))...)
 }
 
 func (i instance) provider(t testing.TB, dialect goose.Dialect, opts ...goose.ProviderOption) *goose.Provider {
@@ -338,18 +331,13 @@ INSERT INTO counter VALUES (0);
 DROP TABLE counter;
 `)}}
 
-// second is a migration in a transaction: it adds 1, and calls before and after, which may be nil.
-func second(before, after func(context.Context) error) goose.ProviderOption {
+// second is a migration in a transaction: it adds 1, after a pause.
+func second(pause func(context.Context) error) goose.ProviderOption {
 	up := func(ctx context.Context, tx *sql.Tx) error {
-		for _, step := range []func(context.Context) error{before, func(ctx context.Context) error { return add(ctx, tx, 1) }, after} {
-			if step == nil {
-				continue
-			}
-			if err := step(ctx); err != nil {
-				return err
-			}
+		if err := pause(ctx); err != nil {
+			return err
 		}
-		return nil
+		return add(ctx, tx, 1)
 	}
 	down := func(ctx context.Context, tx *sql.Tx) error { return add(ctx, tx, -1) }
 	return goose.WithGoMigrations(goose.NewGoMigration(2, &goose.GoFunc{RunTx: up}, &goose.GoFunc{RunTx: down}))

@@ -32,7 +32,7 @@ func Example() {
 
 	composer := handler.NewStoreComposer()
 	filestore.New(dir).UseIn(composer)
-	lockertusd.New(client).UseIn(composer)
+	composer.UseLocker(lockertusd.New(client))
 	uploads, err := handler.NewHandler(handler.Config{
 		BasePath: "/files/", StoreComposer: composer,
 		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),

@@ -11,7 +11,7 @@
 //
 //	composer := handler.NewStoreComposer()
 //	filestore.New("/shared/uploads").UseIn(composer)
-//	lockertusd.New(client).UseIn(composer)
+//	composer.UseLocker(lockertusd.New(client))
 //
 // If the backend does not tell at once that somebody waits, a holder looks when it has taken the
 // lock, and every tenth of the TTL: see [locker.Hold.Wanted]. Tusd waits for a lock for only 20 s
@@ -28,24 +28,21 @@ import (
 	"github.com/go-locker/locker"
 )
 
-// Locker makes the locks of uploads.
-type Locker struct {
+// locks makes the locks of uploads.
+type locks struct {
 	client *locker.Client
 	opts   []locker.MutexOption
 }
 
-var _ handler.Locker = (*Locker)(nil)
-
-// New returns a Locker. An upload's lock is called tusd/ and the upload's ID.
-func New(client *locker.Client, opts ...locker.MutexOption) *Locker {
-	return &Locker{client, opts}
+// New returns a Locker for a composer. An upload's lock is called tusd/ and the upload's ID. If the
+// context of a Lock ends first, the Lock returns handler.ErrLockTimeout. The holder is asked to let
+// go when somebody waits for its lock, or when the lock is lost. Unlock returns an error that
+// matches [locker.ErrLost] if the lock was lost.
+func New(client *locker.Client, opts ...locker.MutexOption) handler.Locker {
+	return &locks{client, opts}
 }
 
-// UseIn makes a composer use the Locker.
-func (l *Locker) UseIn(composer *handler.StoreComposer) { composer.UseLocker(l) }
-
-// NewLock implements handler.Locker.
-func (l *Locker) NewLock(id string) (handler.Lock, error) {
+func (l *locks) NewLock(id string) (handler.Lock, error) {
 	return &lock{mutex: l.client.Mutex("tusd/"+id, l.opts...)}, nil
 }
 
@@ -56,8 +53,6 @@ type lock struct {
 	unlocked chan struct{}
 }
 
-// Lock waits until the lock is held. If ctx ends before that, it returns handler.ErrLockTimeout. It
-// calls requestRelease when somebody waits for the lock, or when it is lost.
 func (l *lock) Lock(ctx context.Context, requestRelease func()) error {
 	hold, err := l.mutex.Acquire(ctx)
 	switch {
@@ -80,8 +75,6 @@ func (l *lock) Lock(ctx context.Context, requestRelease func()) error {
 	return nil
 }
 
-// Unlock releases the lock. It returns an error that matches [locker.ErrLost] if the lock was lost
-// before.
 func (l *lock) Unlock() error {
 	if l.hold == nil {
 		return errors.Join(errors.New("lockertusd: Unlock without Lock"), locker.ErrNotHeld)

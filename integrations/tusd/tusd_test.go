@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -22,34 +21,34 @@ import (
 	"golang.org/x/exp/slog"
 
 	"github.com/go-locker/locker"
-	_ "github.com/go-locker/locker/etcd"
 	"github.com/go-locker/locker/integrations/tusd"
-	"github.com/go-locker/locker/internal/test/child"
-	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 	_ "github.com/go-locker/locker/memory"
-	_ "github.com/go-locker/locker/redis"
-	_ "github.com/go-locker/locker/sql/postgres"
 )
 
 // A client's connection to one server is dead, and the server does not know. The client resumes at
 // another server, which asks the first one to let go.
 func TestUpload_isResumedAtAnotherServer(t *testing.T) {
 	t.Parallel()
-	locks := map[string]func(t testing.TB) string{"memory": func(testing.TB) string { return "mem://" + space() + "?" }}
-	maps.Copy(locks, servers)
-	for name, url := range locks {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			lock, dir := url(t)+"ttl=20s&prefix="+space(), t.TempDir()
-			first, second := serve(t, lock, dir, time.Minute), serve(t, lock, dir, time.Minute)
-			id := create(t, first)
-			ended := begin(t, first, dir, id)
-			resume(t, second, dir, id)
-			assert.NotEqual(t, http.StatusNoContent, <-ended, "the first request was ended")
-			assertStored(t, dir, id)
-		})
-	}
+	lock, dir := "mem://"+space(), t.TempDir()
+	first, second := serve(t, lock, dir, time.Minute), serve(t, lock, dir, time.Minute)
+	id := create(t, first)
+	ended := begin(t, first, dir, id)
+	resume(t, second, dir, id)
+	assert.NotEqual(t, http.StatusNoContent, <-ended, "the first request was ended")
+	assertStored(t, dir, id)
+}
+
+// A server that loses the lock during an upload, as after a pause, ends the request.
+func TestUpload_endsWithItsLock(t *testing.T) {
+	t.Parallel()
+	lock, dir := "mem://"+space(), t.TempDir()
+	first, second := serve(t, lock+"?ttl=3s&renew=false", dir, time.Minute), serve(t, lock, dir, time.Minute)
+	id := create(t, first)
+	ended := begin(t, first, dir, id)
+	patience.Until(t, "the request is ended", func() bool { return len(ended) == 1 })
+	assert.NotEqual(t, http.StatusNoContent, <-ended)
+	resume(t, second, dir, id)
 }
 
 func TestLock_isWaitedForUntilItsContextEnds(t *testing.T) {
@@ -69,34 +68,16 @@ func TestLock_isWaitedForUntilItsContextEnds(t *testing.T) {
 	assert.Equal(t, http.StatusOK, response.StatusCode)
 }
 
-func TestLock_asksItsHolderToLetGo(t *testing.T) {
+func TestUnlock_saysThatThereIsNoHold(t *testing.T) {
 	t.Parallel()
 	client, err := locker.Open(t.Context(), "mem://"+space())
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = client.Close() })
-	asked := make(chan struct{}, 2)
-	ask := func() { asked <- struct{}{} }
-	var locks []handler.Lock
-	for range 2 {
-		l, err := tusd.New(client).NewLock("x")
-		require.NoError(t, err)
-		locks = append(locks, l)
-	}
-	require.ErrorIs(t, locks[0].Unlock(), locker.ErrNotHeld)
-	require.NoError(t, locks[0].Lock(t.Context(), ask))
-	locked := testwait.Go(func() error { return locks[1].Lock(t.Context(), ask) })
-	<-asked
-	require.NoError(t, locks[0].Unlock())
-	require.NoError(t, patience.Result(t, locked))
-
+	l, err := tusd.New(client).NewLock("x")
+	require.NoError(t, err)
+	require.ErrorIs(t, l.Unlock(), locker.ErrNotHeld)
+	require.NoError(t, l.Lock(t.Context(), func() {}))
 	require.NoError(t, client.Close())
-	<-asked // it is lost
-	require.ErrorIs(t, locks[1].Unlock(), locker.ErrLost)
-}
-
-func TestMain(m *testing.M) {
-	child.Serve()
-	os.Exit(testserver.Tests(m).Run())
+	require.ErrorIs(t, l.Unlock(), locker.ErrLost)
 }
 
 const patience = testwait.Patience(time.Minute)
@@ -104,13 +85,6 @@ const patience = testwait.Patience(time.Minute)
 var spaces atomic.Int64
 
 func space() string { return fmt.Sprintf("tusd%d", spaces.Add(1)) }
-
-// servers are those whose locks processes can share.
-var servers = map[string]func(t testing.TB) string{
-	"Redis":      func(t testing.TB) string { t.Helper(); return testserver.SharedRedis(t).URL() + "?" },
-	"etcd":       func(t testing.TB) string { t.Helper(); return testserver.SharedEtcd(t).URL() + "?" },
-	"PostgreSQL": func(t testing.TB) string { t.Helper(); return testserver.SharedPostgres(t).URL() + "&" },
-}
 
 // serve starts a tusd server over HTTP, as a process of its own has it, and returns the URL of its
 // uploads.
@@ -121,10 +95,11 @@ func serve(t testing.TB, lock, dir string, patience time.Duration) string {
 	t.Cleanup(func() { _ = client.Close() })
 	composer := handler.NewStoreComposer()
 	filestore.New(dir).UseIn(composer)
-	tusd.New(client).UseIn(composer)
+	composer.UseLocker(tusd.New(client))
 	h, err := handler.NewHandler(handler.Config{
 		BasePath: "/files/", StoreComposer: composer, AcquireLockTimeout: patience,
-		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		NetworkTimeout: time.Hour, // no request ends by itself
+		Logger:         slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	require.NoError(t, err)
 	server := httptest.NewServer(http.StripPrefix("/files/", h))

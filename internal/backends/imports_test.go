@@ -38,17 +38,42 @@ func TestAdapters_compileNoOther(t *testing.T) {
 		adapters = append(adapters, b.Package)
 	}
 	for _, adapter := range adapters {
-		list := exec.CommandContext(t.Context(), "go", "list", "-deps", "./"+adapter)
-		list.Dir = "../.."
-		out, err := list.Output()
-		require.NoError(t, err)
-		links := strings.Fields(string(out))
+		links := links(t, adapter)
 		for _, other := range backends.All {
 			wanted := other.Package == adapter || adapter == "all" && other.Module == ""
 			for _, path := range []string{module + other.Folder(), other.Library} {
 				if path != "" {
 					assert.Equal(t, wanted, slices.Contains(links, path), "%s links %s", adapter, path)
 				}
+			}
+		}
+	}
+}
+
+// links are the packages that a program with that import links.
+func links(t *testing.T, dir string) []string {
+	t.Helper()
+	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "./"+dir)
+	list.Dir = "../.."
+	out, err := list.Output()
+	require.NoError(t, err)
+	return strings.Fields(string(out))
+}
+
+// A program that fences writes links the client library that it writes with, no other, and no lock.
+func TestFences_linkNoOtherLibrary(t *testing.T) {
+	libraries := map[string]string{
+		"fence": "", "fence/redisfence": "github.com/redis/go-redis/v9",
+		"fence/redigofence": "github.com/gomodule/redigo/redis", "fence/filefence": "github.com/gofrs/flock",
+		"fence/httpfence": "", "fence/etcdfence": "go.etcd.io/etcd/client/v3",
+		"fence/zookeeperfence": "github.com/go-zookeeper/zk",
+	}
+	for of := range libraries {
+		links := links(t, of)
+		assert.NotContains(t, links, "github.com/go-locker/locker", of)
+		for other, library := range libraries {
+			if library != "" {
+				assert.Equal(t, of == other, slices.Contains(links, library), "%s links %s", of, library)
 			}
 		}
 	}

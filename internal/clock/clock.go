@@ -20,7 +20,7 @@ func Now() time.Time {
 // Local turns a reading of Now into one of time.Now, so that a user can compare it with time.Now
 // or hand it to time.Until.
 func Local(t time.Time) time.Time {
-	return t.Add(-Suspended())
+	return t.Add(-suspendedAt(time.Now()))
 }
 
 // Since returns the time elapsed since t, a reading of Now.
@@ -82,9 +82,7 @@ var (
 	origin      = time.Now()
 )
 
-// Suspended returns how long the machine has been suspended since the process started.
-func Suspended() time.Duration { return suspendedAt(time.Now()) }
-
+// suspendedAt returns how long the machine has been suspended since the process started.
 func suspendedAt(now time.Time) time.Duration {
 	return time.Duration(suspensions.suspended(apartAt(now), slept))
 }

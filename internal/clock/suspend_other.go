@@ -2,6 +2,6 @@
 
 package clock
 
-// slept always returns 0: what this platform's clock leaves out cannot be told with the standard
-// library.
+// slept always returns 0: the standard library cannot tell how long this platform's clock stood
+// still.
 func slept() int64 { return 0 }

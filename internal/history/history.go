@@ -349,30 +349,24 @@ func (h *hold) end(confirmed []Event) (from, to int64, ok bool) {
 // Format is the version of the format of files, which docs/evidence/histories.md explains.
 const Format = 1
 
-// Files are those that Save, or Draw, has written.
-type Files struct {
-	History  string // as JSON
-	Model    string // the page of the checker, which shows what contradicts itself; empty if nothing does
-	Timeline string // the page that shows who held what, when
-}
-
-// Save writes h into dir, and the pages that show it.
-func (h *History) Save(dir string, j Judgement) (Files, error) {
+// Save writes h into a file in dir, as JSON, and draws it.
+func (h *History) Save(dir string, j Judgement) (file, timeline string, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return Files{}, err
+		return "", "", err
 	}
 	raw, err := os.CreateTemp(dir, fmt.Sprintf("history-%d-*.json", h.Seed))
 	if err != nil {
-		return Files{}, err
+		return "", "", err
 	}
 	if err := errors.Join(h.Encode(raw), raw.Close()); err != nil {
-		return Files{}, err
+		return "", "", err
 	}
-	file := raw.Name()
+	file = raw.Name()
 	if abs, err := filepath.Abs(file); err == nil {
 		file = abs
 	}
-	return h.Draw(file, j)
+	timeline, err = h.Draw(file, j)
+	return file, timeline, err
 }
 
 // Encode writes h as JSON. Clients may still go on meanwhile.
@@ -383,18 +377,10 @@ func (h *History) Encode(w io.Writer) error {
 	return json.NewEncoder(w).Encode(h)
 }
 
-// Draw writes the pages that show h beside its file.
-func (h *History) Draw(file string, j Judgement) (Files, error) {
-	base := strings.TrimSuffix(file, ".json")
-	all := Files{History: file, Timeline: base + ".timeline.html"}
-	if err := h.drawTimeline(j, all.Timeline); err != nil {
-		return all, err
-	}
-	if j.witness == nil {
-		return all, nil
-	}
-	all.Model = base + ".html"
-	return all, h.drawModel(j, all.Model)
+// Draw writes the page that shows who held what, when, beside the file of h.
+func (h *History) Draw(file string, j Judgement) (timeline string, err error) {
+	timeline = strings.TrimSuffix(file, ".json") + ".timeline.html"
+	return timeline, h.drawTimeline(j, timeline)
 }
 
 // Read reads the file of a history, and refuses what Check could not judge.

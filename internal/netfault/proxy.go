@@ -38,21 +38,14 @@ type direction struct {
 
 // Start starts to forward connections from listen to target, "host:port" each. The port 0 stands for any that is free.
 func Start(listen, target string) (*Proxy, error) {
-	p := New(target)
-	p.listen = listen
+	p := &Proxy{target: target, listen: listen, links: make(map[*link]struct{})}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.changed.L = &p.mu
 	if err := p.Restore(); err != nil {
 		p.Close()
 		return nil, err
 	}
 	return p, nil
-}
-
-// New returns a proxy that forwards what it is given by Serve.
-func New(target string) *Proxy {
-	p := &Proxy{target: target, links: make(map[*link]struct{})}
-	p.ctx, p.cancel = context.WithCancel(context.Background())
-	p.changed.L = &p.mu
-	return p
 }
 
 // Close breaks all connections, and returns when nothing of the proxy is left.
@@ -112,9 +105,6 @@ func (p *Proxy) ResetConns() {
 	}
 	p.changed.Broadcast()
 }
-
-// DropRequests swallows, while it is on, what clients send, and for good on the connections that have lost some.
-func (p *Proxy) DropRequests(on bool) { p.set(&p.requests.drop, on) }
 
 // DropReplies lets requests reach the server, while it is on, and swallows what it answers. A
 // connection that has lost a reply gets no later one either, even after the fault is switched off:
@@ -265,14 +255,6 @@ func (p *Proxy) accept(listener net.Listener, severed int) {
 		}
 		p.wg.Go(func() { p.serve(client.(*net.TCPConn), severed) })
 	}
-}
-
-// Serve forwards one connection, and returns when it has ended.
-func (p *Proxy) Serve(client *net.TCPConn) {
-	p.mu.Lock()
-	severed := p.severed
-	p.mu.Unlock()
-	p.serve(client, severed)
 }
 
 func (p *Proxy) serve(client *net.TCPConn, severed int) {

@@ -13,6 +13,10 @@ import (
 // of the nodes has to accept the same one.
 type Node interface {
 	driver.Driver
+	driver.BatchExtender
+	driver.Operator
+	driver.TTLChecker
+	driver.Warner
 
 	// Candidate returns a fresh owner for req. It makes no request. With a nil woken the candidate
 	// proposes once, and place is ignored. Otherwise it enters the node's wait list, which is
@@ -37,14 +41,15 @@ type Node interface {
 
 // Candidate is an owner at one node, and the lease that it may be granted. Until it is granted,
 // Release withdraws its entry in the wait list, and releases what a proposal of unknown outcome may
-// have taken.
+// have taken. It is not asked: Propose does what Ask does.
 type Candidate interface {
-	driver.Lease
+	driver.Claim
 
 	// Propose asks for the lock under a token of the caller's choice. nil means granted; it is not
 	// called again then. Token is the proposed token if the node has accepted it, which it does only
 	// in the step that grants the lease, and only if the token is larger than any that it has
-	// accepted before. Otherwise Token is larger, and the caller may raise the other nodes to it.
+	// accepted before. Otherwise Token is the node's own, larger than all that it has
+	// accepted, and the caller may raise the other nodes to it.
 	// ErrHeld means that another owner has the lock: a candidate that does not wait has left nothing
 	// at the node then, and one that waits is in the wait list. earlier reports whether the lock is
 	// granted to, or kept for, a waiter with a smaller place. Any other error is an unknown outcome.

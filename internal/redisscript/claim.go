@@ -35,8 +35,8 @@ import (
 //
 // Lost reply: the outcome is unknown; `there` says that the server may have the owner. To ask again
 // with the same owner is idempotent by the second row, and a waiter brings its place. Release removes
-// what the request has left, or may yet leave. Nothing is sent while an earlier request of the claim,
-// which nobody waited for, is in flight. See also docs/evidence/protocols.md#redis.
+// whatever the request has left, or may yet leave. Ask sends nothing while a take that was given up
+// is in flight; Release does, after 20 ms. See also docs/evidence/protocols.md#redis.
 
 // claim is one owner: 130 random bits, behind a wake-up prefix if it waits, its place if it has
 // brought one, and a share mark if it wants a share; see lua/lib/layout.lua. It is a lease once it
@@ -57,32 +57,35 @@ type claim struct {
 
 // asking belongs to the goroutine that asks for the lock, and then to the one that releases it.
 type asking struct {
-	argOwner any           // the owner, as an argument; other requests come after the grant
+	argOwner any           // the owner, as an argument; others read it only after the grant
 	there    bool          // the server has it, in its queue or as the holder, or may have it
-	answered bool          // a take was answered, whatever the answer says
+	known    bool          // a take before givenUp was answered, or may have run
 	givenUp  *send.Request // the latest take, if nobody waits for it any more
 }
 
 // Claim implements driver.Driver.
 func (d *Driver) Claim(req driver.Request) driver.Claim {
-	prefix, random := "", rand.Text()
+	prefix := ""
 	if req.Wake != nil {
 		prefix = d.hub.Prefix()
 	}
 	c := &claim{driver: d, asks: script.Take, metadata: req.Metadata}
 	c.TTL, c.Wake = req.TTL, req.Wake
 	if !req.Shared {
-		return c.named(req.Name, prefix, "", random)
+		return c.named(req.Name, prefix, "")
 	}
-	if c.asks, c.metadata = script.TakeShared, ""; req.Metadata != "" {
-		random += script.MetadataMark + req.Metadata
-	}
+	c.asks = script.TakeShared
 	c.hold.shared.Store(true)
-	return c.named(req.Name, prefix, script.ShareMark, random)
+	return c.named(req.Name, prefix, script.ShareMark)
 }
 
-// named gives c the keys of a lock, and an owner of these parts.
-func (c *claim) named(lock, prefix, middle, random string) *claim {
+// named gives c the keys of a lock, and an owner of these parts. An owner that may stand in a sorted
+// set contains its metadata, for which the set has no other place.
+func (c *claim) named(lock, prefix, middle string) *claim {
+	random := rand.Text()
+	if c.metadata != "" && prefix+middle != "" {
+		random, c.metadata = random+script.MetadataMark+c.metadata, ""
+	}
 	c.mark = c.driver.marks.Of(lock)
 	c.Keys, c.Owner = script.KeysAnd(lock, prefix, middle, random)
 	c.argOwner = c.Owner
@@ -100,7 +103,9 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 		if err := c.givenUp.Await(ctx); err != nil {
 			return 0, err
 		}
-		c.givenUp = nil // Release judges by the take that is sent now, too
+		reply := c.givenUp.Reply()
+		c.known = c.known || reply.Err == nil || reply.MayHaveRun
+		c.givenUp = nil
 	}
 	a, err := c.ask(ctx, int64(c.Place))
 	if err != nil || a.Status == script.Granted {
@@ -134,7 +139,7 @@ func (c *claim) ask(ctx context.Context, number int64) (a script.Answer, err err
 	case err != nil && c.there:
 		hub.OnFailure(&c.Waiter, sent)
 	case err != nil || a.Status == script.Granted:
-		hub.Leave(&c.Waiter) // it is told of nothing, and if it failed it need not be released
+		hub.Leave(&c.Waiter) // it needs no wake-up, and after a failure no release
 	default:
 		hub.OnPlace(&c.Waiter, a)
 	}
@@ -149,7 +154,6 @@ func (c *claim) poll(ctx context.Context) error {
 			return err
 		}
 	}
-	c.driver.hub.Leave(&c.Waiter)
 	c.driver.hub.Poll(&c.Waiter)
 	c.there, c.argOwner = false, c.Owner
 	return nil
@@ -166,6 +170,7 @@ func (c *claim) take(ctx context.Context, number int64) (script.Answer, error) {
 		by := server.Due(ctx, sent, c.TTL)
 		reply := c.send(ctx, c.asks, c.Keys[:], c.argOwner, d.expiryArg(c.TTL), by.Arg(c.mark, number), c.metadata)
 		if reply.MayHaveRun {
+			c.known = c.known || c.givenUp == nil
 			return script.Answer{Status: script.Unknown}, reply.Err
 		}
 		if reply.Err != nil {
@@ -175,7 +180,7 @@ func (c *claim) take(ctx context.Context, number int64) (script.Answer, error) {
 		if err != nil {
 			return a, err
 		}
-		c.answered = true
+		c.known = true
 		server = d.clock.OnReply(a.Now, sent)
 		if a.Status == script.Granted {
 			c.onGrant(ctx, a, sent, by)
@@ -217,10 +222,10 @@ func (c *claim) send(ctx context.Context, what *script.Script, keys []any, args 
 	return reply
 }
 
-// Token implements driver.Lease.
+// Token implements driver.Claim.
 func (c *claim) Token() uint64 { return c.hold.token.Load() }
 
-// Validity implements driver.Lease.
+// Validity implements driver.Claim.
 func (c *claim) Validity() time.Duration {
 	if c.givenUp != nil && !c.givenUp.Ended() {
 		return c.TTL // it may be granted now

@@ -59,7 +59,7 @@ func (d *Driver) Close(client func() error) error {
 // decline hands over what is claimed for an owner that waits no more. If that fails the claim
 // expires.
 func (d *Driver) decline(ctx context.Context, keys []any, owner string) {
-	_, _ = d.sender.Call(ctx, script.ReleaseOf(owner), keys, script.ClaimMark+owner, 1, 0)
+	_, _ = d.sender.Call(ctx, script.Release, keys, script.ClaimMark+owner, 1, 0)
 }
 
 // expiryArg returns script.Expiry as an argument, which most often is the one of the request before.

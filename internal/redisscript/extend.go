@@ -2,6 +2,7 @@ package redisscript
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -10,7 +11,7 @@ import (
 	"github.com/go-locker/locker/internal/redisscript/script"
 )
 
-// Extend implements driver.Lease.
+// Extend implements driver.Claim.
 func (c *claim) Extend(ctx context.Context, ttl time.Duration) error {
 	sent := clock.Now()
 	what, keys := c.extension()
@@ -47,33 +48,51 @@ func (c *claim) Downgrade(ctx context.Context) error {
 const mostExtensions = 1024
 
 // ExtendAll implements driver.BatchExtender, in one round trip for each mostExtensions leases.
-func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.Duration) []error {
+func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Claim, ttl time.Duration) []error {
 	errs := make([]error, 0, len(leases))
 	for some := range slices.Chunk(leases, mostExtensions) {
-		errs = d.extendSome(ctx, some, errs, ttl)
+		calls, replies, args := make([]script.Call, len(some)), make([]script.Reply, len(some)), make([][2]any, len(some))
+		r := d.sender.RequestOf(calls, replies)
+		for i := range some {
+			c := some[i].(*claim)
+			args[i] = [2]any{c.argOwner, d.expiryArg(ttl)}
+			calls[i].Script, calls[i].Keys = c.extension()
+			calls[i].Args = args[i][:]
+			r.Counted = c.redlock
+		}
+		sent := clock.Now()
+		failed, answered := d.sender.Send(ctx, ttl, r)
+		for i := range some {
+			reply := failed
+			if answered {
+				reply = replies[i]
+			}
+			errs = append(errs, some[i].(*claim).onExtension(reply, sent, ttl))
+		}
 	}
 	return errs
 }
 
-// extendSome extends leases in one request, and appends an error, or nil, for each to errs.
-func (d *Driver) extendSome(ctx context.Context, leases []driver.Lease, errs []error, ttl time.Duration) []error {
-	calls, replies, args := make([]script.Call, len(leases)), make([]script.Reply, len(leases)), make([][2]any, len(leases))
-	r := d.sender.RequestOf(calls, replies)
-	for i := range leases {
-		c := leases[i].(*claim)
-		args[i] = [2]any{c.argOwner, d.expiryArg(ttl)}
-		calls[i].Script, calls[i].Keys = c.extension()
-		calls[i].Args = args[i][:]
-		r.Counted = c.redlock
+// NotifyWait implements driver.WaitNotifier. It has the server note that this process wants to hear
+// of waiters: the request that enqueues the next one publishes that, on the channel of the
+// process's own waiters.
+func (c *claim) NotifyWait(ctx context.Context, wake func()) (waits bool, next time.Duration, err error) {
+	hub := c.driver.hub
+	subscribed := hub.Watch(ctx, c.Keys, wake) // before it is noted, so that no message is missed
+	process := hub.Prefix()
+	if process[0] == script.Polls {
+		process = ""
 	}
-	sent := clock.Now()
-	failed, answered := d.sender.Send(ctx, ttl, r)
-	for i := range leases {
-		reply := failed
-		if answered {
-			reply = replies[i]
-		}
-		errs = append(errs, leases[i].(*claim).onExtension(reply, sent, ttl))
+	reply := c.send(ctx, script.Notify, c.Keys[:], c.argOwner, process)
+	if reply.Err != nil {
+		return false, 0, reply.Err
 	}
-	return errs
+	n, ok := reply.Value.(int64)
+	if !ok {
+		return false, 0, fmt.Errorf("unexpected reply to the notify script: %v", reply.Value)
+	}
+	if subscribed {
+		next = c.TTL
+	}
+	return n == 1, next, nil
 }

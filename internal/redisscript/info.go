@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -12,8 +11,6 @@ import (
 	"github.com/go-locker/locker/internal/redisscript/script"
 	"github.com/go-locker/locker/internal/redisscript/send"
 )
-
-var maxmemory = regexp.MustCompile(`(?m)^maxmemory(_policy)?:(\S+)`)
 
 // Warnings implements driver.Warner: a server that evicts keys evicts locks that are held, and one
 // that keeps no file forgets them when it restarts. Of a Cluster it asks one node.
@@ -23,19 +20,12 @@ func (d *Driver) Warnings(ctx context.Context) (warnings []string, err error) {
 	if err := cmp.Or(err1, err2); err != nil {
 		return nil, err
 	}
-	limit, policy := "0", "noeviction"
-	for _, found := range maxmemory.FindAllStringSubmatch(memory, -1) {
-		if found[1] == "" {
-			limit = found[2]
-		} else {
-			policy = found[2]
-		}
-	}
+	limit, policy := cmp.Or(field(memory, "maxmemory"), "0"), cmp.Or(field(memory, "maxmemory_policy"), "noeviction")
 	if limit != "0" && policy != "noeviction" {
 		warnings = append(warnings, fmt.Sprintf("maxmemory is %s bytes and maxmemory-policy is %s: "+
 			"at that limit the server may evict locks that are held, and others get them; set the policy to noeviction", limit, policy))
 	}
-	if strings.Contains(persistence, "aof_enabled:0") {
+	if field(persistence, "aof_enabled") == "0" {
 		warnings = append(warnings, "appendonly is no: a restart of the server forgets locks that are held, and others get them; set it to yes")
 	}
 	return append(warnings, d.sentinelWarnings(ctx)...), nil
@@ -65,6 +55,13 @@ func (d *Driver) sentinelWarnings(ctx context.Context) []string {
 		return []string{fmt.Sprintf("down-after-milliseconds of the sentinels is %d: a failover takes longer, and ends holds whose TTL is less than 2.5 times as long; set it to 5000", ms)}
 	}
 	return nil
+}
+
+// field returns what a section of INFO says of name; empty: nothing.
+func field(section, name string) string {
+	_, rest, _ := strings.Cut("\n"+section, "\n"+name+":")
+	value, _, _ := strings.Cut(rest, "\n")
+	return strings.TrimSpace(value)
 }
 
 // info makes a request of the script info, and takes in the server's clock. It returns nothing

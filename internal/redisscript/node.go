@@ -2,9 +2,7 @@ package redisscript
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
-	"regexp"
 	"strconv"
 	"time"
 
@@ -20,10 +18,10 @@ func (d *Driver) Candidate(req driver.Request, place uint64, woken func(claimed 
 	c := &claim{driver: d, asks: script.Propose, metadata: req.Metadata, redlock: true}
 	c.TTL = req.TTL
 	if woken == nil {
-		return c.named(req.Name, "", "", rand.Text())
+		return c.named(req.Name, "", "")
 	}
 	c.Place, c.Told = place, woken
-	return c.named(req.Name, d.hub.Prefix(), strconv.FormatUint(place, 10)+"/", rand.Text())
+	return c.named(req.Name, d.hub.Prefix(), strconv.FormatUint(place, 10)+"/")
 }
 
 // Propose implements quorum.Candidate.
@@ -54,17 +52,12 @@ func (c *claim) Raise(ctx context.Context, token uint64) error {
 	return err
 }
 
-var runID = regexp.MustCompile(`(?m)^run_id:(\S+)`)
-
 // Identify implements quorum.Node: a server makes its run_id anew when it starts.
 func (d *Driver) Identify(ctx context.Context) (id string, err error) {
 	r := d.sender.Request(script.Info, nil, "server")
 	r.Counted = true
 	server, err := d.info(ctx, r)
-	if found := runID.FindStringSubmatch(server); found != nil {
-		id = found[1]
-	}
-	return id, err
+	return field(server, "run_id"), err
 }
 
 // ServerTime implements quorum.Node.

@@ -11,7 +11,7 @@ import (
 
 // How a claim is given back.
 //
-//  1. The hub is told first: what is claimed for the owner from then on is declined.
+//  1. The hub hears of it first: from then on a claim of the lock for the owner is declined.
 //  2. A claim of which the server cannot know anything sends nothing.
 //  3. A take that was given up may still arrive, and is waited for. If it has not ended after 20 ms,
 //     what it has done by then is undone beforehand: it holds others up.
@@ -22,12 +22,12 @@ import (
 //	anything else, or expired       nothing                                  → 0, ErrLost
 //
 // Lost reply: the hold may be gone because this release ended it, or because it expired. So each
-// sending says how often the request was sent before, also by the client library (sendings). Only one
-// that was sent before is told 1 of a hold that is not there, and only if the server still knows its
-// token as granted, and not as ended in another way. In doubt it is ErrLost, and stays that: asked
-// again, the server would take it for a lost reply.
+// sending says how often the request was sent before, also by the client library (sendings). If the
+// hold is gone, only a request that was sent before is answered with 1, and only if the server
+// still knows its token as granted, and not as ended in another way. In doubt it is ErrLost, and
+// stays that: asked again, the server would take it for a lost reply.
 
-// Release implements driver.Lease.
+// Release implements driver.Claim.
 func (c *claim) Release(ctx context.Context) error {
 	c.driver.hub.Leave(&c.Waiter)
 	if !c.there {
@@ -39,7 +39,7 @@ func (c *claim) Release(ctx context.Context) error {
 		if undone, err = c.awaitTake(ctx); err != nil {
 			return err
 		}
-		if reply := r.Reply(); reply.Err != nil && !reply.MayHaveRun && !c.answered {
+		if reply := r.Reply(); reply.Err != nil && !reply.MayHaveRun && !c.known {
 			return nil
 		}
 	}
@@ -72,9 +72,5 @@ func (c *claim) awaitTake(ctx context.Context) (undone bool, err error) {
 }
 
 func (c *claim) release(ctx context.Context, token uint64, sent *sendings) error {
-	what := script.Release
-	if c.hold.shared.Load() {
-		what = script.ReleaseShared
-	}
-	return c.send(ctx, what, c.Keys[:], c.argOwner, int64(token), sent).LostUnlessOne()
+	return c.send(ctx, script.Release, c.Keys[:], c.argOwner, int64(token), sent).LostUnlessOne()
 }

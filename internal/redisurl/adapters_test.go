@@ -1,8 +1,6 @@
 package redisurl_test
 
 import (
-	"context"
-	"crypto/x509"
 	"fmt"
 	"net/url"
 	"os"
@@ -20,6 +18,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/redisscript/script"
+	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 	_ "github.com/go-locker/locker/redigo"
@@ -192,6 +191,20 @@ func replicas(t *testing.T, scheme string) {
 	require.NoError(t, m.Lock(ctx))
 }
 
+// What is no grant needs no replica, and so no right to WAIT either.
+func TestAdapters_replicasWithoutTheRightToWait(t *testing.T) {
+	both(t, func(t *testing.T, scheme string) {
+		s := testserver.Redis(t, testserver.RedisConfig("user app on >pw ~* &* +@all -wait"))
+		holder := open(t, scheme+"://"+s.Addr()).Mutex("x")
+		require.NoError(t, holder.Lock(t.Context()))
+		m := open(t, scheme+"://app:pw@"+s.Addr()+"?replicas=1").Mutex("x")
+		require.ErrorIs(t, m.TryLock(t.Context()), locker.ErrHeld)
+		require.NoError(t, holder.Unlock(t.Context()))
+		require.ErrorContains(t, m.TryLock(t.Context()), "NOPERM")
+		patience.Until(t, "what was taken is released", func() bool { return holder.TryLock(t.Context()) == nil })
+	})
+}
+
 // The server is slow, so that all connections are in use.
 func TestAdapters_connectionsUnderLoadAreThePoolAndOneForSubscriptions(t *testing.T) {
 	both(t, underLoad)
@@ -235,85 +248,11 @@ func underLoad(t *testing.T, scheme string) {
 	}
 }
 
-// lockBy takes a lock of s, and gives it back. files are parameters of the URL.
-func lockBy(t *testing.T, scheme string, s *testserver.RedisServer, files map[string]string) error {
-	t.Helper()
-	q := url.Values{"ttl": {"30s"}} // an attempt may take half of that, and the system's authorities take a while to load
-	for name, value := range files {
-		q.Set(name, value)
-	}
-	c, err := locker.Open(t.Context(), scheme+"://"+s.Addr()+"?"+q.Encode())
-	if err != nil {
-		return err
-	}
-	defer func() { _ = c.Close() }()
-	m := c.Mutex("x " + t.Name())
-	if err := m.Lock(t.Context()); err != nil {
-		return err
-	}
-	return m.Unlock(t.Context())
-}
-
 // What it takes to be let in by a server that wants certificates.
 func TestAdapters_tls(t *testing.T) { both(t, certificates) }
 
 func certificates(t *testing.T, plain string) {
-	s, other := testserver.Redis(t, testserver.RedisTLS()), testserver.Redis(t, testserver.RedisTLS())
-	const ca, cert, key, name, anybody = "tls_ca", "tls_cert", "tls_key", "tls_server_name", "tls_skip_verify"
-	for what, files := range map[string]map[string]string{
-		"all that is needed": {ca: s.CAFile, cert: s.CertFile, key: s.KeyFile},
-		"its other name":     {ca: s.CAFile, cert: s.CertFile, key: s.KeyFile, name: "localhost"},
-		"any issuer":         {anybody: "true", cert: s.CertFile, key: s.KeyFile},
-	} {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			require.NoError(t, lockBy(t, plain+"s", s, files))
-		})
-	}
-	for what, files := range map[string]map[string]string{
-		"the wrong authority":      {ca: other.CAFile, cert: s.CertFile, key: s.KeyFile},
-		"the system's authorities": {cert: s.CertFile, key: s.KeyFile},
-	} {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			var unknown x509.UnknownAuthorityError
-			require.ErrorAs(t, lockBy(t, plain+"s", s, files), &unknown)
-		})
-	}
-	t.Run("files that were replaced", func(t *testing.T) {
-		t.Parallel()
-		dir := t.TempDir()
-		files := testserver.CopyFiles(t, dir, other.CAFile, other.CertFile, other.KeyFile)
-		q := url.Values{"ttl": {"30s"}, ca: {files[0]}, cert: {files[1]}, key: {files[2]}}
-		c, err := locker.Open(t.Context(), plain+"s://"+s.Addr()+"?"+q.Encode())
-		require.NoError(t, err)
-		defer func() { assert.NoError(t, c.Close()) }()
-		testserver.CopyFiles(t, dir, s.CAFile, s.CertFile, s.KeyFile)
-		require.NoError(t, c.Mutex("x "+t.Name()).Do(t.Context(), func(context.Context) error { return nil }))
-	})
-	t.Run("the wrong name", func(t *testing.T) {
-		t.Parallel()
-		var wrong x509.HostnameError
-		require.ErrorAs(t, lockBy(t, plain+"s", s, map[string]string{
-			ca: s.CAFile, cert: s.CertFile, key: s.KeyFile, name: "elsewhere.example",
-		}), &wrong)
-	})
-	for what, files := range map[string]map[string]string{
-		"no certificate":        {ca: s.CAFile},
-		"another's certificate": {ca: s.CAFile, cert: other.CertFile, key: other.KeyFile},
-		"another's key":         {ca: s.CAFile, cert: s.CertFile, key: other.KeyFile},
-		"no authority's file":   {ca: s.CertFile, cert: s.CertFile, key: s.KeyFile},
-		"no TLS":                nil,
-	} {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			scheme := plain + "s"
-			if files == nil {
-				scheme = plain
-			}
-			err := lockBy(t, scheme, s, files)
-			require.Error(t, err)
-			require.NotErrorIs(t, err, locker.ErrHeld)
-		})
-	}
+	s := testserver.Redis(t, testserver.RedisTLS())
+	// An attempt may take half of the TTL, and the system's authorities take a while to load.
+	harness.TLS(t, plain+"s://"+s.Addr()+"?ttl=30s", s.Certificates, testserver.NewCertificates(t))
 }

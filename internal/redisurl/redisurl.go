@@ -16,12 +16,6 @@ import (
 	"github.com/go-locker/locker/internal/redisscript/script"
 )
 
-// The ports of a URL that does not name one.
-const (
-	Port         = "6379"
-	SentinelPort = "26379"
-)
-
 // Target is what a URL of an adapter says. A number or a duration of 0 is the adapter's default.
 type Target struct {
 	// Addrs are those of one server, of sentinels if Master is not empty, or of the nodes of a
@@ -62,14 +56,14 @@ func Read(ctx context.Context, u *driver.URL, plain string, clusters bool) (*Tar
 	)...); err != nil {
 		return nil, err
 	}
-	port := Port
+	port := "6379"
 	switch {
 	case t.Master != "" && t.Cluster:
 		return nil, errors.New("parameters master_name and cluster exclude each other: a Redis Cluster needs no sentinels")
 	case socket != "" && (t.Master != "" || t.Cluster):
 		return nil, errors.New("parameter socket names one server: it cannot be used with master_name or cluster")
 	case t.Master != "":
-		port = SentinelPort
+		port = "26379"
 	case t.Cluster && t.DB != 0:
 		return nil, fmt.Errorf("path %q with the parameter cluster: a Redis Cluster has no database but 0", u.Path)
 	case !t.Cluster && len(u.Hosts) > 1 && clusters:

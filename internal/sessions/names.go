@@ -19,7 +19,14 @@ func NewOwner() string {
 }
 
 // IsOwner reports whether NewOwner may have returned s.
-func IsOwner(s string) bool { return len(s) == OwnerLen && strings.Trim(s, "0123456789abcdef") == "" }
+func IsOwner(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return len(s) == OwnerLen
+}
 
 // Split splits the name of a lock at the colon behind its prefix, which has none.
 func Split(qualified string) (prefix, name string) {

@@ -1,6 +1,6 @@
 // Package sessions keeps the sessions of etcd and ZooKeeper alive. A session is a lease at the server
 // that its client renews; when it ends, the server removes what was put on it. All contenders of a
-// Driver that have the same TTL share one.
+// Driver that have the same TTL share one. It also reads the queues in which they stand.
 package sessions
 
 import (
@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
 )
 
@@ -267,13 +268,12 @@ func (s *Session[L]) Wake() {
 }
 
 // run starts the session, and renews it until it ends.
-func (s *Session[L]) run(forget func()) {
+func (s *Session[L]) run() {
 	s.err = s.backend.Start()
 	if s.err == nil {
 		close(s.ready)
 		s.keep()
 	}
-	forget()
 	s.End()
 	if s.err != nil {
 		close(s.ready)
@@ -323,4 +323,71 @@ func (s *Session[L]) sleep(d time.Duration) {
 	case <-s.nudge:
 	case <-s.ctx.Done():
 	}
+}
+
+// Pool has the sessions of a Driver: one a key, which is its TTL.
+type Pool[S Backend[L], L comparable] struct {
+	ctx     context.Context
+	cancel  context.CancelFunc // called under mu: then Get starts no session
+	running sync.WaitGroup
+
+	mu       sync.Mutex
+	sessions map[time.Duration]S // some may have ended
+}
+
+// NewPool returns a Pool without sessions.
+func NewPool[S Backend[L], L comparable]() *Pool[S, L] {
+	p := &Pool[S, L]{sessions: map[time.Duration]S{}}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	return p
+}
+
+// Context returns a context that ends with the Pool.
+func (p *Pool[S, L]) Context() context.Context { return p.ctx }
+
+// Get returns the session of a key, which may not have started yet. It makes one if there is none
+// that takes users. After Close it returns driver.ErrClosed.
+func (p *Pool[S, L]) Get(key time.Duration, create func() S) (s S, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ctx.Err() != nil {
+		return s, driver.ErrClosed
+	}
+	s, ok := p.sessions[key]
+	if !ok || s.base().gone() {
+		maps.DeleteFunc(p.sessions, func(_ time.Duration, other S) bool { return other.base().gone() })
+		s = create()
+		p.sessions[key] = s
+		p.running.Go(s.base().run)
+	}
+	return s, nil
+}
+
+// Any returns a session that has started, whatever its key, if there is one.
+func (p *Pool[S, L]) Any() (s S, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.sessions {
+		if s.base().Started() {
+			return s, true
+		}
+	}
+	return s, false
+}
+
+// Add has Get find a session by a second key, unless another has that.
+func (p *Pool[S, L]) Add(key time.Duration, s S) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if other, ok := p.sessions[key]; !ok || other.base().gone() {
+		p.sessions[key] = s
+	}
+}
+
+// Close ends the sessions, and returns when all have stopped.
+func (p *Pool[S, L]) Close() {
+	p.mu.Lock()
+	p.cancel()
+	p.mu.Unlock()
+	p.running.Wait()
 }

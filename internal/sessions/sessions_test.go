@@ -3,6 +3,7 @@ package sessions
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
 )
 
@@ -86,12 +88,6 @@ func (f *fake) at(d time.Duration) (renewals int, ended, stopped bool) {
 	return f.renewals, ended, f.stopped
 }
 
-func (f *fake) age(d time.Duration) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.renewed = f.renewed.Add(-d)
-}
-
 func (f *fake) cutOff() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -116,8 +112,7 @@ func test(t *testing.T, f func(t *testing.T, p pool)) {
 // get returns the session for ttl. If it makes one, prepare is called before it starts.
 func (p pool) get(prepare ...func(*fake)) *fake {
 	s, err := p.Get(ttl, func() *fake {
-		f := new(fake)
-		f.Session = New[*lease](p.Context(), ttl, f)
+		f := p.make()
 		for _, prepare := range prepare {
 			prepare(f)
 		}
@@ -125,6 +120,12 @@ func (p pool) get(prepare ...func(*fake)) *fake {
 	})
 	require.NoError(p.t, err)
 	return s
+}
+
+func (p pool) make() *fake {
+	f := new(fake)
+	f.Session = New[*lease](p.Context(), ttl, f)
+	return f
 }
 
 // joined returns the session for ttl, and a user of it.
@@ -265,19 +266,6 @@ func TestNotify_isForUsers(t *testing.T) {
 	})
 }
 
-func TestWake_hasDueAskedAgain(t *testing.T) {
-	test(t, func(t *testing.T, p pool) {
-		s, _ := p.joined()
-		synctest.Wait()
-		s.age(ttl / 2)
-		renewals, _, _ := s.at(0)
-		assert.Zero(t, renewals)
-		s.Wake()
-		renewals, _, _ = s.at(0)
-		assert.Equal(t, 1, renewals)
-	})
-}
-
 func TestWait_endsWithItsContextAndTheSessionIsStartedAllTheSame(t *testing.T) {
 	test(t, func(t *testing.T, p pool) {
 		granting := make(chan struct{})
@@ -322,22 +310,20 @@ func TestAdd_hasASessionFoundByASecondKeyUnlessThatIsTaken(t *testing.T) {
 	test(t, func(t *testing.T, p pool) {
 		s, _ := p.joined()
 		p.Add(2*ttl, s)
-		other := func() *fake {
-			f := new(fake)
-			f.Session = New[*lease](p.Context(), ttl, f)
-			return f
-		}
-		p.Add(2*ttl, other())
+		p.Add(2*ttl, p.make())
 		found, err := p.Get(2*ttl, nil)
 		require.NoError(t, err)
 		assert.Same(t, s, found)
 		s.End()
 		synctest.Wait()
-		for _, key := range []time.Duration{ttl, 2 * ttl} {
-			again, err := p.Get(key, other)
-			require.NoError(t, err)
-			assert.NotSame(t, s, again, "by %v", key)
-		}
+		next := p.make()
+		p.Add(2*ttl, next)
+		found, err = p.Get(2*ttl, p.make)
+		require.NoError(t, err)
+		assert.Same(t, next, found, "what has ended takes no key")
+		_, err = p.Get(3*ttl, p.make)
+		require.NoError(t, err)
+		assert.Len(t, p.sessions, 2, "what has ended is dropped")
 	})
 }
 
@@ -351,4 +337,33 @@ func TestClose_stopsTheSessions(t *testing.T) {
 		_, err := p.Get(ttl, nil)
 		require.ErrorIs(t, err, locker.ErrClosed)
 	})
+}
+
+// A queue is told by a letter for each: w for a writer, s for a share, and S for one that knows the
+// token.
+func TestState_isOfThoseAtTheHead(t *testing.T) {
+	for queue, want := range map[string]struct{ holder, shares, waiters string }{
+		"w": {"w", "", ""}, "ww": {"w", "", "w"}, "wsw": {"w", "", "sw"},
+		"S": {"", "S", ""}, "sS": {"", "sS", ""}, "Ss": {"", "Ss", ""}, "sSws": {"", "sS", "ws"},
+	} {
+		var all []Contender
+		for who := range strings.SplitSeq(queue, "") {
+			c := Contender{Participant: driver.Participant{ID: who}, Shared: who != "w"}
+			if who != "s" {
+				c.Token = 7
+			}
+			all = append(all, c)
+		}
+		ids := func(of []driver.Participant) (all string) {
+			for _, p := range of {
+				all += p.ID
+			}
+			return all
+		}
+		state := State(all)
+		assert.Equal(t, want, struct{ holder, shares, waiters string }{state.Holder.ID, ids(state.Shares), ids(state.Waiters)}, queue)
+		assert.True(t, state.Held)
+		assert.EqualValues(t, 7, state.Token, queue)
+	}
+	assert.Empty(t, Holders([]Contender{}))
 }

@@ -3,7 +3,6 @@ package sqllock
 import (
 	"bytes"
 	"context"
-	"database/sql"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -22,29 +21,29 @@ type claim struct {
 
 	of         *Driver
 	key, owner []byte
-	asked      time.Time // at first
-	ticket     int64     // of its row among the waiters, which may be there; 0: there is none
-	counts     time.Time // after which that row is written again
-	doubt      int64     // the token with which a take was sent that was not answered and may arrive yet
-	doubted    bool      // some take was not answered
+	asked      time.Time // time of the first Ask
+	ticket     int64     // queue position of its row in the waiters table; 0: no row was written
+	counts     time.Time // the row is rewritten after this
+	doubt      int64     // token compared by a take in doubt that may still arrive; 0: none
+	doubted    bool      // some take had an unknown outcome
 	token      int64
 	until      clock.Deadline
 }
 
-// view is what look has seen of a lock.
+// view is the result of look.
 type view struct {
 	token           int64
 	owner, metadata []byte
 	released, until int64
 	ttl, now        int64
-	ahead           bool // somebody waits who came earlier
+	ahead           bool // an earlier waiter exists
 }
 
 func (v *view) columns() []any {
 	return []any{&v.token, &v.owner, &v.metadata, &v.released, &v.until, &v.ttl, &v.now, &v.ahead}
 }
 
-// left returns for how long the lock is held; 0: it is not.
+// left returns the remaining time of the hold; 0: the lock is free.
 func (v view) left() time.Duration {
 	if v.released != 0 {
 		return 0
@@ -52,13 +51,20 @@ func (v view) left() time.Duration {
 	return time.Duration(max(v.until-v.now, 0)) * time.Microsecond
 }
 
-// errNoRow is where a row that was made cannot be seen.
+// errNoRow: a row that was just inserted is not visible.
 var errNoRow = errors.New("the row of the lock is not there after it was made: does this server take writes, or is read_only set?")
 
-// mostLooks is how often an Ask looks at most, where others are faster again and again.
+// mostLooks bounds the rounds of one Ask that loses each race to a take of another.
 const mostLooks = 4
 
-// Ask takes the lock, or joins the queue.
+// Ask takes the lock, or joins the queue. If this Driver released the lock last, it knows the token
+// and tries a take at once. Otherwise each round looks, and acts on what it sees:
+//
+//	no row                       insert it, look again
+//	the owner is ours            a take with a lost reply: extend it               → granted
+//	it expires after now + TTL   the clock started anew: shorten it, look again
+//	free, no earlier waiter      take with the token seen; look again if it lost   → granted
+//	held, or an earlier waiter   ErrHeld; a waiter writes its row, and polls
 func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 	d := c.of
 	if c.Shared {
@@ -69,7 +75,8 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 	}
 	if c.asked.IsZero() {
 		c.asked = time.Now()
-		if token := d.known.recall(c.key); token > 0 {
+		if token := d.known.Get(c.key); token > 0 {
+			d.known.Set(c.key, 0) // it is about to change
 			if granted, err := c.take(ctx, token); granted || err != nil {
 				return 0, err
 			}
@@ -83,14 +90,15 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 			return 0, err
 		}
 		if len(seen) == 0 {
-			d.sweeper.made.Add(1)
+			d.sweeper.Made.Add(1)
 			if _, err := d.exec(ctx, d.pools.Ask, d.Lax, insert, c.key, []byte(c.Name)); err != nil {
 				return 0, err
 			}
 			continue
 		}
 		if v = seen[0]; v.token > c.doubt {
-			c.doubt = 0 // it can take no more. A server that has not heard of it yet may say less
+			// That take can no longer succeed. A replica that lags may show a smaller token.
+			c.doubt = 0
 		}
 		switch {
 		case c.holds(v):
@@ -121,9 +129,9 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 	return d.Poll, v.held() // others were faster
 }
 
-// outlasts reports whether a hold that was read before lasts for longer than its TTL from now, so
-// that it is from before the clock began anew: no hold ends later than a TTL after it was written.
-// The clock of a server is not looked at: in a cluster another may have written.
+// outlasts reports whether a hold expires more than its TTL from now: then it was written before
+// the clock started anew, since a hold expires at most a TTL after it is written. It is asked of
+// the local clock only: in a cluster of servers, another server's clock may have written the time.
 func (d *Driver) outlasts(until, ttl int64) bool {
 	if d.Clock == nil {
 		return false
@@ -132,7 +140,7 @@ func (d *Driver) outlasts(until, ttl int64) bool {
 	return until > now+ttl
 }
 
-// place returns the arguments of ahead, and others after them.
+// place returns the arguments of the SQL fragment ahead, followed by those given.
 func (c *claim) place(after ...any) []any {
 	ticket := c.ticket
 	if ticket == 0 {
@@ -141,18 +149,19 @@ func (c *claim) place(after ...any) []any {
 	return append([]any{ticket, ticket, c.owner}, after...)
 }
 
-// holds reports whether c holds the lock by a take that was not answered.
+// holds reports whether a take of c with an unknown outcome was granted.
 func (c *claim) holds(v view) bool { return v.left() > 0 && bytes.Equal(v.owner, c.owner) }
 
-// held is the error for what has not been granted.
+// held returns the error of an Ask that was not granted.
 func (v view) held() error {
 	if v.left() == 0 {
-		return driver.ErrHeld // nobody holds it, but others came earlier
+		return driver.ErrHeld // free, but there are earlier waiters
 	}
-	return &driver.HeldError{Holder: participant(v.owner, v.metadata)}
+	return &driver.HeldError{Holder: Participant(v.owner, v.metadata)}
 }
 
-func participant(owner, metadata []byte) driver.Participant {
+// Participant returns the owner of a row in the form that operators see.
+func Participant(owner, metadata []byte) driver.Participant {
 	return driver.Participant{ID: hex.EncodeToString(owner), Metadata: string(metadata)}
 }
 
@@ -165,29 +174,7 @@ func (c *claim) take(ctx context.Context, seen int64) (granted bool, err error) 
 	sent := clock.Now()
 	c.doubt = max(c.doubt, seen)
 	args := append([]any{[]byte(c.Metadata), ttl, ttl, c.owner, c.key, seen}, c.place()...)
-	token, err := run(ctx, d, d.pools.Ask, true, func(ctx context.Context, conn *sql.Conn) (token int64, err error) {
-		if d.Durable != "" {
-			if _, err := conn.ExecContext(ctx, d.Durable); err != nil {
-				return 0, err
-			}
-		}
-		statement, args := d.bind(take, args)
-		if d.Token == "" {
-			err := conn.QueryRowContext(ctx, statement, args...).Scan(&token)
-			if errors.Is(err, sql.ErrNoRows) {
-				err = nil
-			}
-			return token, err
-		}
-		result, err := conn.ExecContext(ctx, statement, args...)
-		if err != nil {
-			return 0, err
-		}
-		if n, err := result.RowsAffected(); n == 0 || err != nil {
-			return 0, err
-		}
-		return result.LastInsertId()
-	})
+	token, err := d.exec(ctx, d.pools.Ask, d.Durable, take, args...)
 	if err != nil {
 		c.doubted = true
 		return false, err
@@ -203,16 +190,17 @@ func (c *claim) take(ctx context.Context, seen int64) (granted bool, err error) 
 	return true, nil
 }
 
-// granted ends the wait.
+// granted records the grant, leaves the wait list, and gives the sweeper a chance to run.
 func (c *claim) granted(token int64) {
 	c.token, c.doubt = token, 0
 	c.of.waiting.leave(c)
-	c.of.sweepIfDue()
+	c.of.sweeper.IfDue(func(ctx context.Context) error { return c.of.Sweep(ctx, Idle) })
 }
 
-// wait has c's row among the waiters say that it waits, and returns how soon to look again.
+// wait writes c's row in the waiters table if it is due, and returns the next poll interval. Only
+// the first waiter of a name in this process polls fast; a local release wakes it at once.
 func (c *claim) wait(ctx context.Context, v view) (next time.Duration, err error) {
-	d, mark := c.of, markFor(c.TTL)
+	d, mark := c.of, MarkFor(c.TTL)
 	if c.ticket == 0 {
 		c.ticket = v.now
 		d.waiting.enter(c)
@@ -221,11 +209,12 @@ func (c *claim) wait(ctx context.Context, v view) (next time.Duration, err error
 		_, err := d.exec(ctx, d.pools.Ask, d.Lax, wait, c.key, c.ticket, c.owner, []byte(c.Metadata), v.now+mark.Microseconds())
 		switch {
 		case err != nil && ctx.Err() != nil:
-			return 0, v.held() // look was answered. The row is written again, or deleted by Release
+			// look was answered, so ErrHeld is true. Release deletes the row if it was written.
+			return 0, v.held()
 		case err != nil:
 			return 0, err
 		}
-		c.counts = sent.Add(mark / 6) // well before it ends, whatever the next look takes
+		c.counts = sent.Add(mark / 6) // well before the row expires, even if the next look is slow
 	}
 	next = mark / 3
 	if d.waiting.first(c) {
@@ -238,8 +227,8 @@ func (c *claim) wait(ctx context.Context, v view) (next time.Duration, err error
 	return next, v.held()
 }
 
-// markFor is how long a waiter counts after it was heard of.
-func markFor(ttl time.Duration) time.Duration {
+// MarkFor returns how long a waiter's row counts after its last heartbeat.
+func MarkFor(ttl time.Duration) time.Duration {
 	return min(5*time.Second, max(ttl, 1500*time.Millisecond))
 }
 
@@ -247,7 +236,7 @@ func (c *claim) Token() uint64 { return uint64(c.token) }
 
 func (c *claim) Validity() time.Duration { return c.until.Left() }
 
-// Extend implements driver.Lease.
+// Extend implements driver.Claim.
 func (c *claim) Extend(ctx context.Context, _ time.Duration) error {
 	return c.extend(ctx, clock.Now())
 }
@@ -264,11 +253,12 @@ func (c *claim) extend(ctx context.Context, sent time.Time) error {
 	return err
 }
 
-// mostTogether is how many holds one statement extends.
+// mostTogether bounds the holds that one statement extends.
 const mostTogether = 100
 
-// ExtendAll extends what is due at once in one statement, if none of it is lost.
-func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.Duration) []error {
+// ExtendAll extends the holds in one statement. If it changes fewer rows than there are holds, some
+// are lost, and each is extended alone to see which.
+func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Claim, ttl time.Duration) []error {
 	errs := make([]error, len(leases))
 	for from := 0; from < len(leases); from += mostTogether {
 		some := leases[from:min(from+mostTogether, len(leases))]
@@ -283,7 +273,7 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.
 			case err != nil:
 				errs[from+i] = err
 			case n < int64(len(some)):
-				errs[from+i] = c.Extend(ctx, ttl) // which of them is it?
+				errs[from+i] = c.Extend(ctx, ttl)
 			default:
 				c.until.Extend(sent.Add(c.TTL))
 			}
@@ -292,7 +282,9 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.
 	return errs
 }
 
-// Release ends the hold, or the wait, and keeps a take that was not answered from taking anything.
+// Release ends the hold or the wait. In this order: leave deletes the waiter's row, pass makes a
+// take with an unknown outcome fail if it has not arrived, release ends the hold if it has. A
+// Release that fails may be called again.
 func (c *claim) Release(ctx context.Context) error {
 	d := c.of
 	d.waiting.leave(c)
@@ -317,7 +309,7 @@ func (c *claim) Release(ctx context.Context) error {
 		return driver.ErrLost
 	case n > 0:
 		if c.token > 0 {
-			d.known.remember(c.key, c.token)
+			d.known.Set(c.key, c.token)
 		}
 		d.waiting.wake(c.key)
 	}

@@ -21,47 +21,47 @@ import (
 type Dialect struct {
 	Locks, Waiters string // the tables, quoted
 
-	// Words of statements. Token is a function whose argument is the LastInsertId of the statement;
-	// "" if there is RETURNING.
+	// SQL that differs. Token is a function whose argument becomes the statement's LastInsertId; ""
+	// for a database that has RETURNING.
 	Greatest, Ignore, Token string
 	Primary                 string // whether this server takes writes
 	Literals                bool   // arguments are written as hexadecimal digits and numbers, which no character set changes
 	Now, Wall               string // microseconds, by the database; or
 	Clock                   func() (now, wall int64)
 
-	// Prepare makes the tables, if they are missing. It is called before the first statement that
-	// writes, and again where NoTable is true of the error of one.
+	// Prepare makes missing tables. It is called before the first statement that writes, and again
+	// after a statement whose error is NoTable.
 	Prepare func(ctx context.Context, c *sql.Conn) error
 	NoTable func(error) bool
 
-	// Check, optional, changes nothing, and fails on a connection on which others have been that has
-	// to decide nothing: what is written in a transaction that they left need not be committed.
+	// Check, optional, changes no data. It fails on a connection that an earlier user has left in a
+	// transaction: our writes there might never be committed.
 	Check func(ctx context.Context, c *sql.Conn) error
 
-	Again       func(error) bool // the statement has done nothing because of others: it is tried again until ctx ends
-	WrongServer func(error) bool // it was refused, as another on this connection would be
-	Later       func(error) bool // the connection broke, or the server serves nobody for a while. nil: there is none
+	Again       func(error) bool // deadlock, conflict, busy: no effect; retried until ctx ends
+	WrongServer func(error) bool // refused, like all that follow on this connection
+	Later       func(error) bool // broken connection, or server not available yet; nil: never
 
-	// Durable is what a statement is preceded by that has to be on disk when it is answered, and
-	// Lax what others are. They may be empty.
+	// Durable is run before a statement that must be on disk when it is answered, and Lax before
+	// all others. Both may be empty.
 	Durable, Lax string
 
-	Poll     time.Duration // after which the first who waits looks again, at first; it becomes ten times as long
+	Poll     time.Duration // first poll interval of the first waiter; it grows to ten times this
 	Detached bool          // the client library may not return when ctx ends
 
 	Promises driver.Guarantees
 	Settings func(ctx context.Context, c *sql.Conn) (warnings []string, err error)
 }
 
-// Pools are where connections come from. They may be one.
+// Pools are the connection pools by purpose. They may be one and the same.
 type Pools struct {
 	Ask  *sql.DB
-	Keep *sql.DB // for renewals and releases, which must not wait for those who ask
+	Keep *sql.DB // for renewals and releases, which must not wait for acquisitions
 	Read *sql.DB
-	Kept int // how many connections Keep has before a grant: a server may take no more of them later
+	Kept int // connections that Keep opens before a grant: later the server may accept no more
 
-	// Silent, optional, closes the connections that nobody uses: one was not answered on for part of
-	// the time that a request has, and the others may lead to where nothing is answered, too.
+	// Silent, optional, closes the idle connections after a request that timed out on one: the
+	// others may lead to the same unreachable server.
 	Silent func()
 
 	Close func() error
@@ -70,13 +70,15 @@ type Pools struct {
 // Driver implements driver.Driver.
 type Driver struct {
 	Dialect
+	Microseconds
 
-	pools   Pools
-	waiting waiting
-	known   tokens
-	sweeper sweeper
+	pools    Pools
+	waiting  waiting
+	known    Recent[int64] // last tokens of locks that this Driver released: a take skips the look
+	sweeper  *Sweeper
+	sweeping sync.Mutex
 
-	ctx    context.Context // of what goes on in the background
+	ctx    context.Context // of background work
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 	ready  atomic.Bool // the tables are there
@@ -84,20 +86,20 @@ type Driver struct {
 
 // New makes a Driver. It makes no request.
 func New(dialect Dialect, pools Pools) *Driver {
-	d := &Driver{Dialect: dialect, pools: pools}
+	d := &Driver{Dialect: dialect, pools: pools, sweeper: NewSweeper(pageRows)}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
-	d.sweeper.begin()
 	return d
 }
 
 // Claim implements driver.Driver.
 func (d *Driver) Claim(req driver.Request) driver.Claim {
-	c := &claim{Request: req, of: d, key: key(req.Name), owner: make([]byte, 16)}
+	c := &claim{Request: req, of: d, key: Key(req.Name), owner: make([]byte, 16)}
 	_, _ = rand.Read(c.owner) // never fails
 	return c
 }
 
-func key(name string) []byte {
+// Key returns the key of a name's row: names may be longer than an index allows.
+func Key(name string) []byte {
 	sum := sha256.Sum256([]byte(name))
 	return sum[:]
 }
@@ -106,7 +108,7 @@ func key(name string) []byte {
 func (d *Driver) Guarantees() driver.Guarantees { return d.Promises }
 
 // CheckTTL refuses parts of a microsecond.
-func (d *Driver) CheckTTL(ttl time.Duration) error {
+func (Microseconds) CheckTTL(ttl time.Duration) error {
 	if ttl%time.Microsecond != 0 {
 		return fmt.Errorf("%w: a TTL of %v: the table has whole microseconds", driver.ErrUnsupported, ttl)
 	}
@@ -114,7 +116,10 @@ func (d *Driver) CheckTTL(ttl time.Duration) error {
 }
 
 // DefaultTTL leaves the default to the core.
-func (d *Driver) DefaultTTL() time.Duration { return 0 }
+func (Microseconds) DefaultTTL() time.Duration { return 0 }
+
+// Microseconds is the driver.TTLChecker of a table that counts them.
+type Microseconds struct{}
 
 // Warnings implements driver.Warner.
 func (d *Driver) Warnings(ctx context.Context) ([]string, error) {
@@ -125,23 +130,24 @@ func (d *Driver) Warnings(ctx context.Context) ([]string, error) {
 	return warnings, err
 }
 
-// Close ends what goes on in the background.
+// Close ends background work, and closes the pools.
 func (d *Driver) Close() error {
+	d.sweeper.Close()
 	d.cancel()
 	d.work.Wait()
 	return d.pools.Close()
 }
 
 const (
-	mostTries = 10                    // of connections that turn out to be useless
-	pause     = 10 * time.Millisecond // at most, before a statement that others were in the way of is tried again
-	lateLimit = 10 * time.Second      // for a statement whose caller has left
+	mostTries = 10                    // each on another connection, while connections prove broken
+	pause     = 10 * time.Millisecond // longest backoff after a conflict
+	lateLimit = 10 * time.Second      // of a detached statement whose caller has returned
 )
 
-// run runs f on a connection of pool, before which the tables are there if it writes. It runs f
-// again if that has done nothing for a reason that may pass, and returns what the last try has: a
-// commit may fail after its statement has returned a row. If it returns an error, f may go on.
-// What Later is true of is an outage then.
+// run runs f on a connection of pool, and makes the tables first if f writes. It retries f after a
+// transient error that left no effect, and returns the result of the last try alone, since a commit
+// may fail after its statement has returned a row. If run returns an error, f may still be running,
+// and its outcome is unknown. Errors that match Later are reported as an outage.
 func run[T any](ctx context.Context, d *Driver, pool *sql.DB, writes bool, f func(context.Context, *sql.Conn) (T, error)) (T, error) {
 	var none, last T
 	var err error
@@ -196,11 +202,11 @@ func try[T any](ctx context.Context, d *Driver, pool *sql.DB, writes bool, f fun
 	}
 }
 
-// errSilent is of a try that was not answered in time, though there is more.
+// errSilent: a try has timed out, though ctx has not ended.
 var errSilent = noanswer.Error("the database has not answered in time")
 
-// limit returns the context of one try: a quarter of what is left, or a second if that is more, so
-// that there is time for others on other connections.
+// limit returns the context of one try: a quarter of the remaining time, or a second if that is
+// more, to leave time for retries on other connections.
 func (d *Driver) limit(ctx context.Context) (context.Context, context.CancelFunc) {
 	until, ok := ctx.Deadline()
 	if !ok || d.pools.Silent == nil {
@@ -209,8 +215,8 @@ func (d *Driver) limit(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithTimeout(ctx, max(time.Until(until)/4, time.Second))
 }
 
-// runOnce closes a connection that leads to a server which refuses what another may do, or where
-// WrongServer is true of the error of Check.
+// runOnce runs f once. It closes the connection after an error, of f or of Check, that matches
+// WrongServer: another connection may lead to a server that accepts the statement.
 func runOnce[T any](ctx context.Context, d *Driver, pool *sql.DB, writes bool, f func(context.Context, *sql.Conn) (T, error)) (v T, err error) {
 	c, err := pool.Conn(ctx)
 	if err != nil {
@@ -236,7 +242,7 @@ func runOnce[T any](ctx context.Context, d *Driver, pool *sql.DB, writes bool, f
 	return v, err
 }
 
-// connect has Keep have its connections.
+// connect opens the connections that Keep must have before a grant.
 func (d *Driver) connect(ctx context.Context) error {
 	if d.pools.Kept == 0 || d.pools.Keep.Stats().OpenConnections >= d.pools.Kept {
 		return nil
@@ -257,25 +263,36 @@ func (d *Driver) connect(ctx context.Context) error {
 	return err
 }
 
-// exec runs a statement, and returns how many rows it has changed.
+// exec runs a statement, and returns how many rows it has changed. For take it returns the new
+// token instead, or 0 if it has changed none.
 func (d *Driver) exec(ctx context.Context, pool *sql.DB, before, statement string, args ...any) (int64, error) {
-	return run(ctx, d, pool, true, func(ctx context.Context, c *sql.Conn) (int64, error) {
+	return run(ctx, d, pool, true, func(ctx context.Context, c *sql.Conn) (n int64, err error) {
 		if before != "" {
 			if _, err := c.ExecContext(ctx, before); err != nil {
 				return 0, err
 			}
 		}
+		mints := statement == take
 		statement, args := d.bind(statement, args)
+		if mints && d.Token == "" {
+			if err = c.QueryRowContext(ctx, statement, args...).Scan(&n); errors.Is(err, sql.ErrNoRows) {
+				err = nil
+			}
+			return n, err
+		}
 		result, err := c.ExecContext(ctx, statement, args...)
 		if err != nil {
 			return 0, err
 		}
-		return result.RowsAffected()
+		if n, err := result.RowsAffected(); !mints || n == 0 || err != nil {
+			return n, err
+		}
+		return result.LastInsertId()
 	})
 }
 
-// query returns the rows of a result, of which to returns where the columns go. Where there is no
-// table there are none.
+// query returns the rows of a result; to returns the destinations of a row's columns. A missing
+// table is an empty result.
 func query[Row any](ctx context.Context, d *Driver, to func(*Row) []any, statement string, args ...any) ([]Row, error) {
 	all, err := run(ctx, d, d.pools.Read, false, func(ctx context.Context, c *sql.Conn) (some []Row, err error) {
 		statement, args := d.bind(statement, args)

@@ -17,14 +17,14 @@ func (d *Driver) Inspect(ctx context.Context, name string) (s driver.State, err 
 	}
 	rows, err := query(ctx, d, func(r *row) []any {
 		return []any{&r.token, &r.owner, &r.metadata, &r.left, &r.waiter, &r.says}
-	}, inspect, key(name))
+	}, inspect, Key(name))
 	for _, r := range rows {
 		s.Token = uint64(r.token)
 		if r.left > 0 {
-			s.Held, s.Holder, s.Left = true, participant(r.owner, r.metadata), time.Duration(r.left)*time.Microsecond
+			s.Held, s.Holder, s.Left = true, Participant(r.owner, r.metadata), time.Duration(r.left)*time.Microsecond
 		}
 		if len(r.waiter) > 0 {
-			s.Waiters = append(s.Waiters, participant(r.waiter, r.says))
+			s.Waiters = append(s.Waiters, Participant(r.waiter, r.says))
 		}
 	}
 	return s, err
@@ -56,12 +56,12 @@ func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.Sta
 		if owner == nil {
 			owner = []byte{}
 		}
-		n, err := d.exec(ctx, d.pools.Keep, d.Lax, force, key(name), int64(shown.Token), owner)
+		n, err := d.exec(ctx, d.pools.Keep, d.Lax, force, Key(name), int64(shown.Token), owner)
 		if err != nil {
 			return err
 		}
 		if n > 0 {
-			d.waiting.wake(key(name))
+			d.waiting.wake(Key(name))
 			return nil
 		}
 	}

@@ -13,58 +13,89 @@ import (
 	"time"
 )
 
-// A sweep looks at pageRows rows, and the next one goes on from there. It is due a minute after the
-// last, and sooner where this Driver has made many rows.
 const (
 	sweepEvery = time.Minute
 	sweepLimit = 10 * time.Second
 
-	// Idle is for how long a row stays that nobody uses.
+	// Idle is how long an unused row stays.
 	Idle = time.Hour
 )
 
-// sweeper has a Driver delete the rows of locks that nobody uses.
-type sweeper struct {
-	made    atomic.Int64 // rows, since the last sweep
-	due     atomic.Int64 // nanoseconds since epoch
-	running atomic.Bool
+// Sweeper schedules the deletion of unused rows: a minute after the last sweep, or sooner if this
+// Driver has made many rows. Each sweep scans one page of keys, and the next continues after it, so
+// its cost does not depend on the size of the table.
+//
+// The first sweep is due at a random time within a minute, and starts at a random key, so that
+// among programs that live for seconds some sweep, and not all of them the same rows.
+type Sweeper struct {
+	Made atomic.Int64 // rows made since the last sweep
+	From []byte       // the key behind which the next sweep begins; owned by the sweep
 
-	mu   sync.Mutex
-	from []byte // the key after which the next sweep begins
+	page   int64
+	due    atomic.Int64 // nanoseconds since epoch
+	cancel context.CancelFunc
+	ctx    context.Context
+
+	mu      sync.Mutex
+	running bool
+	work    sync.WaitGroup
 }
 
 var epoch = time.Now()
 
-// begin has the first sweep be due within a minute, and begin anywhere: of programs that live for
-// less than that some sweep, too, and not all of them the same rows.
-func (s *sweeper) begin() {
-	s.from = make([]byte, sha256.Size)
-	_, _ = rand.Read(s.from) // never fails
+// NewSweeper makes the Sweeper of a Driver whose sweeps look at page rows each.
+func NewSweeper(page int64) *Sweeper {
+	s := &Sweeper{From: make([]byte, sha256.Size), page: page}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	_, _ = rand.Read(s.From) // never fails
 	s.due.Store(int64(time.Since(epoch) + mrand.N(sweepEvery)))
+	return s
 }
 
-// sweepIfDue sweeps in a goroutine of its own, so that a take does not wait for it.
-func (d *Driver) sweepIfDue() {
-	s := &d.sweeper
-	if s.made.Load() < pageRows/10 && int64(time.Since(epoch)) < s.due.Load() || !s.running.CompareAndSwap(false, true) {
+// Due returns the time until the next scheduled sweep. Many new rows may bring it forward.
+func (s *Sweeper) Due() time.Duration { return time.Duration(s.due.Load()) - time.Since(epoch) }
+
+// IfDue runs a sweep that is due in a goroutine of its own: a take does not wait for it. A sweep that
+// fails is not repeated before the next one is due.
+func (s *Sweeper) IfDue(sweep func(context.Context) error) {
+	if s.Made.Load() < s.page/10 && s.Due() > 0 {
 		return
 	}
-	s.made.Store(0)
-	s.due.Store(int64(time.Since(epoch) + sweepEvery))
-	d.work.Go(func() {
-		defer s.running.Store(false)
-		ctx, cancel := context.WithTimeout(d.ctx, sweepLimit)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.running || s.ctx.Err() != nil {
+		return
+	}
+	s.running = true
+	s.Made.Store(0)
+	s.work.Go(func() {
+		ctx, cancel := context.WithTimeout(s.ctx, sweepLimit)
 		defer cancel()
-		_ = d.Sweep(ctx, Idle) // the next one tries again
+		_ = sweep(ctx)
+		s.due.Store(int64(time.Since(epoch) + sweepEvery))
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.running = false
 	})
 }
 
-// Sweep deletes, of the next rows, those that nobody has held or waited for during idleFor. The row
-// with the empty key keeps the largest of their tokens, from before they are deleted. It also
-// deletes the rows of waiters that have died, and shortens holds from before the clock began anew.
+// Close stops the running sweep, and starts no other.
+func (s *Sweeper) Close() {
+	s.mu.Lock()
+	s.cancel()
+	s.mu.Unlock()
+	s.work.Wait()
+}
+
+// Sweep deletes those rows of the next page that nobody has held or waited for during idleFor.
+// Tokens must not fall when a name is used again, so the row with the empty key is the high-water
+// mark of deleted rows: it is raised to the largest of their tokens before the first is deleted,
+// and a new row starts above it. Each delete compares the token that was read, so a row in use
+// again stays. Sweep also deletes rows of waiters whose heartbeats have stopped, and shortens holds
+// from before the clock started anew. Stopped anywhere, it leaves rows for the next sweep.
 func (d *Driver) Sweep(ctx context.Context, idleFor time.Duration) error {
-	d.sweeper.mu.Lock() // tests sweep, too
-	defer d.sweeper.mu.Unlock()
+	d.sweeping.Lock() // tests sweep, too
+	defer d.sweeping.Unlock()
 	type lock struct {
 		key                         []byte
 		token, until, ttl, released int64
@@ -72,13 +103,13 @@ func (d *Driver) Sweep(ctx context.Context, idleFor time.Duration) error {
 	}
 	micros := idleFor.Microseconds()
 	locks, err := query(ctx, d, func(l *lock) []any { return []any{&l.key, &l.token, &l.until, &l.ttl, &l.released, &l.idle} },
-		idle, micros, micros, d.sweeper.from, pageRows)
+		idle, micros, micros, d.sweeper.From, pageRows)
 	if err != nil {
 		return err
 	}
-	d.sweeper.from = []byte{} // the beginning
+	d.sweeper.From = []byte{} // the beginning
 	if len(locks) == pageRows {
-		d.sweeper.from = locks[pageRows-1].key
+		d.sweeper.From = locks[pageRows-1].key
 	}
 	exec := func(statement string, args ...any) {
 		if err == nil {

@@ -7,13 +7,17 @@ import (
 	"sync"
 )
 
-// waiting has those of a Driver's claims that wait, by name, in the order of their tickets. The
-// first of a name looks often. When it leaves, or the lock is released here, the first is woken.
+// waiting is the local wait list of a Driver: its waiting claims by name, in the order of their
+// tickets. Only the first of a name polls fast. The first is woken when the lock is released
+// through this Driver, and when the waiter ahead of it leaves; a release of another Driver it sees
+// by polling.
 type waiting struct {
-	mu sync.Mutex
+	mu sync.Mutex // guards of
 	of map[string][]*claim
 }
 
+// enter inserts c. It need not come last: a row's ticket is the database's time, and the replies of
+// two looks may arrive in either order.
 func (w *waiting) enter(c *claim) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -27,7 +31,7 @@ func (w *waiting) enter(c *claim) {
 	w.of[string(c.key)] = slices.Insert(queue, i, c)
 }
 
-// leave takes c out of the queue, if it is there. If it was the first, the next one is woken.
+// leave removes c, if it is in the list. If it was the first, the next one is woken.
 func (w *waiting) leave(c *claim) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -54,7 +58,7 @@ func (w *waiting) first(c *claim) bool {
 	return len(queue) > 0 && queue[0] == c
 }
 
-// wake wakes the first who waits for a lock that was released.
+// wake wakes the first waiter of a lock that was released.
 func (w *waiting) wake(key []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -63,36 +67,33 @@ func (w *waiting) wake(key []byte) {
 	}
 }
 
-// tokens remembers, by key, the last token of locks that this Driver has released. A claim
-// that knows it takes without a look.
-type tokens struct {
+// Recent caches a value for each of up to mostRecent keys. A miss costs a request, nothing else.
+type Recent[V any] struct {
 	mu sync.Mutex
-	of map[string]int64
+	of map[string]V
 }
 
-const mostTokens = 4096
+const mostRecent = 4096
 
-func (t *tokens) remember(key []byte, token int64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.of == nil {
-		t.of = map[string]int64{}
+// Set stores a value. A full cache evicts an arbitrary key.
+func (r *Recent[V]) Set(key []byte, value V) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.of == nil {
+		r.of = map[string]V{}
 	}
-	if len(t.of) >= mostTokens {
-		for other := range t.of { // any
-			delete(t.of, other)
+	if _, ok := r.of[string(key)]; !ok && len(r.of) >= mostRecent {
+		for other := range r.of {
+			delete(r.of, other)
 			break
 		}
 	}
-	t.of[string(key)] = token
+	r.of[string(key)] = value
 }
 
-// recall returns the token and forgets it, because the caller is about to change it. It returns 0
-// if it knows none.
-func (t *tokens) recall(key []byte) int64 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	token := t.of[string(key)]
-	delete(t.of, string(key))
-	return token
+// Get returns the value, or the zero value.
+func (r *Recent[V]) Get(key []byte) V {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.of[string(key)]
 }

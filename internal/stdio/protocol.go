@@ -46,6 +46,9 @@ const (
 	AskCancel = "cancel"
 )
 
+// AddressEnv is the environment variable that tells a program where its server is.
+const AddressEnv = "LOCKER_ADDRESS"
+
 // Hello is a program's first line.
 type Hello struct {
 	Protocol     int               `json:"protocol"`
@@ -56,6 +59,11 @@ type Hello struct {
 
 // Can reports whether the program claims a capability.
 func (h Hello) Can(capability string) bool { return slices.Contains(h.Capabilities, capability) }
+
+// Unknown returns the capabilities that the suite does not know, and does not ask for.
+func (h Hello) Unknown() []string {
+	return slices.DeleteFunc(slices.Clone(h.Capabilities), func(c string) bool { return slices.Contains(Capabilities, c) })
+}
 
 // Request is what the suite asks.
 type Request struct {
@@ -129,9 +137,9 @@ func readHello(line []byte) (Hello, error) {
 	if err := json.Unmarshal(line, &hello); err != nil {
 		return hello, violation("its first line is not what a program begins with: %s: %v", Shown(line), err)
 	}
-	hello.Name = strings.Join(strings.Fields(printable(hello.Name)), " ")
+	hello.Name = strings.Join(strings.Fields(Printable(hello.Name)), " ")
 	for guarantee, words := range hello.Promises {
-		hello.Promises[guarantee] = printable(words)
+		hello.Promises[guarantee] = Printable(words)
 	}
 	if hello.Protocol != Version {
 		return hello, violation("its first line says protocol %d; this suite speaks %d: %s", hello.Protocol, Version, Shown(line))
@@ -146,7 +154,7 @@ func readHello(line []byte) (Hello, error) {
 func ReadAnswer(line []byte) (Answer, error) {
 	var answer Answer
 	err := json.Unmarshal(line, &answer)
-	answer.Error = printable(answer.Error)
+	answer.Error = Printable(answer.Error)
 	switch {
 	case err != nil:
 		return answer, violation("it wrote a line that is no answer: %s: %v", Shown(line), err)
@@ -185,7 +193,7 @@ func (t *Tail) Write(text []byte) (int, error) {
 func (t *Tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return printable(string(bytes.TrimSpace(t.text)))
+	return Printable(string(bytes.TrimSpace(t.text)))
 }
 
 // capped passes on the beginning of what is written.
@@ -206,8 +214,8 @@ func (c *capped) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// printable is text that commands no terminal.
-func printable(text string) string {
+// Printable is text that commands no terminal.
+func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) || r == '\n' || r == '\t' {
 			return r

@@ -25,7 +25,7 @@ func (t *teller) moments() []moment {
 		}
 	}
 	for _, f := range t.rec.Faults {
-		t.befalls(f, add)
+		t.addFault(f, add)
 	}
 	slices.SortStableFunc(all, func(a, b moment) int { return cmp.Compare(a.at, b.at) })
 	return all

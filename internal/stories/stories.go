@@ -1,13 +1,12 @@
 // Package stories tells what a lock can and cannot do, by recorded runs of the conformance suite
 // over real servers. Nothing on its page is drawn by hand: each step comes from a call, a fault or a
-// write that a run has recorded. What a fault does to the servers of a backend is told in faults.go.
+// write that a run has recorded.
 //
 // `make playground` writes the page to dist/stories.html. `make stories` records the runs anew.
 package stories
 
 import (
 	"embed"
-	_ "embed"
 	"encoding/json"
 	"fmt"
 	"html/template"
@@ -126,55 +125,20 @@ var pageHTML string
 
 var page = template.Must(template.New("stories").Parse(pageHTML))
 
-// told is a story with what its runs show.
-type told struct {
-	Story
-	Views []View
-}
-
 // Write writes the page. It needs nothing else.
-func Write(w io.Writer) error {
-	var all []told
-	for _, s := range Stories() {
-		one := told{Story: s}
-		for _, r := range s.Runs {
-			rec, err := Read(r.File)
-			if err != nil {
-				return fmt.Errorf("%s: %w", r.File, err)
-			}
-			v, err := r.View(rec)
-			if err != nil {
-				return err
-			}
-			one.Views = append(one.Views, v)
-		}
-		all = append(all, one)
+func Write(w io.Writer) error { return page.Execute(w, Stories()) }
+
+// Told returns what is to be shown of r.
+func (r Run) Told() (View, error) {
+	rec, err := Read(r.File)
+	if err != nil {
+		return View{}, err
 	}
-	return page.Execute(w, all)
+	return r.View(rec)
 }
 
 // Last is the number of the last step.
 func (v View) Last() int { return len(v.Steps) - 1 }
-
-// Cell is what there is to see of a lane after a step.
-type Cell struct {
-	State
-
-	Mark string
-}
-
-// Cells returns what there is to see of a lane, step by step.
-func (v View) Cells(lane int) []Cell {
-	var all []Cell
-	for _, s := range v.Steps {
-		c := Cell{State: s.States[lane]}
-		if s.Lane == lane {
-			c.Mark = s.Mark
-		}
-		all = append(all, c)
-	}
-	return all
-}
 
 // faultWords say what a fault of the servers is, on those of a Source's package.
 type faultWords struct {
@@ -217,8 +181,8 @@ var words = map[string]map[string]faultWords{
 	},
 }
 
-// befalls adds the moments of a fault.
-func (t *teller) befalls(f history.Fault, add func(int64, func())) {
+// addFault adds the moments of a fault.
+func (t *teller) addFault(f history.Fault, add func(int64, func())) {
 	w := words[f.Kind][t.source.Package]
 	switch f.Kind {
 	case "Process":

@@ -24,9 +24,7 @@ func views(t *testing.T) map[string]stories.View {
 	all := map[string]stories.View{}
 	for _, s := range stories.Stories() {
 		for _, r := range s.Runs {
-			rec, err := stories.Read(r.File)
-			require.NoError(t, err, r.File)
-			v, err := r.View(rec)
+			v, err := r.Told()
 			require.NoError(t, err, r.File)
 			all[r.Title] = v
 		}

@@ -177,19 +177,17 @@ func (t *teller) client(e history.Event) int { return slices.Index(t.clients, e.
 
 // shorten finds the digits that all tokens begin with, which say nothing.
 func (t *teller) shorten() {
-	var all []string
+	var all []uint64
 	for _, e := range t.rec.Events {
 		if t.client(e) != nobody && e.Token > 0 {
-			all = append(all, strconv.FormatUint(e.Token, 10))
+			all = append(all, e.Token)
 		}
 	}
-	if len(all) == 0 || len(all[0]) < 7 {
+	if len(all) == 0 {
 		return
 	}
-	slices.Sort(all)
-	all = slices.Compact(all)
-	first, last := all[0], all[len(all)-1]
-	if len(all) == 1 || len(first) != len(last) {
+	first, last := strconv.FormatUint(slices.Min(all), 10), strconv.FormatUint(slices.Max(all), 10)
+	if len(first) < 7 || first == last || len(first) != len(last) {
 		return
 	}
 	for t.tokens < len(first)-4 && first[t.tokens] == last[t.tokens] {

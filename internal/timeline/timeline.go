@@ -72,110 +72,70 @@ type Event struct {
 }
 
 // Write writes the page.
-func (p Page) Write(w io.Writer) error {
-	d := drawing{Page: p, Width: labelWidth + timeWidth + 20}
-	all := max(p.To.Sub(p.From), time.Millisecond)
-	step := tickStep(all)
-	for at := p.From.Truncate(step).Add(step); at.Before(p.To); at = at.Add(step) {
-		d.Ticks = append(d.Ticks, tick{p.x(at), p.Clock(at)})
+func (p Page) Write(w io.Writer) error { return page.Execute(w, p) }
+
+// Width is that of a drawing.
+func (Page) Width() int { return labelWidth + timeWidth + 20 }
+
+// X is where a time is drawn.
+func (p Page) X(at time.Time) float64 {
+	return labelWidth + timeWidth*float64(at.Sub(p.From))/float64(p.lasts())
+}
+
+func (p Page) lasts() time.Duration { return max(p.To.Sub(p.From), time.Millisecond) }
+
+// Wide is how wide a stretch is drawn: 0 if there is nothing.
+func (p Page) Wide(s Stretch) float64 {
+	if s.From.IsZero() {
+		return 0
 	}
-	for _, b := range p.Bands {
-		d.Shades = append(d.Shades, shade{p.x(b.From), max(p.x(b.To)-p.x(b.From), 1), b.Title})
-	}
-	for _, l := range p.Locks {
-		one := lock{Name: l.Name, Note: l.Note, Height: rowHeight*len(l.Rows) + 20}
-		for i, r := range l.Rows {
-			one.Rows = append(one.Rows, p.row(i, r))
+	return max(p.X(s.To)-p.X(s.From), 1)
+}
+
+// Ticks are times that are written below each lock, a dozen at most.
+func (p Page) Ticks() (all []time.Time) {
+	step := 24 * time.Hour
+	for _, ms := range []int{1, 5, 20, 100, 500, 1000, 2000, 5000, 10000, 30000, 60000, 120000, 300000, 600000, 1800000, 3600000, 7200000} {
+		if d := time.Duration(ms) * time.Millisecond; p.lasts() <= 12*d {
+			step = d
+			break
 		}
-		d.Drawn = append(d.Drawn, one)
 	}
-	return page.Execute(w, d)
-}
-
-func (p Page) x(at time.Time) float64 {
-	return labelWidth + timeWidth*float64(at.Sub(p.From))/float64(max(p.To.Sub(p.From), time.Millisecond))
-}
-
-// drawing is what the template reads.
-type drawing struct {
-	Page
-	Width  int
-	Ticks  []tick
-	Shades []shade
-	Drawn  []lock
-}
-
-// Time writes a time.
-func (d drawing) Time(at time.Time) string { return d.Clock(at) }
-
-type tick struct {
-	X     float64
-	Label string
-}
-
-type shade struct {
-	X, W  float64
-	Title string
-}
-
-type lock struct {
-	Name, Note string
-	Height     int
-	Rows       []row
-}
-
-type row struct {
-	Y, Top, Mid  int
-	Label, Title string
-	Mark         bool
-	Hue          int
-	WaitX, WaitW float64 // W is 0 if there is nothing
-	HoldX, HoldW float64
-	Shape        string // of what is left of the TTL, as a path
-	EndX         float64
-	End          string
-}
-
-func (p Page) row(i int, from Row) row {
-	r := row{
-		Y: i * rowHeight, Top: i*rowHeight + 4, Mid: i*rowHeight + rowHeight/2,
-		Label: from.Label, Title: from.Title, Mark: from.Mark, Hue: i * 137 % 360, End: from.End,
+	for at := p.From.Truncate(step).Add(step); at.Before(p.To); at = at.Add(step) {
+		all = append(all, at)
 	}
-	if w := from.Wait; !w.From.IsZero() {
-		r.WaitX, r.WaitW = p.x(w.From), p.x(w.To)-p.x(w.From)
-	}
-	h := from.Hold
-	if h.From.IsZero() {
-		return r
-	}
-	r.HoldX, r.EndX = p.x(h.From), p.x(h.To)
-	r.HoldW = max(r.EndX-r.HoldX, 1)
+	return all
+}
+
+// Height is that of the drawing.
+func (l Lock) Height() int { return rowHeight*len(l.Rows) + 20 }
+
+// Y is where row i begins.
+func (Lock) Y(i int) int { return i * rowHeight }
+
+// Hue is the colour of row i.
+func (Lock) Hue(i int) int { return i * 137 % 360 }
+
+// Shape is what was left of the TTL, as a path within the row; empty if nothing was.
+func (p Page) Shape(r Row) string {
 	var most time.Duration
-	for _, l := range from.Lefts {
+	for _, l := range r.Lefts {
 		most = max(most, l.Left)
 	}
-	if most == 0 {
-		return r
+	if most == 0 || r.Hold.From.IsZero() {
+		return ""
 	}
-	bottom, high := float64(r.Y+rowHeight-4), float64(rowHeight-8)
+	const bottom, high = rowHeight - 4, rowHeight - 8
 	var path strings.Builder
-	fmt.Fprintf(&path, "M%.1f %.1f", r.HoldX, bottom)
-	for _, l := range from.Lefts {
-		fmt.Fprintf(&path, "L%.1f %.1f", p.x(l.At), bottom-high*float64(l.Left)/float64(most))
+	to := func(at time.Time, left time.Duration) {
+		fmt.Fprintf(&path, "L%.1f %.1f", p.X(at), bottom-high*float64(left)/float64(most))
 	}
-	last := from.Lefts[len(from.Lefts)-1]
-	end := max(last.Left-h.To.Sub(last.At), 0)
-	fmt.Fprintf(&path, "L%.1f %.1fL%.1f %.1fZ", r.EndX, bottom-high*float64(end)/float64(most), r.EndX, bottom)
-	r.Shape = path.String()
-	return r
-}
-
-// tickStep returns the time between two ticks, of which there are to be a dozen at most.
-func tickStep(all time.Duration) time.Duration {
-	for _, ms := range []int{1, 5, 20, 100, 500, 1000, 2000, 5000, 10000, 30000, 60000, 120000, 300000, 600000, 1800000, 3600000, 7200000} {
-		if step := time.Duration(ms) * time.Millisecond; all <= 12*step {
-			return step
-		}
+	fmt.Fprintf(&path, "M%.1f %d", p.X(r.Hold.From), bottom)
+	for _, l := range r.Lefts {
+		to(l.At, l.Left)
 	}
-	return 24 * time.Hour
+	last := r.Lefts[len(r.Lefts)-1]
+	to(r.Hold.To, max(last.Left-r.Hold.To.Sub(last.At), 0))
+	to(r.Hold.To, 0)
+	return path.String() + "Z"
 }

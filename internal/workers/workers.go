@@ -87,13 +87,6 @@ func (w *Workers) leave(calls chan Call) {
 	}
 }
 
-// Idle returns how many are idle.
-func (w *Workers) Idle() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return len(w.idle)
-}
-
 // Close waits until all calls have been made, and ends the workers. No call is to come.
 func (w *Workers) Close() {
 	w.mu.Lock()

@@ -1,4 +1,4 @@
-package workers_test
+package workers
 
 import (
 	"runtime"
@@ -9,24 +9,28 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/go-locker/locker/internal/workers"
 )
+
+func (w *Workers) idlers() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.idle)
+}
 
 func TestDo_neverWaitsForAnotherCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workers.New(2)
+		w := New(2)
 		release := make(chan struct{})
 		var began sync.WaitGroup
 		for range 10 {
 			began.Add(1)
-			w.Do(workers.Func(func() { began.Done(); <-release }))
+			w.Do(Func(func() { began.Done(); <-release }))
 		}
 		began.Wait()
-		assert.Zero(t, w.Idle())
+		assert.Zero(t, w.idlers())
 		close(release)
 		synctest.Wait()
-		assert.Equal(t, 2, w.Idle(), "the others have ended")
+		assert.Equal(t, 2, w.idlers(), "the others have ended")
 		w.Close()
 		w.Close()
 	})
@@ -34,11 +38,11 @@ func TestDo_neverWaitsForAnotherCall(t *testing.T) {
 
 func TestDo_usesAGoroutineAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workers.New(1)
+		w := New(1)
 		defer w.Close()
 		ids := map[string]bool{}
 		for range 5 {
-			w.Do(workers.Func(func() {
+			w.Do(Func(func() {
 				var stack [64]byte // begins with goroutine N [
 				n := runtime.Stack(stack[:], false)
 				ids[string(stack[:min(n, 16)])] = true
@@ -53,27 +57,27 @@ func TestDo_usesAGoroutineAgain(t *testing.T) {
 func TestDo_whoIsIdleForAWhileEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const burst = 80
-		w := workers.New(burst)
+		w := New(burst)
 		for range burst {
-			w.Do(workers.Func(func() { time.Sleep(time.Second) }))
+			w.Do(Func(func() { time.Sleep(time.Second) }))
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		require.Equal(t, burst, w.Idle())
+		require.Equal(t, burst, w.idlers())
 		for range 300 { // ten a second, of which each takes a fifth of that
-			w.Do(workers.Func(func() { time.Sleep(200 * time.Millisecond) }))
+			w.Do(Func(func() { time.Sleep(200 * time.Millisecond) }))
 			time.Sleep(100 * time.Millisecond)
 		}
 		synctest.Wait()
-		assert.LessOrEqual(t, w.Idle(), 3, "idle, of which two or three are needed")
+		assert.LessOrEqual(t, w.idlers(), 3, "idle, of which two or three are needed")
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		assert.Zero(t, w.Idle())
+		assert.Zero(t, w.idlers())
 		stacks := make([]byte, 1<<20)
 		stacks = stacks[:runtime.Stack(stacks, true)]
 		assert.NotContains(t, string(stacks), "(*Workers).work(", "goroutines that are left")
 		done := false
-		w.Do(workers.Func(func() { done = true }))
+		w.Do(Func(func() { done = true }))
 		synctest.Wait()
 		assert.True(t, done, "another is made")
 		w.Close()
@@ -82,9 +86,9 @@ func TestDo_whoIsIdleForAWhileEnds(t *testing.T) {
 
 func TestClose_waitsForCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workers.New(1)
+		w := New(1)
 		done, closed := make(chan struct{}), make(chan struct{})
-		w.Do(workers.Func(func() { <-done }))
+		w.Do(Func(func() { <-done }))
 		go func() { w.Close(); close(closed) }()
 		synctest.Wait()
 		select {

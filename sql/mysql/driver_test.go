@@ -1,9 +1,10 @@
-package mysql_test
+package mysql
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"strings"
+	"net"
 	"testing"
 	"time"
 
@@ -11,11 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/fence/sqlfence"
+	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/noanswer"
+	"github.com/go-locker/locker/internal/test/fuzzurl"
+	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/sqlcases"
 	"github.com/go-locker/locker/internal/test/testserver"
-	"github.com/go-locker/locker/internal/test/testwait"
-	"github.com/go-locker/locker/sql/mysql"
 )
 
 // The lock is the same however connections count rows, send statements and read.
@@ -24,40 +26,18 @@ func TestLock_onAnyPool(t *testing.T) {
 	s := testserver.MariaDB(t, testserver.MariaDBSettings("log-bin=binlog"))
 	for _, parameters := range []string{
 		"", "interpolateParams=true", "clientFoundRows=true", "multiStatements=true", "time_zone=%27-05:00%27", "sql_mode=%27ANSI%27",
-		"sql_mode=%27ORACLE,NO_BACKSLASH_ESCAPES%27&interpolateParams=true", "transaction_isolation=%27SERIALIZABLE%27",
-		"transaction_isolation=%27READ-COMMITTED%27", "transaction_isolation=%27READ-UNCOMMITTED%27", "binlog_format=STATEMENT",
+		"sql_mode=%27ORACLE,NO_BACKSLASH_ESCAPES%27&interpolateParams=true", "tx_isolation=%27SERIALIZABLE%27",
+		"tx_isolation=%27READ-COMMITTED%27", "tx_isolation=%27READ-UNCOMMITTED%27", "binlog_format=STATEMENT",
 	} {
 		t.Run(parameters, func(t *testing.T) {
 			t.Parallel()
-			parameters = strings.Replace(parameters, "transaction_isolation", "tx_isolation", 1) // as MariaDB 10 calls it
-			c, err := mysql.New(pool(t, s.Addr(), parameters), locker.WithTTL(20*time.Second), locker.WithPrefix(parameters))
-			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, c.Close()) })
-			holder, waiter := c.Mutex("x"), c.Mutex("x")
-			var last uint64
-			for range 3 {
-				require.NoError(t, holder.Lock(t.Context()))
-				assert.Greater(t, holder.FencingToken(), last)
-				last = holder.FencingToken()
-				other := newClient(t, s.URL(), locker.WithPrefix(parameters))
-				require.ErrorIs(t, other.Mutex("x").TryLock(t.Context()), locker.ErrHeld)
-				require.NoError(t, holder.Extend(t.Context()))
-				waiting := async(func() error { return waiter.Lock(t.Context()) })
-				eventually(t, "it waits", func() bool {
-					state, err := other.Inspect(t.Context(), "x")
-					return err == nil && len(state.Waiters) == 1
-				})
-				require.NoError(t, holder.Unlock(t.Context()))
-				require.NoError(t, await(t, waiting))
-				assert.Greater(t, waiter.FencingToken(), last)
-				require.NoError(t, waiter.Unlock(t.Context()))
-			}
-			require.NoError(t, holder.Lock(t.Context()))
+			harness.Rights(t, func() *locker.Client {
+				return newClientOver(t, pool(t, s.Addr(), parameters), locker.WithPrefix(parameters))
+			})
+			c := newClient(t, s.URL(), locker.WithPrefix(parameters))
+			require.ErrorIs(t, c.Mutex("x").TryLock(t.Context()), locker.ErrHeld)
 			require.NoError(t, c.Mutex("X").TryLock(t.Context()), "names differ though a collation takes them for one")
 			require.NoError(t, c.Mutex("x ").TryLock(t.Context()))
-			state, err := c.Inspect(t.Context(), "x")
-			require.NoError(t, err)
-			assert.Empty(t, state.Waiters)
 		})
 	}
 }
@@ -83,13 +63,7 @@ func TestFailover_behindOneAddress(t *testing.T) {
 	require.NoError(t, m.Lock(t.Context()))
 	execute(t, db, "SET GLOBAL tx_read_only = ON")
 	c := newClient(t, s.URL())
-	var looking []<-chan error
-	for range 4 { // some connections
-		looking = append(looking, async(func() error { _, err := c.Inspect(t.Context(), "x"); return err }))
-	}
-	for _, done := range looking {
-		require.NoError(t, await(t, done))
-	}
+	connected(t, c, 4)
 	require.ErrorContains(t, newClient(t, s.URL()).Mutex("y").TryLock(t.Context()), "READ ONLY")
 	execute(t, db, "SET GLOBAL tx_read_only = OFF")
 	for i := range 4 {
@@ -130,46 +104,6 @@ func TestSweep(t *testing.T) {
 	sqlcases.Sweep(t, d, db, "swept", "swept_waiters")
 }
 
-// Many goroutines and Clients that want a few names get each of them in turn, whatever deadlocks
-// InnoDB finds.
-func TestLock_underContention(t *testing.T) {
-	t.Parallel()
-	s := testserver.SharedMariaDB(t)
-	const clients, each, rounds = 4, 4, 5
-	var inside [2]int
-	var done []<-chan error
-	for range clients {
-		c := newClient(t, s.URL(), locker.WithPrefix("contended"), locker.WithTTL(time.Minute))
-		for g := range each {
-			done = append(done, async(func() error {
-				for range rounds {
-					err := c.Mutex(fmt.Sprint(g%2)).Do(t.Context(), func(context.Context) error {
-						inside[g%2]++ // the lock guards it
-						return nil
-					})
-					if err != nil {
-						return err
-					}
-				}
-				return nil
-			}))
-		}
-	}
-	for _, d := range done {
-		require.NoError(t, testwait.Patience(2*time.Minute).Result(t, d))
-	}
-	assert.Equal(t, [2]int{clients * each / 2 * rounds, clients * each / 2 * rounds}, inside)
-}
-
-func TestFence_inTheSameTransaction(t *testing.T) {
-	t.Parallel()
-	db := pool(t, testserver.SharedMariaDB(t).Addr(), "")
-	c, err := mysql.New(db, locker.WithTTL(20*time.Second), locker.WithoutRenewal())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	sqlcases.Fence(t, c, db, sqlfence.MySQL)
-}
-
 func TestWarnings(t *testing.T) {
 	t.Parallel()
 	const log, durable = "log-bin=binlog", "innodb-flush-log-at-trx-commit=1"
@@ -190,4 +124,57 @@ func TestWarnings(t *testing.T) {
 			assert.Contains(t, warnings[i], want)
 		}
 	}
+}
+
+func TestOpen_refuses(t *testing.T) {
+	harness.RefusesURLs(t, map[string]string{
+		"mysql://h": "name of the database", "mysql://h/a/b": "name of the database",
+		"mysql://a:s3cret@h1,h2/a": "one host", "mysql://h/a?tls=maybe": "tls",
+		"mariadb://h/a?table=": "empty", "mysql://h/a?table=caf%C3%A9": "ASCII",
+		"mysql://h/a?connect_timeout=0s": "connect_timeout", "mysql://h/a?pool_size=0": "pool_size",
+		"mysql://h/a?charset=utf8": "charset",
+	})
+	c, err := locker.Open(t.Context(), "mysql://app:s3cret@192.0.2.1/app?table=jobs.locks&tls=skip-verify&connect_timeout=1s&pool_size=2")
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+	assert.Equal(t, "`a``b`.`c.d`", quoted("a`b.c.d"))
+}
+
+func FuzzOpen(f *testing.F) {
+	fuzzurl.Run(f, "mysql", func(_ context.Context, u *driver.URL) (driver.Driver, error) {
+		_, err := connectorOf(u)
+		return nil, err
+	}, "h1:1/db?tls=true", "[::1]/x", "h?connect_timeout=1s")
+}
+
+// A connection that a server accepts and says nothing on ends, though whoever wants it has no
+// deadline. A server that goes away while a connection to it is made is an outage, whatever the
+// library calls that.
+func TestConnect_toAServerThatSaysNothing(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	u, err := driver.ParseURL("mysql://" + listener.Addr().String() + "/app?connect_timeout=50ms")
+	require.NoError(t, err)
+	c, err := connectorOf(u)
+	require.NoError(t, err)
+	_, err = c.Connect(t.Context())
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_ = conn.Close()
+		}
+	}()
+	client, err := locker.Open(t.Context(), "mysql://app@"+listener.Addr().String()+"/app?connect_timeout=5s")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	err = client.Mutex("x").TryLock(t.Context())
+	require.Error(t, err)
+	assert.True(t, noanswer.Outage(err), err)
+	assert.True(t, later(errors.New("bad connection")), "which is rare")
 }

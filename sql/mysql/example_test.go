@@ -27,7 +27,7 @@ func Example() {
 	fmt.Println(err)
 }
 
-// A transaction that admits the token first writes nothing after its lock was lost.
+// A write that checks the token changes nothing after its lock was lost.
 func ExampleNew() {
 	ctx := context.Background()
 	db, err := sql.Open("mysql", "app:s3cret@tcp(db1)/app?interpolateParams=true")
@@ -41,25 +41,11 @@ func ExampleNew() {
 		return
 	}
 	defer func() { _ = client.Close() }()
-	seen := sqlfence.Table{Dialect: sqlfence.MySQL}
-	if err := seen.Create(ctx, db); err != nil {
-		log.Print(err)
-		return
-	}
 	m := client.Mutex("orders/42")
 	err = m.Do(ctx, func(ctx context.Context) error {
-		tx, err := db.BeginTx(ctx, nil)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = tx.Rollback() }()
-		if err := seen.Admit(ctx, tx, "orders/42", m.FencingToken()); err != nil {
-			return err // fence.ErrStale: another holder came later
-		}
-		if _, err := tx.ExecContext(ctx, "UPDATE orders SET state = 'paid' WHERE id = 42"); err != nil {
-			return err
-		}
-		return tx.Commit()
+		token := m.FencingToken()
+		return sqlfence.Exec(ctx, db, "orders/42", token,
+			"UPDATE orders SET state = 'paid', token = ? WHERE id = 42 AND token <= ?", token, token)
 	})
 	fmt.Println(err)
 }

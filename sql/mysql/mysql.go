@@ -114,7 +114,7 @@ func connectorOf(u *driver.URL) (sqldriver.Connector, error) {
 	config.Net, config.Addr, config.DBName, config.TLSConfig, config.Timeout = "tcp", addr, u.Path[1:], tls, timeout
 	// What waits for another's transaction ends soon, also if its client has left.
 	config.Params = map[string]string{"autocommit": "1", "innodb_lock_wait_timeout": "5"}
-	config.Logger = silent{}
+	config.Logger = &mysql.NopLogger{} // what fails is an error, or is tried again
 	base, err := mysql.NewConnector(config)
 	if err != nil {
 		return nil, fmt.Errorf("go-sql-driver/mysql does not accept %v", u) // its error may show the password
@@ -137,11 +137,6 @@ func (c connector) Connect(ctx context.Context) (sqldriver.Conn, error) {
 	defer cancel()
 	return c.Connector.Connect(ctx)
 }
-
-// silent logs nothing: what fails is an error, or is tried again.
-type silent struct{}
-
-func (silent) Print(...any) {}
 
 // New makes a Client over db, which the caller closes after the Client. See NewDriver.
 func New(db *sql.DB, opts ...locker.Option) (*locker.Client, error) {
@@ -239,10 +234,10 @@ func checkTable(table string) error {
 
 // check sets the isolation level of the next transaction to that of the session. Inside a
 // transaction it is refused. MySQL and MariaDB each read the comments that are for them.
-var check = func() string {
-	const level = "/*!50720 @@transaction_isolation *//*M! @@tx_isolation */"
-	return "SET " + level + " = IF(@@autocommit, " + level + ", 'autocommit is off')"
-}()
+const (
+	check = "SET " + level + " = IF(@@autocommit, " + level + ", 'autocommit is off')"
+	level = "/*!50720 @@transaction_isolation *//*M! @@tx_isolation */"
+)
 
 func quoted(table string) string {
 	parts := strings.SplitN(table, ".", 2)

@@ -1,4 +1,4 @@
-package mysql_test
+package mysql
 
 import (
 	"database/sql"
@@ -15,7 +15,6 @@ import (
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
-	"github.com/go-locker/locker/sql/mysql"
 )
 
 // The rights that docs/backends/mysql.md has people grant, on tables that they have made, are
@@ -24,8 +23,8 @@ func TestRights(t *testing.T) {
 	t.Parallel()
 	s := testserver.MariaDB(t)
 	admin := withGrants(t, pool(t, s.Addr(), "multiStatements=true"))
-	require.Len(t, mysql.Schema("jobs.locks"), 3)
-	for _, statement := range mysql.Schema("jobs.locks") {
+	require.Len(t, Schema("jobs.locks"), 3)
+	for _, statement := range Schema("jobs.locks") {
 		admin(statement)
 	}
 	admin("CREATE USER app")
@@ -65,7 +64,7 @@ func FuzzNames(f *testing.F) {
 		db, err := sql.Open("mysql", "app@tcp("+s.Addr()+")/jobs?interpolateParams=true&character_set_client="+charset)
 		require.NoError(f, err)
 		f.Cleanup(func() { _ = db.Close() })
-		own, err := mysql.NewDriver(db, table)
+		own, err := NewDriver(db, table)
 		require.NoError(f, err)
 		admin("SET GLOBAL init_connect = 'SET NAMES " + charset + "'")
 		for _, d := range []driver.Driver{byURL, own} {

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	mrand "math/rand/v2"
@@ -14,7 +13,32 @@ import (
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
 	"github.com/go-locker/locker/internal/noanswer"
+	"github.com/go-locker/locker/internal/sqllock"
 )
+
+// How a claim takes a lock. Each step is one transaction at the server; see schema.sql.
+//
+//  1. enter (era.go): the TTL is registered on disk before a grant for it can exist.
+//  2. take_v1, if this Driver has seen the row and nobody waited then: one UPDATE of a free row.
+//  3. ask_v1, if there was no step 2, or it found anything else. Under the lock of the row:
+//
+//	free, empty queue          grant: owner, token, expiry                     isGranted
+//	held by this owner         handed over, or a retry: extend                 isGranted, the same token
+//	held by another            enqueue the owner if it waits                   isHeld, time left
+//	free or expired, a queue   settle_v1: hand over to the first live waiter   isGranted or isHeld
+//	another version            nothing: ask again with that version            isStale
+//	another era                nothing: enter again                            isOver
+//	no row, in the grace       nothing: the table may have been lost           isGrace, time left
+//
+// Invariants. (1) At most one owner per name: every grant updates the one row of its key. (2) The
+// tokens of a name increase strictly: max(server clock, last + 1), in the granting step. (3) A
+// deadline counts from before the request was sent. (4) A request that arrives after its claim was
+// released grants nothing: it carries the era and the version that it was made for, and a release
+// after an unknown outcome moves the version past it.
+//
+// Lost reply: the outcome is unknown. doubtful keeps what the request carried, and the hold may last
+// until a TTL from then. A retry with the same owner is idempotent by the second row of the table; a
+// waiter retries on another connection at once. Release passes doubtful on, for invariant 4.
 
 // claim implements driver.Claim.
 type claim struct {
@@ -22,7 +46,6 @@ type claim struct {
 
 	of         *backend
 	key, owner []byte
-	place      int64 // among those that this Driver has had wait
 
 	asked    bool  // before
 	known    bool  // to the server, or it may be
@@ -30,12 +53,12 @@ type claim struct {
 	granted  bool
 	leaving  bool // a release was not answered
 
-	handed   atomic.Pointer[grant] // by a request of another claim of this Driver
-	released atomic.Bool
-	ended    atomic.Bool
-	hold     atomic.Pointer[grant]
-	until    clock.Deadline
-	reclaims atomic.Int64 // the era of a reclaim that was not answered
+	handed     atomic.Pointer[grant] // by a request of another claim of this Driver
+	released   atomic.Bool
+	ended      atomic.Bool
+	hold       atomic.Pointer[grant]
+	until      clock.Deadline
+	reclaimEra atomic.Int64 // era of the latest reclaim, which may not have been answered
 }
 
 // sent is what a request for a lock said.
@@ -50,13 +73,12 @@ type grant struct {
 
 // Claim implements driver.Driver.
 func (d *backend) Claim(req driver.Request) driver.Claim {
-	c := &claim{Request: req, of: d, key: key(req.Name), owner: make([]byte, clientID+16)}
+	c := &claim{Request: req, of: d, key: sqllock.Key(req.Name), owner: make([]byte, clientIDLen+16)}
 	_, _ = rand.Read(c.owner[copy(c.owner, d.waiting.id):]) // never fails
 	return c
 }
 
-// Ask takes the lock, or joins the queue. A waiter is told when the lock is its own. It asks again
-// when the hold is due to end, and at times, too: for what wakes it may be lost.
+// Ask takes the lock, or joins the queue. waiting.go wakes a waiter when the lock is its own.
 func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 	d := c.of
 	if err := d.CheckTTL(c.TTL); err != nil {
@@ -93,7 +115,7 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 	case a.state == isHeld:
 		d.waiting.need()
 	}
-	return d.interval(a, c.TTL), a.held()
+	return interval(a, c.TTL), a.held()
 }
 
 // end notes that the claim has nothing.
@@ -143,13 +165,10 @@ func (c *claim) ask(ctx context.Context) (a answer, err error) {
 		if missing = noTable(err); missing {
 			continue
 		}
-		if isCode(err, "42703") {
-			return a, fmt.Errorf("the table %s is that of an earlier release: stop all programs that use it, and drop it: %w", fill("public.locker_locks", d.table), err)
-		}
 		if err != nil {
 			return a, err
 		}
-		last, seen := d.versions.recall(c.key, now)
+		last, seen := d.last(c.key, now)
 		with := sent{now.number, last.version}
 		if a = (answer{}); c.Wake != nil && !c.known && seen && !last.wanted && tries == 1 {
 			a, err = c.takeOnce(ctx, with, now.started)
@@ -171,18 +190,18 @@ func (c *claim) ask(ctx context.Context) (a answer, err error) {
 			}
 			connections--
 		case a.state == isGranted:
-			d.versions.remember(c.key, remembered{with.era, a.version, last.wanted})
+			d.seen.Set(c.key, lastSeen{with.era, a.version, last.wanted})
 			c.take(grant{token: a.token, era: with.era, until: began.Add(c.TTL)})
 			return a, nil
 		case (a.state == isStale || a.state == isOver) && tries >= 10:
 			return a, fmt.Errorf("the row of the lock in %s had another era or version than expected in %d tries: is something else writing to the table?", d.table, tries)
 		case a.state == isStale:
-			d.versions.remember(c.key, remembered{with.era, a.version, last.wanted})
+			d.seen.Set(c.key, lastSeen{with.era, a.version, last.wanted})
 		case a.state == isOver:
 			d.eras.forget(with.era)
 		default:
 			if a.state == isHeld {
-				d.versions.remember(c.key, remembered{with.era, a.version, true})
+				d.seen.Set(c.key, lastSeen{with.era, a.version, true})
 				c.known = c.known || c.Wake != nil
 			}
 			if a.passed {
@@ -207,26 +226,35 @@ const (
 type answer struct {
 	state, token, version int64
 	left                  time.Duration
-	before                int64  // how many wait who came earlier
 	owner, metadata       []byte // of the holder
 	passed                bool   // it was handed the lock by this request
 }
 
 // held is the error for what has not been granted.
 func (a answer) held() error {
-	if a.state != isHeld || len(a.owner) < clientID || a.left <= 0 {
+	if a.state != isHeld || len(a.owner) < clientIDLen || a.left <= 0 {
 		return driver.ErrHeld // nobody holds it, but others came earlier, or it is not known who holds it
 	}
-	return &driver.HeldError{Holder: participant(a.owner, a.metadata)}
+	return &driver.HeldError{Holder: sqllock.Participant(a.owner, a.metadata)}
 }
 
-func participant(owner, metadata []byte) driver.Participant {
-	return driver.Participant{ID: hex.EncodeToString(owner), Metadata: string(metadata)}
+// lastSeen is what a reply said of a lock's row.
+type lastSeen struct {
+	era, version int64
+	wanted       bool // somebody waited
+}
+
+// last returns what was seen of the row in this era, or else that new rows have this version.
+func (d *backend) last(key []byte, now era) (last lastSeen, seen bool) {
+	if last := d.seen.Get(key); last.era == now.number {
+		return last, true
+	}
+	return lastSeen{era: now.number, version: now.version}, false
 }
 
 // takeOnce takes the lock if it is free and nobody waits. Else the state of its answer is 0.
 func (c *claim) takeOnce(ctx context.Context, with sent, started int64) (a answer, err error) {
-	row, err := c.of.asks.do(ctx, c.of.sql.take, c.key, c.owner, text(c.Metadata), number(c.TTL.Microseconds()), number(with.era), number(with.version), number(started))
+	row, err := c.of.asks.do(ctx, c.of.sql.take, c.key, c.owner, []byte(c.Metadata), number(c.TTL.Microseconds()), number(with.era), number(with.version), number(started))
 	if err == nil && row[0] != nil {
 		a = answer{state: isGranted, token: asNumber(row[0]), version: with.version}
 	}
@@ -235,43 +263,36 @@ func (c *claim) takeOnce(ctx context.Context, with sent, started int64) (a answe
 
 func (c *claim) askOnce(ctx context.Context, with sent) (a answer, err error) {
 	d := c.of
-	var mark, before int64
+	var mark int64
 	if c.Wake != nil {
-		mark = markFor(c.TTL).Microseconds()
-		if !d.listener.hears() {
-			before = 20
-		}
+		mark = sqllock.MarkFor(c.TTL).Microseconds()
 	}
-	row, err := d.asks.do(ctx, d.sql.ask, c.key, text(c.Name), c.owner, text(c.Metadata), number(c.TTL.Microseconds()),
-		number(with.era), number(with.version), number(mark), number(before))
+	row, err := d.asks.do(ctx, d.sql.ask, c.key, []byte(c.Name), c.owner, []byte(c.Metadata),
+		number(c.TTL.Microseconds()), number(with.era), number(with.version), number(mark))
 	if err != nil {
 		return a, err
 	}
 	a = answer{
-		state: asNumber(row[0]), token: asNumber(row[1]), version: asNumber(row[2]), left: time.Duration(asNumber(row[3])) * time.Microsecond,
-		before: asNumber(row[4]), owner: row[5], metadata: row[6], passed: asTruth(row[7]),
+		state: asNumber(row[0]), token: asNumber(row[1]), version: asNumber(row[2]),
+		left:  time.Duration(asNumber(row[3])) * time.Microsecond,
+		owner: row[4], metadata: row[5], passed: asTruth(row[6]),
 	}
-	if asTruth(row[8]) {
+	if asTruth(row[7]) {
 		d.waiting.wakeOthers(c)
 	}
-	if asTruth(row[9]) {
-		d.sweeper.made.Add(1)
+	if asTruth(row[8]) {
+		d.sweeper.Made.Add(1)
 	}
 	return a, nil
 }
 
-// interval is how soon a waiter asks again if nobody wakes it: when the hold ends, if that is
-// before the next beat of its Client. See waiting.
-func (d *backend) interval(a answer, ttl time.Duration) time.Duration {
-	longest := patience + mrand.N(patience/2)
-	if a.state == isGrace || a.left < markFor(ttl)/2 {
-		longest = min(a.left+time.Millisecond, time.Second+mrand.N(500*time.Millisecond))
+// interval returns how soon a waiter asks again if nobody wakes it: when the hold expires, if that is
+// before the next beat of its Driver. See waiting.
+func interval(a answer, ttl time.Duration) time.Duration {
+	if a.state == isGrace || a.left < sqllock.MarkFor(ttl)/2 {
+		return min(a.left+time.Millisecond, time.Second+mrand.N(500*time.Millisecond))
 	}
-	if !d.listener.hears() {
-		// The more stand before it, the longer it takes.
-		longest = min(longest, time.Duration(1+a.before)*100*time.Millisecond+mrand.N(100*time.Millisecond))
-	}
-	return max(longest, time.Millisecond)
+	return patience + mrand.N(patience/2)
 }
 
 // longestTable leaves room for what names end with, such as _release_v1, within PostgreSQL's 63

@@ -1,24 +1,25 @@
-package postgres_test
+package postgres
 
 import (
 	"context"
 	"fmt"
-	"io"
 	"net"
-	"net/url"
 	"os"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
-	"github.com/go-locker/locker/sql/postgres"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // An application that uses all connections of the pool for longer than a TTL, on a server that takes
@@ -28,16 +29,14 @@ func TestPool_whoseConnectionsAreInUse(t *testing.T) {
 	s := testserver.Postgres(t, testserver.PostgresSettings("max_connections=8", "superuser_reserved_connections=0"))
 	pool, _ := poolOf(t, s.URL())
 	const ttl = 3 * time.Second
-	c, err := postgres.New(pool, locker.WithTTL(ttl))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, c.Close()) })
-	ms := held(t, c, 10)
+	ms := held(t, newClientOver(t, pool, locker.WithTTL(ttl)), 10)
 	for range pool.Config().MaxConns {
 		conn, err := pool.Acquire(t.Context())
 		require.NoError(t, err)
 		t.Cleanup(conn.Release)
 	}
-	for err = error(nil); err == nil; {
+	var err error
+	for err == nil {
 		var other *pgx.Conn
 		if other, err = pgx.Connect(t.Context(), s.URL()); err == nil {
 			t.Cleanup(func() { _ = other.Close(context.Background()) })
@@ -96,29 +95,18 @@ func TestSessions_ofOtherKinds(t *testing.T) {
 			execute(t, s.URL(), "ALTER ROLE postgres SET standard_conforming_strings = off")
 			return s.URL()
 		},
+		"client_encoding=latin1": func(s *testserver.PostgresServer) string {
+			execute(t, s.URL(), "ALTER ROLE postgres SET client_encoding = latin1")
+			return s.URL()
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			url := change(testserver.Postgres(t))
-			const ttl = 3 * time.Second
-			c := openURL(t, url, locker.WithTTL(ttl))
-			ms := append(held(t, c, 2), c.Mutex("x"))
-			require.NoError(t, ms[2].Lock(t.Context()))
-			next := openURL(t, url).Mutex("x")
-			locked := waits(t, t.Context(), c, next, 1)
-			stillHeld(t, ttl, ms...)
-			unlock(t, ms...)
-			require.NoError(t, await(t, locked))
-			names := 0
-			for _, err := range c.List(t.Context(), "") {
-				require.NoError(t, err)
-				names++
-			}
-			assert.Equal(t, 1, names)
-			state, err := c.Inspect(t.Context(), "x")
+			harness.Rights(t, func() *locker.Client { return openURL(t, url) })
+			warnings, err := openURL(t, url).Warnings(t.Context())
 			require.NoError(t, err)
-			require.NoError(t, c.ForceRelease(t.Context(), "x", state))
-			require.ErrorIs(t, next.Unlock(t.Context()), locker.ErrLost)
+			require.NotContains(t, fmt.Sprint(warnings), "LISTEN")
 		})
 	}
 }
@@ -129,7 +117,7 @@ func TestLock_onASilentServerWithoutADeadline(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t)
 	unlock(t, held(t, openURL(t, s.URL()), 1)...)
-	c := openURL(t, s.URL(), locker.WithTTL(2*time.Second))
+	c := openURL(t, s.URL(), locker.WithTTL(8*time.Second))
 	eventually(t, "it has a connection", func() bool { m := c.Mutex("x"); return m.Lock(t.Context()) == nil && m.Unlock(t.Context()) == nil })
 	s.Stop()
 	err := c.Mutex("x").Lock(context.Background())
@@ -152,88 +140,141 @@ func TestOpen_ofAUnixSocket(t *testing.T) {
 	unlock(t, held(t, openURL(t, "postgres://postgres@/postgres?host="+dir+"&port="+port), 1)...)
 }
 
-// A server, or a proxy, may refuse without a code.
-func TestLock_refusedWithoutACode(t *testing.T) {
+func TestOutage_isRiddenOutForHalfATTL(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go refuse(conn)
-		}
-	}()
-	err = openURL(t, "postgres://postgres@"+l.Addr().String()+"/postgres?sslmode=disable").Mutex("x").Lock(t.Context())
-	require.ErrorContains(t, err, "not today")
+	s := testserver.Postgres(t)
+	harness.Outage(t, s.URL(), s.Kill)
 }
 
-// refuse speaks PostgreSQL's protocol, and answers each request with an error.
-func refuse(conn net.Conn) {
-	defer func() { _ = conn.Close() }()
-	server := pgproto3.NewBackend(conn, conn)
-	if _, err := server.ReceiveStartupMessage(); err != nil {
-		return
-	}
-	server.Send(&pgproto3.AuthenticationOk{})
-	server.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
-	for server.Flush() == nil {
-		message, err := server.Receive()
-		if err != nil {
-			return
+// A server that takes no connections for a while has answered nothing.
+func TestOutage_isAServerThatTakesNoConnections(t *testing.T) {
+	t.Parallel()
+	t.Run("all are in use", func(t *testing.T) {
+		t.Parallel()
+		s := testserver.Postgres(t, testserver.PostgresSettings("max_connections=5", "superuser_reserved_connections=0"))
+		var others []*pgx.Conn
+		for len(others) < 5 {
+			others = append(others, session(t, s.URL()))
 		}
-		switch message.(type) {
-		case *pgproto3.Parse, *pgproto3.Query:
-			server.Send(&pgproto3.ErrorResponse{Severity: "ERROR", SeverityUnlocalized: "ERROR", Message: "not today"})
+		c := openURL(t, s.URL())
+		err := c.Mutex("x").TryLock(t.Context())
+		require.ErrorContains(t, err, "53300")
+		require.NotContains(t, err.Error(), "\n", "a log has it in one line")
+		locked := make(chan error, 1)
+		go func() { locked <- c.Mutex("x").Lock(t.Context()) }()
+		time.Sleep(time.Second) // a Lock that does not wait would fail meanwhile
+		for _, o := range others {
+			require.NoError(t, o.Close(t.Context()))
 		}
-		switch message.(type) {
-		case *pgproto3.Sync, *pgproto3.Query:
-			server.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
-		}
-	}
+		require.NoError(t, <-locked)
+	})
+	t.Run("it shuts down", func(t *testing.T) {
+		t.Parallel()
+		s := testserver.Postgres(t)
+		session(t, s.URL()) // which it waits for
+		require.NoError(t, syscall.Kill(s.PID(), syscall.SIGTERM))
+		c := openURL(t, s.URL())
+		require.Eventually(t, func() bool {
+			_, err := pgx.Connect(t.Context(), s.URL())
+			return err != nil
+		}, time.Minute, time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err := c.Mutex("x").Lock(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "57P03")
+	})
 }
 
-// A certificate is replaced before it ends. New connections have what the files have by then.
-func TestTLS_filesThatWereReplaced(t *testing.T) {
+// All connections that are open fall silent, and new ones work, as behind a firewall that has lost
+// its table.
+func TestOutage_ofTheConnectionsThatAreOpen(t *testing.T) {
 	t.Parallel()
-	u, err := url.Parse(testserver.SharedPostgres(t).URL())
+	s := testserver.Postgres(t)
+	network := testserver.NewProxy(t, s.Addr())
+	url := strings.Replace(s.URL(), s.Addr(), network.Addr(), 1)
+	c, other := openURL(t, url, locker.WithTTL(12*time.Second)), openURL(t, s.URL())
+	m, ahead, behind := c.Mutex("held"), other.Mutex("x"), c.Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	require.NoError(t, ahead.Lock(t.Context()))
+	locked := waits(t, t.Context(), other, behind, 1)
+	token := m.FencingToken()
+	for i := range 3 {
+		var all sync.WaitGroup
+		for k := range 10 { // on all connections of the pool
+			all.Go(func() { assert.NoError(t, c.Mutex(fmt.Sprint("z", i, k)).Lock(t.Context())) })
+		}
+		all.Wait()
+		network.HushConns()
+		require.NoError(t, c.Mutex(fmt.Sprint("after", i)).Lock(t.Context()))
+	}
+	network.HushConns()
+	unlock(t, ahead)
+	require.NoError(t, await(t, locked))
+	require.Equal(t, token, m.FencingToken())
+	unlock(t, m, behind)
+}
+
+// A request that is not answered has the connections given up that nobody uses: else each of them
+// would cost as long.
+func TestOutage_ofIdleConnections(t *testing.T) {
+	t.Parallel()
+	s := testserver.SharedPostgres(t)
+	network := testserver.NewProxy(t, s.Addr())
+	d := newDriverOf(t, strings.Replace(s.URL(), s.Addr(), network.Addr(), 1))
+	for range 2 {
+		conn, err := d.pool.Acquire(t.Context())
+		require.NoError(t, err)
+		time.AfterFunc(100*time.Millisecond, conn.Release)
+	}
+	eventually(t, "nobody uses them", func() bool { return d.pool.Stat().IdleConns() == 2 })
+	network.HushConns()
+	_, err := d.Inspect(withTimeout(t, time.Second), "x")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	_, err = d.Inspect(withTimeout(t, 10*time.Second), "x")
 	require.NoError(t, err)
-	secure, other := testserver.NewTLSProxy(t, u.Host), testserver.NewTLSProxy(t, u.Host)
-	l, err := net.Listen("tcp", "127.0.0.1:0") // says that there is TLS, as PostgreSQL does
-	require.NoError(t, err)
-	var running sync.WaitGroup
-	t.Cleanup(func() { _ = l.Close(); running.Wait() })
-	running.Go(func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = io.ReadFull(client, make([]byte, 8)) // SSLRequest
-			_, _ = client.Write([]byte("S"))
-			server, err := net.Dial("tcp", secure.Addr())
-			if err != nil {
-				_ = client.Close()
+}
+
+// throughPooler are scenarios of the suite, for a Locker whose requests go through any of a few
+// connections.
+var throughPooler = []string{
+	"everyone who waits is served", "a Lock cancelled at any moment leaves nothing behind", "tokens rise in the order of the holds, with many contending",
+	"a take whose reply was lost leaves nothing behind", "waiters are served in the order in which they came", "a random history is that of one lock",
+}
+
+// A pooler in transaction mode has each statement run on any of its connections. Statements that
+// pgx has prepared on one are unknown to the others, and nothing that is notified arrives.
+func TestPgBouncer(t *testing.T) {
+	testwait.OnlyNightly(t, "it is a server more")
+	t.Parallel()
+	s := testserver.Postgres(t)
+	pooler := testserver.PgBouncer(t, s, 4)
+	h := harness.ForURL(2*time.Second, "postgres://postgres@%s/postgres?sslmode=disable&connect_timeout=5", []string{pooler.Addr()})
+	h.RW = nil
+	for _, scenario := range conformance.Scenarios() {
+		for _, name := range throughPooler {
+			if scenario.Name != name {
 				continue
 			}
-			for _, way := range [][2]net.Conn{{client, server}, {server, client}} {
-				running.Go(func() {
-					_, _ = io.Copy(way[0], way[1])
-					_, _ = way[0].Close(), way[1].Close()
-				})
-			}
+			t.Run(name, func(t *testing.T) {
+				r := conformance.Examine(t, scenario, h)
+				assert.Equal(t, conformance.Kept, r.Outcome, "%s %v", r.Outcome, r.Seen)
+			})
+		}
+	}
+	t.Run("Warnings, and what waiters do", func(t *testing.T) {
+		c := openURL(t, pooler.URL(), locker.WithPrefix(prefixOf(t)))
+		warnings, err := c.Warnings(t.Context())
+		require.NoError(t, err)
+		assert.Contains(t, strings.Join(warnings, "\n"), "notifications do not arrive")
+		m := openURL(t, s.URL(), locker.WithPrefix(prefixOf(t))).Mutex("x")
+		next := c.Mutex("x")
+		for range 3 {
+			require.NoError(t, m.Lock(t.Context()))
+			locked := waits(t, t.Context(), c, next, 1)
+			require.NoError(t, m.Unlock(t.Context()))
+			require.NoError(t, await(t, locked), "it looks")
+			require.NoError(t, next.Unlock(t.Context()))
 		}
 	})
-	dir := t.TempDir()
-	files := testserver.CopyFiles(t, dir, other.CAFile, other.CertFile, other.KeyFile)
-	u.Host = l.Addr().String()
-	u.RawQuery = url.Values{"sslmode": {"verify-full"}, "sslrootcert": files[:1], "sslcert": files[1:2], "sslkey": files[2:]}.Encode()
-	c := openURL(t, u.String(), locker.WithPrefix(prefixOf(t)))
-	require.Error(t, c.Mutex("x").TryLock(t.Context()))
-	testserver.CopyFiles(t, dir, secure.CAFile, secure.CertFile, secure.KeyFile)
-	require.NoError(t, c.Mutex("x").Do(t.Context(), func(context.Context) error { return nil }))
-	require.NoError(t, c.Close())
 }

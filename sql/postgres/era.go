@@ -5,8 +5,26 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"github.com/go-locker/locker/internal/clock"
 )
+
+// How a Driver notices that the server has lost the unlogged tables, and what holds until then.
+//
+//  1. enter_v1 registers a TTL in a logged table, before anything is granted or extended for it. The
+//     first registration waits for the disk and for synchronous standbys, later ones do not.
+//  2. The row with the empty key marks an era. It is missing after a crash, a promotion, or a restore,
+//     and its start time differs after a restart, in which the clock may have been set. Whichever
+//     request finds that begins the next era, with a grace of the longest TTL that is registered.
+//  3. In the grace, a name without a row is granted to nobody. Holders reclaim their rows: lease.go.
+//  4. Requests carry the era that they were made for. One of an earlier era grants nothing.
+//
+// Invariant: no hold that was granted before a loss is alive after the grace, unless it was reclaimed.
+// A hold lives no longer than its TTL from its last extension, which is before the loss, and its TTL is
+// registered: for the TTL and a minute from then, and again while claims use it.
+//
+// Lost reply: registering is idempotent. A lost request of exit leaves a TTL to count for a while.
 
 // registerAgain is how often a Client registers the TTLs it uses: each counts for twice as long, and
 // the TTL itself. The first registration waits until synchronous standbys have it. The later ones do
@@ -60,13 +78,13 @@ func (e *eras) use(ttl time.Duration, n int) {
 	}
 }
 
-// unused returns the TTLs, in microseconds, that are registered and have no claims.
-func (e *eras) unused() (ttls []int64) {
+// unused returns the TTLs that are registered and have no claims.
+func (e *eras) unused() (ttls [][]byte) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for ttl := range e.registered {
 		if e.claims[ttl] == 0 {
-			ttls = append(ttls, ttl.Microseconds())
+			ttls = append(ttls, number(ttl.Microseconds()))
 		}
 	}
 	return ttls
@@ -81,7 +99,8 @@ func (d *backend) exit() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), exitLimit)
 	defer cancel()
-	_ = d.exec(ctx, d.sql.unused.text, d.waiting.id, ttls) // else they count for a while
+	// If it fails they count for a while.
+	_, _ = d.query(ctx, d.shared, d.sql.unused, d.waiting.id, array(pgtype.Int8OID, ttls))
 }
 
 // forget has the era asked for again, if it is still this one.
@@ -121,11 +140,8 @@ func (d *backend) register(ctx context.Context, ttl time.Duration, first bool) (
 	e, sent := &d.eras, clock.Now()
 	kept := make(chan error, 1)
 	go func() { kept <- d.keepReserve(ctx) }()
-	var row [][]byte
-	err = d.read(ctx, func() (err error) { // it may be made again
-		row, err = d.gives.do(ctx, d.sql.enter, d.waiting.id, number(ttl.Microseconds()), number(registerAgain.Microseconds()), truth(first))
-		return err
-	})
+	row, err := d.gives.do(ctx, d.sql.enter, d.waiting.id,
+		number(ttl.Microseconds()), number(registerAgain.Microseconds()), truth(first))
 	if err == nil && first { // later registrations do not wait: it exists, or is being reconnected
 		err = <-kept
 	}

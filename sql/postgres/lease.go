@@ -3,14 +3,36 @@ package postgres
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
 )
+
+// How a hold is extended, reclaimed and given back.
+//
+// Extend: extend_v1 moves the expiry of all leases that are due, where the row is the owner's and has
+// not expired. It skips rows that another transaction has locked. If all were locked, each waits for
+// its turn in a request of its own. An owner whose row is not there goes to reclaim.
+//
+// Reclaim, after a loss of the unlogged table: confirm reads the era. In the era of the grant the hold
+// is lost. In a later one, while its grace lasts, the former owner inserts its row again with the same
+// token; of two that do, the larger token wins. Only before its own deadline, after a Release
+// only to release that row, and not if the hold was ended by force (a logged table says so).
+//
+// Release: free_v1 if nobody waited at the last look; release_v1, which settles, if somebody did,
+// or free_v1 did nothing. The row keeps the owner in former, so a repeated release succeeds until
+// somebody else releases the name.
+//
+// Lost replies. Of Extend: the deadline stays, and the next one moves it. Of a reclaim: it may arrive
+// late, so reclaimEra keeps its era, and Release makes the row first: the late request then finds
+// it released. Of Release: it may have handed the lock over, so leaving forbids to reclaim the row
+// after a loss: it may be the next holder's to reclaim. If it is nobody's, the name is free after
+// the grace.
 
 func (c *claim) Token() uint64 {
 	if g := c.hold.Load(); g != nil {
@@ -23,10 +45,10 @@ func (c *claim) Validity() time.Duration { return c.until.Left() }
 
 // Extend extends the hold, or reclaims it if the server has lost the table.
 func (c *claim) Extend(ctx context.Context, ttl time.Duration) error {
-	return c.of.ExtendAll(ctx, []driver.Lease{c}, ttl)[0]
+	return c.of.ExtendAll(ctx, []driver.Claim{c}, ttl)[0]
 }
 
-// lostWithTable is the error of a renewal.
+// lostWithTable is the error of a renewal, or a release.
 func lostWithTable(err error) error {
 	if noTable(err) {
 		return driver.ErrLost
@@ -37,7 +59,7 @@ func lostWithTable(err error) error {
 var errLocked = errors.New("another transaction has locked the row of the lock")
 
 // ExtendAll extends all leases that are due at the same time in one statement.
-func (d *backend) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.Duration) []error {
+func (d *backend) ExtendAll(ctx context.Context, leases []driver.Claim, ttl time.Duration) []error {
 	errs := make([]error, len(leases))
 	all := func(err error) []error {
 		for i := range errs {
@@ -55,33 +77,26 @@ func (d *backend) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time
 		c := l.(*claim)
 		keys[i], owners[i] = c.key, c.owner
 	}
-	results, err := queryFor(ctx, d, d.spare(), func(rows pgx.Rows) (map[string]error, error) {
-		results := map[string]error{}
-		var owner []byte
-		var extended bool
-		_, err := pgx.ForEachRow(rows, []any{&owner, &extended}, func() error {
-			results[string(owner)] = nil
-			if !extended {
-				results[string(owner)] = errLocked
-			}
-			return nil
-		})
-		return results, err
-	}, d.sql.extend.text, keys, owners, ttl.Microseconds())
+	rows, err := d.query(ctx, d.spare, d.sql.extend,
+		array(pgtype.ByteaOID, keys), array(pgtype.ByteaOID, owners), number(ttl.Microseconds()))
 	if err != nil {
 		return all(err)
+	}
+	extended := map[string]bool{}
+	for row := range slices.Chunk(rows, 2) {
+		extended[string(row[0])] = asTruth(row[1])
 	}
 	var missing []*claim
 	var at []int
 	locked := 0
 	for i, l := range leases {
 		c := l.(*claim)
-		result, held := results[string(c.owner)]
+		is, held := extended[string(c.owner)]
 		switch {
 		case !held:
 			missing, at = append(missing, c), append(at, i)
-		case result != nil:
-			errs[i] = result
+		case !is:
+			errs[i] = errLocked
 			locked++
 		default:
 			c.until.Extend(sent.Add(ttl))
@@ -105,8 +120,8 @@ func (d *backend) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time
 // is not held.
 func (c *claim) extendInTurn(ctx context.Context, now era, ttl time.Duration) error {
 	d, sent := c.of, clock.Now()
-	row, err := d.gives.do(ctx, d.sql.ask, c.key, text(c.Name), c.owner, text(c.Metadata), number(ttl.Microseconds()),
-		number(now.number), number(-1), number(0), number(0))
+	row, err := d.gives.do(ctx, d.sql.ask, c.key, []byte(c.Name), c.owner, []byte(c.Metadata), number(ttl.Microseconds()),
+		number(now.number), number(-1), number(0))
 	switch {
 	case err != nil:
 		return lostWithTable(err)
@@ -167,23 +182,22 @@ func (d *backend) confirm(ctx context.Context, before era, ttl time.Duration) (e
 }
 
 // reclaimRows returns the owners that have their rows.
-func (d *backend) reclaimRows(ctx context.Context, number int64, claims []*claim, ttl time.Duration) (has map[string]bool, err error) {
-	var keys, names, owners, metadata [][]byte
-	var tokens []int64
+func (d *backend) reclaimRows(ctx context.Context, era int64, claims []*claim, ttl time.Duration) (has map[string]bool, err error) {
+	var keys, names, tokens, owners, metadata [][]byte
 	for _, c := range claims {
-		c.reclaims.Store(number)
-		keys, names, owners = append(keys, c.key), append(names, text(c.Name)), append(owners, c.owner)
-		metadata, tokens = append(metadata, text(c.Metadata)), append(tokens, c.hold.Load().token)
+		c.reclaimEra.Store(era)
+		keys, names = append(keys, c.key), append(names, []byte(c.Name))
+		owners, metadata = append(owners, c.owner), append(metadata, []byte(c.Metadata))
+		tokens = append(tokens, number(c.hold.Load().token))
 	}
-	return queryFor(ctx, d, d.spare(), func(rows pgx.Rows) (map[string]bool, error) {
-		has := map[string]bool{}
-		var owner []byte
-		_, err := pgx.ForEachRow(rows, []any{&owner}, func() error {
-			has[string(owner)] = true
-			return nil
-		})
-		return has, err
-	}, d.sql.reclaim.text, keys, names, tokens, owners, metadata, ttl.Microseconds(), number)
+	reclaimed, err := d.query(ctx, d.spare, d.sql.reclaim,
+		array(pgtype.ByteaOID, keys), array(pgtype.ByteaOID, names), array(pgtype.Int8OID, tokens),
+		array(pgtype.ByteaOID, owners), array(pgtype.ByteaOID, metadata), number(ttl.Microseconds()), number(era))
+	has = map[string]bool{}
+	for _, owner := range reclaimed {
+		has[string(owner)] = true
+	}
+	return has, err
 }
 
 // Release ends the hold, or the wait. The lock is handed over to the first of those who wait.
@@ -192,7 +206,7 @@ func (c *claim) Release(ctx context.Context) error {
 	c.of.waiting.leave(c)
 	var err error
 	if c.known || c.handed.Load() != nil {
-		err = c.giveBack(ctx)
+		err = lostWithTable(c.giveBack(ctx))
 	}
 	if err == nil || errors.Is(err, driver.ErrLost) {
 		c.end()
@@ -210,41 +224,33 @@ func (c *claim) giveBack(ctx context.Context) error {
 		now, err := d.confirm(ctx, before, c.TTL)
 		switch {
 		case err != nil:
-			return lostWithTable(err)
-		case now.number == c.reclaims.Load():
-			// A reclaim that was not answered must find a row when it arrives.
+			return err
+		case now.number == c.reclaimEra.Load():
+			// A reclaim of this era may arrive yet, and must find a row then.
 		case now.number == c.hold.Load().era || c.Validity() <= 0:
 			return driver.ErrLost
 		case c.leaving:
 			// A release that was not answered may have given the lock to another, whose row it is
 			// to reclaim. If it has not, the name is free when the grace is over. It was held until
 			// the release, unless it had been ended by force.
-			forced, err := queryFor(ctx, d, d.spare(), func(rows pgx.Rows) (bool, error) {
-				return pgx.CollectExactlyOneRow(rows, pgx.RowTo[bool])
-			}, d.sql.forced.text, c.owner)
-			if err == nil && forced {
+			forced, err := d.query(ctx, d.spare, d.sql.forced, c.owner)
+			if err == nil && asTruth(forced[0]) {
 				return driver.ErrLost
 			}
-			return lostWithTable(err)
+			return err
 		}
 		has, err := d.reclaimRows(ctx, now.number, []*claim{c}, c.TTL)
-		if err != nil {
-			return lostWithTable(err)
-		}
-		if has[string(c.owner)] {
+		if err == nil && has[string(c.owner)] {
 			ours, _, err = c.release(ctx)
 		}
 		if err != nil {
-			return lostWithTable(err)
+			return err
 		}
 	}
-	if err != nil {
-		return lostWithTable(err)
-	}
-	if !ours {
+	if err == nil && !ours {
 		return driver.ErrLost
 	}
-	return nil
+	return err
 }
 
 // release makes the request. The name is missing if it has no row.
@@ -256,7 +262,7 @@ func (c *claim) release(ctx context.Context) (ours, missing bool, err error) {
 		doubt = *c.doubtful
 	}
 	now, _ := d.eras.current(c.TTL)
-	if last, _ := d.versions.recall(c.key, now); c.granted && c.doubtful == nil && !last.wanted {
+	if last, _ := d.last(c.key, now); c.granted && c.doubtful == nil && !last.wanted {
 		row, err := d.gives.do(ctx, d.sql.free, c.key, c.owner)
 		if err != nil || asTruth(row[0]) {
 			return err == nil, false, err
@@ -266,7 +272,7 @@ func (c *claim) release(ctx context.Context) (ours, missing bool, err error) {
 	// An ask that was not answered may arrive late, and have queued it again after the grant.
 	waits := !c.granted || c.doubtful != nil
 	ask := func(tell bool) ([][]byte, error) {
-		return d.gives.do(ctx, d.sql.release, c.key, c.owner, truth(waits), number(doubt.era), number(doubt.version), text(c.Name), truth(tell))
+		return d.gives.do(ctx, d.sql.release, c.key, c.owner, truth(waits), number(doubt.era), number(doubt.version), []byte(c.Name), truth(tell))
 	}
 	row, err := ask(true)
 	if isCode(err, "54000") { // the server's queue of notifications is full, so nothing was done
@@ -276,7 +282,7 @@ func (c *claim) release(ctx context.Context) (ours, missing bool, err error) {
 		return false, false, err
 	}
 	if row[1] != nil {
-		d.versions.remember(c.key, remembered{asNumber(row[4]), asNumber(row[1]), row[2] != nil})
+		d.seen.Set(c.key, lastSeen{asNumber(row[4]), asNumber(row[1]), row[2] != nil})
 	}
 	d.handOverHere(began, row[2], asNumber(row[3]), asNumber(row[4]))
 	return asTruth(row[0]), row[0] == nil, nil

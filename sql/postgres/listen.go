@@ -6,10 +6,27 @@ import (
 	"errors"
 	mrand "math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/go-locker/locker/internal/clock"
 )
+
+// How hand-overs by other Drivers arrive.
+//
+//  1. connect dials one connection beside the pool, with the pool's settings.
+//  2. probe compares the process that serves it with the one announced when it was made: they differ
+//     behind a pooler, which would LISTEN on a connection that it gives to others. Then LISTEN.
+//  3. check has a connection of the pool notify this one. Only after that is the listener subscribed,
+//     for the two may lead to two servers: a standby, or a primary that was replaced.
+//  4. hear wakes the claim that a notification names. After 5 s of silence, check again.
+//
+// Notifications from before the subscription, and those after the connection broke, are lost. So each
+// change of state makes a beat due, which finds what they were about: waiting.go. Where there is no
+// subscription, beats come more often, and a reconnect is tried with a backoff; after a minute where a
+// pooler stands between.
 
 const (
 	silence     = 5 * time.Second
@@ -21,61 +38,29 @@ const (
 // whichever connection the server has then.
 var errPooler = errors.New("a pooler stands between, through which no notification arrives")
 
-// errUnused ends a connection on which nobody waits for anything.
-var errUnused = errors.New("nobody waits")
-
 // listener receives the notifications by which other Drivers hand locks over. While there are
 // waiters, it has one connection of its own.
 type listener struct {
 	driver  *backend
 	channel string
 
-	ctx    context.Context
-	cancel context.CancelFunc
-	done   sync.WaitGroup
-
-	mu      sync.Mutex
-	started bool
-	heard   bool // notifications sent now will arrive
+	turn  sync.Mutex  // held by run: one ends before the next begins
+	heard atomic.Bool // notifications sent now will arrive
 }
 
 func newListener(d *backend) *listener {
-	l := &listener{driver: d, channel: channelOf(d.waiting.id)}
-	l.ctx, l.cancel = context.WithCancel(context.Background())
-	return l
+	return &listener{driver: d, channel: channelOf(d.waiting.id)}
 }
 
 func channelOf(client []byte) string { return "locker_" + hex.EncodeToString(client) }
 
-func (l *listener) hears() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.heard
-}
-
-// need starts the listener, unless it runs.
-func (l *listener) need() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.started || l.ctx.Err() != nil {
-		return
-	}
-	l.started = true
-	l.done.Go(l.run)
-}
-
-func (l *listener) close() {
-	l.mu.Lock()
-	l.cancel()
-	l.mu.Unlock()
-	l.done.Wait()
-}
-
-// run reconnects with a backoff until there are no waiters, or the Driver is closed.
-func (l *listener) run() {
+// run listens, and reconnects with a backoff, until ctx ends.
+func (l *listener) run(ctx context.Context) {
+	l.turn.Lock()
+	defer l.turn.Unlock()
 	const shortest = 50 * time.Millisecond
-	for pause := shortest; ; {
-		err := l.listen()
+	for pause := shortest; ; pause = min(2*pause, 5*time.Second) {
+		err := l.listen(ctx)
 		if l.set(false) {
 			pause = shortest
 		}
@@ -83,57 +68,34 @@ func (l *listener) run() {
 		if errors.Is(err, errPooler) {
 			wait = poolerPause
 		}
-		pause = min(2*pause, 5*time.Second)
-		for over := time.Now().Add(wait); time.Now().Before(over) && !l.ends(); {
-			select {
-			case <-time.After(min(wait, time.Second)):
-			case <-l.ctx.Done():
-			}
-		}
-		if l.stops() {
+		if clock.Sleep(ctx, wait) != nil {
 			return
 		}
 	}
 }
 
-func (l *listener) ends() bool { return l.ctx.Err() != nil || l.driver.waiting.unused() }
-
-// stops reports whether the listener is not needed any more. The next need starts it again.
-func (l *listener) stops() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.started = !l.ends()
-	return !l.started
-}
-
-// set records whether notifications arrive, and returns the earlier state. If either is true all
-// waiters ask, because earlier notifications may be lost.
+// set records whether the listener is subscribed, and returns the earlier state. A change makes a
+// beat due: notifications sent while it was not subscribed are lost.
 func (l *listener) set(heard bool) (before bool) {
-	l.mu.Lock()
-	before = l.heard
-	l.heard = heard
-	l.mu.Unlock()
+	before = l.heard.Swap(heard)
 	if before || heard {
-		l.driver.waiting.wakeOthers(nil)
+		l.driver.waiting.beatNow()
 	}
 	return before
 }
 
-// listen connects, and receives notifications until the connection ends.
-func (l *listener) listen() error {
-	conn, err := l.connect(l.ctx)
+// listen connects, and receives notifications until the connection or ctx ends.
+func (l *listener) listen(ctx context.Context) error {
+	conn, err := l.connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer closeConn(conn)
 	l.set(true)
 	for {
-		_, err := l.hear(l.ctx, conn, silence)
-		if errors.Is(err, context.DeadlineExceeded) && l.ctx.Err() == nil {
-			if l.driver.waiting.unused() {
-				return errUnused
-			}
-			err = l.check(l.ctx, conn)
+		_, err := l.hear(ctx, conn, silence)
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			err = l.check(ctx, conn)
 		}
 		if err != nil {
 			return err
@@ -167,7 +129,7 @@ func (l *listener) connect(ctx context.Context) (*pgx.Conn, error) {
 // another process than the server's.
 func (l *listener) probe(ctx context.Context, conn *pgx.Conn) error {
 	var pid uint32
-	if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeSimpleProtocol).Scan(&pid); err != nil {
+	if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeExec).Scan(&pid); err != nil {
 		return err
 	}
 	if pid != conn.PgConn().PID() {
@@ -189,7 +151,7 @@ var errDeaf = errors.New("what is sent to the server of the locks is not heard h
 // more. What arrives meanwhile is for waiters.
 func (l *listener) check(ctx context.Context, conn *pgx.Conn) error {
 	asking, cancel := context.WithTimeout(ctx, probeTime)
-	err := l.driver.exec(asking, notify.text, l.channel, "")
+	_, err := l.driver.query(asking, l.driver.shared, notify, []byte(l.channel), []byte{})
 	cancel()
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package postgres_test
+package postgres
 
 import (
 	"context"
@@ -10,14 +10,18 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/fence/sqlfence"
+	"github.com/go-locker/locker/internal/test/claims"
+	"github.com/go-locker/locker/internal/test/freshdb"
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
-	"github.com/go-locker/locker/sql/postgres"
 )
 
 func TestMain(m *testing.M) {
@@ -32,27 +36,93 @@ var (
 	withTimeout = testwait.Context
 )
 
+// Database makes a database on the server that the tests share, and returns its URL.
+func Database(t testing.TB) (url string) {
+	t.Helper()
+	return freshdb.Of[sqlfence.Postgres](t).DSN
+}
+
+// newTestDriver makes a Driver that has a database for itself.
+func newTestDriver(t *testing.T, changes ...func(*pgxpool.Config)) *backend {
+	t.Helper()
+	return newDriverOf(t, Database(t), changes...)
+}
+
+func newDriverOf(t *testing.T, url string, changes ...func(*pgxpool.Config)) *backend {
+	t.Helper()
+	pool, _ := poolOf(t, url, changes...)
+	d := newDriver(pool, "")
+	t.Cleanup(func() { _ = d.Close() })
+	return d
+}
+
+// exec runs a statement of the tests' own.
+func (d *backend) exec(ctx context.Context, sql string, args ...any) error {
+	_, err := d.pool.Exec(ctx, sql, append([]any{pgx.QueryExecModeExec}, args...)...)
+	return err
+}
+
+// row is the result of a query of the tests' own.
+func (d *backend) row(ctx context.Context, sql string) pgx.Row {
+	return d.pool.QueryRow(ctx, sql, pgx.QueryExecModeExec)
+}
+
+// waiter returns a claim that joins the queue if the lock is held.
+func waiter(d *backend, name string) *claim {
+	return d.Claim(driver.Request{Name: name, TTL: time.Minute, Wake: func() {}}).(*claim)
+}
+
+func take(t *testing.T, d *backend, name string) *claim {
+	t.Helper()
+	c, err := claims.Take(t.Context(), d, driver.Request{Name: name, TTL: time.Minute})
+	require.NoError(t, err)
+	return c.(*claim)
+}
+
+// queued returns a claim that has joined the queue.
+func queued(t *testing.T, d *backend, name string) *claim {
+	t.Helper()
+	c := waiter(d, name)
+	_, err := c.Ask(t.Context())
+	require.ErrorIs(t, err, driver.ErrHeld)
+	return c
+}
+
+func rowsOf(t *testing.T, d *backend) (n int) {
+	t.Helper()
+	require.NoError(t, d.row(t.Context(), "SELECT count(*) FROM locker_locks").Scan(&n))
+	return n
+}
+
 // poolOf makes a pool that counts its statements.
-func poolOf(t testing.TB, url string) (*pgxpool.Pool, *counter) {
+func poolOf(t testing.TB, url string, changes ...func(*pgxpool.Config)) (*pgxpool.Pool, *counter) {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(url)
 	require.NoError(t, err)
 	counts := &counter{}
 	config.ConnConfig.Tracer = counts
+	for _, change := range changes {
+		change(config)
+	}
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	return pool, counts
 }
 
-// newClient makes a Client on a pool of its own, of names that no other test has.
+// newClientOver makes a Client over a pool.
+func newClientOver(t testing.TB, pool *pgxpool.Pool, opts ...locker.Option) *locker.Client {
+	t.Helper()
+	c, err := New(pool, opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	return c
+}
+
+// newClient makes a Client of names that no other test has.
 func newClient(t testing.TB, url string, opts ...locker.Option) *locker.Client {
 	t.Helper()
-	pool, _ := poolOf(t, url)
-	c, err := postgres.New(pool, append([]locker.Option{locker.WithPrefix(harness.Space(t)), locker.WithTTL(20 * time.Second)}, opts...)...)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	return c
+	return openURL(t, url, append([]locker.Option{locker.WithPrefix(prefixOf(t))}, opts...)...)
 }
 
 // openURL makes a Client by its URL, which ends with a query.
@@ -92,10 +162,10 @@ func session(t testing.TB, url string) *pgx.Conn {
 	return conn
 }
 
-// execute runs a statement of the tests' own.
-func execute(t testing.TB, url, statement string, args ...any) {
+// execute runs statements of the tests' own: several if there are no arguments.
+func execute(t testing.TB, url, statements string, args ...any) {
 	t.Helper()
-	_, err := session(t, url).Exec(t.Context(), statement, args...)
+	_, err := session(t, url).Exec(t.Context(), statements, args...)
 	require.NoError(t, err)
 }
 
@@ -109,13 +179,6 @@ func value[T any](t testing.TB, url, query string, args ...any) (v T) {
 }
 
 func prefixOf(t testing.TB) string { t.Helper(); return harness.Space(t) }
-
-// script runs several statements.
-func script(t testing.TB, url, statements string) {
-	t.Helper()
-	_, err := session(t, url).PgConn().Exec(t.Context(), statements).ReadAll()
-	require.NoError(t, err)
-}
 
 // stillHeld waits until all of them must have been renewed, and fails if one was lost meanwhile.
 func stillHeld(t *testing.T, ttl time.Duration, ms ...*locker.Mutex) {

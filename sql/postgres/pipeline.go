@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -12,6 +13,24 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
+
+// How requests share round trips.
+//
+// A lane is one round trip in flight. The first callers get one each, and send alone, on their own
+// goroutines. Further requests queue, and a lane that ends takes up to 64 of them into the next round
+// trip. So latency is that of a single request while there are few, and the number of round trips is
+// bounded while there are many: commits are shared, and two connections are enough.
+//
+// Each request ends with a Sync: it is a transaction of its own, and one that fails does not undo its
+// neighbours. Statements are prepared with their first use on a connection, unless a pooler forbids it.
+// Where sessions have another isolation level than READ COMMITTED, BEGIN and COMMIT stand around each.
+//
+// Outcomes. Not sent (errNotSent): withdrawn from the queue, or no connection; nothing has run. An
+// answer of severity ERROR: the server has rolled it back. Anything else: unknown, for this request and
+// all behind it in the batch, and the connection is closed. do retries only the first two, see again.
+//
+// The context of a caller ends a request that is alone, or still queued. In a batch it leaves the
+// request in flight: the round trip lasts until the latest deadline, for the replies of the others.
 
 const (
 	mostLanes    = 2  // round trips in flight at once
@@ -33,15 +52,15 @@ type pipeline struct {
 	close   context.CancelFunc
 }
 
-// request is one statement, whose result is one row or none.
+// request is one statement. The values of its result are those of all rows, one after another.
 type request struct {
 	statement
 
-	args  [][]byte
-	until time.Time
-	row   [][]byte
-	err   error
-	done  chan struct{}
+	args   [][]byte
+	until  time.Time
+	values [][]byte
+	err    error
+	done   chan struct{}
 }
 
 // errNotSent is matched by the errors of requests that were not sent.
@@ -74,17 +93,17 @@ func (p *pipeline) do(ctx context.Context, s statement, args ...[]byte) ([][]byt
 			case <-r.done:
 			case <-ctx.Done():
 				if p.withdraw(r) {
-					return nil, errors.Join(errNotSent, ctx.Err())
+					return nil, fmt.Errorf("%w: %w", errNotSent, ctx.Err())
 				}
 				return nil, ctx.Err()
 			}
 		}
 		switch {
 		case r.err == nil:
-			return r.row, nil
+			return r.values, nil
 		case ctx.Err() != nil: // the cause of the failure, whatever the error says
 			return nil, errors.Join(ctx.Err(), r.err)
-		case !p.driver.again(ctx, r.err, tries):
+		case !p.driver.again(ctx, s, r.err, tries):
 			return nil, r.err
 		}
 	}
@@ -186,7 +205,7 @@ func (p *pipeline) roundTrip(ctx context.Context, batch []*request) {
 		}
 	}
 	if err != nil {
-		fail(errors.Join(errNotSent, err))
+		fail(fmt.Errorf("%w: %w", errNotSent, err))
 		return
 	}
 	defer conn.Release()
@@ -233,7 +252,7 @@ func (p *pipeline) roundTrip(ctx context.Context, batch []*request) {
 		if prepare[i] {
 			prepared = func(d *pgconn.StatementDescription) { described[r.name] = d }
 		}
-		r.row, r.err = receive(out, r.name, strict, prepared)
+		r.values, r.err = receive(out, r.name, strict, prepared)
 		if r.err != nil && !answeredBy(r.err) {
 			fail(r.err)
 			return
@@ -251,7 +270,7 @@ func (p *pipeline) roundTrip(ctx context.Context, batch []*request) {
 var binaryResult = []int16{pgx.BinaryFormatCode}
 
 // descriptions returns the statements that the connection has prepared, and which of the batch are
-// to be prepared with their first use. None are where statements are not prepared.
+// to be prepared with their first use: those that have names, unless no statement is prepared.
 func (p *pipeline) descriptions(conn *pgx.Conn, batch []*request) (described map[string]*pgconn.StatementDescription, prepare []bool) {
 	prepare = make([]bool, len(batch))
 	if p.driver.unnamed.Load() {
@@ -265,14 +284,14 @@ func (p *pipeline) descriptions(conn *pgx.Conn, batch []*request) (described map
 		data[ours] = described
 	}
 	for i, r := range batch {
-		prepare[i] = described[r.name] == nil && !slices.ContainsFunc(batch[:i], func(other *request) bool { return other.name == r.name })
+		prepare[i] = r.name != "" && described[r.name] == nil && !slices.ContainsFunc(batch[:i], func(other *request) bool { return other.name == r.name })
 	}
 	return described, prepare
 }
 
-// receive reads the answer to one request, and to what goes with it. Where that prepares a
-// statement, prepared is told of it.
-func receive(out *pgconn.Pipeline, name string, strict bool, prepared func(*pgconn.StatementDescription)) (row [][]byte, err error) {
+// receive reads the replies to one request and to the messages sent with it. If those prepare a
+// statement, prepared is called with it.
+func receive(out *pgconn.Pipeline, name string, strict bool, prepared func(*pgconn.StatementDescription)) (values [][]byte, err error) {
 	if strict {
 		_, err = result(out) // BEGIN
 	}
@@ -285,7 +304,7 @@ func receive(out *pgconn.Pipeline, name string, strict bool, prepared func(*pgco
 		}
 	}
 	if err == nil {
-		row, err = result(out)
+		values, err = result(out)
 	}
 	if err == nil && strict {
 		_, err = result(out) // COMMIT
@@ -302,24 +321,23 @@ func receive(out *pgconn.Pipeline, name string, strict bool, prepared func(*pgco
 	if otherErr != nil {
 		return nil, otherErr
 	}
-	return row, err
+	return values, err
 }
 
 // result reads the answer to one statement.
-func result(out *pgconn.Pipeline) (row [][]byte, err error) {
+func result(out *pgconn.Pipeline) (values [][]byte, err error) {
 	answer, err := out.GetResults()
 	rows, ok := answer.(*pgconn.ResultReader)
 	if err != nil || !ok {
 		return nil, err
 	}
 	for rows.NextRow() {
-		row = nil
 		for _, value := range rows.Values() {
-			row = append(row, slices.Clone(value))
+			values = append(values, slices.Clone(value))
 		}
 	}
 	_, err = rows.Close()
-	return row, err
+	return values, err
 }
 
 // answeredBy reports whether err is what the server has answered to a statement, after which the
@@ -329,7 +347,16 @@ func answeredBy(err error) bool {
 	return ok && e.SeverityUnlocalized == "ERROR"
 }
 
+// Values of the binary format, each encoder beside its decoder. NULL decodes to zero.
+
 func number(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
+
+func asNumber(value []byte) int64 {
+	if len(value) != 8 {
+		return 0
+	}
+	return int64(binary.BigEndian.Uint64(value))
+}
 
 func truth(b bool) []byte {
 	if b {
@@ -338,15 +365,27 @@ func truth(b bool) []byte {
 	return []byte{0}
 }
 
-// text is never nil, which would be NULL.
-func text(s string) []byte { return append([]byte{}, s...) }
+func asTruth(value []byte) bool { return len(value) == 1 && value[0] == 1 }
 
-// asNumber is 0 of NULL.
-func asNumber(value []byte) int64 {
-	if len(value) != 8 {
-		return 0
+// array is for elements of the type with this OID.
+func array(of uint32, elements [][]byte) (value []byte) {
+	const dimensions, nulls, lowest = 1, 0, 1
+	for _, n := range []uint32{dimensions, nulls, of, uint32(len(elements)), lowest} {
+		value = binary.BigEndian.AppendUint32(value, n)
 	}
-	return int64(binary.BigEndian.Uint64(value))
+	for _, e := range elements {
+		value = append(binary.BigEndian.AppendUint32(value, uint32(len(e))), e...)
+	}
+	return value
 }
 
-func asTruth(value []byte) bool { return len(value) == 1 && value[0] == 1 }
+// asArray is for an array without NULLs. One that is empty has no dimension.
+func asArray(value []byte) (elements [][]byte) {
+	const head = 5 * 4
+	for rest := value[min(len(value), head):]; len(rest) >= 4; {
+		end := 4 + int(binary.BigEndian.Uint32(rest))
+		elements = append(elements, rest[4:end])
+		rest = rest[end:]
+	}
+	return elements
+}

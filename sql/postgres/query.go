@@ -10,40 +10,39 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/go-locker/locker/internal/clock"
 	"github.com/go-locker/locker/internal/noanswer"
 )
 
-// query runs a statement on a connection of the pool, and gives its rows to collect.
+// Which errors allow a retry, and on which connections requests are sent.
 //
-// The statement is not prepared: it is planned for the tables as they are now.
+//	the server rolled it back: conflict, deadlock, a locked row    retry after a pause, 100 times at most
+//	the server takes no writes (25006)                             close the connection, retry on another
+//	a prepared statement is unknown (26000, 42P05): a pooler       prepare nothing from here on, retry
+//	no connection could be used, nothing was sent                  retry on another
+//	no answer in time                                              close idle connections: they may be dead, too
+//	the connection broke after an idempotent request was sent      retry on another
+//	the connection broke after any other request was sent          unknown: the caller decides
 //
-// A statement that failed because of another transaction changed nothing, and is retried. So is one
-// that was refused because the server takes no writes: the server was the primary once, and other
-// connections of the pool may be just as old.
-func (d *backend) query(ctx context.Context, pool *pgxpool.Pool, collect func(pgx.Rows) error, sql string, args []any) error {
-	for tries := 1; ; tries++ {
-		err := d.queryOnce(ctx, pool, collect, sql, args)
-		if !d.again(ctx, err, tries) {
-			return err
-		}
-	}
+// Two pools. The Driver's pool is the application's, which may use all of it for long. Renewals,
+// releases and beats then take the reserve: one connection with the same settings, made before the
+// first grant, when the server still accepts one.
+
+// query sends a statement in a round trip of its own, on a connection of the pool: it waits for no
+// other, and none waits for it.
+func (d *backend) query(
+	ctx context.Context, pool func() *pgxpool.Pool, s statement, args ...[]byte,
+) (values [][]byte, err error) {
+	return newPipeline(d, pool).do(ctx, s, args...)
 }
 
-// queryFor is query, and returns what the last attempt has collected, and nothing of earlier ones.
-func queryFor[T any](ctx context.Context, d *backend, pool *pgxpool.Pool, collect func(pgx.Rows) (T, error), sql string, args ...any) (last T, err error) {
-	err = d.query(ctx, pool, func(rows pgx.Rows) (err error) {
-		last, err = collect(rows)
-		return err
-	}, sql, args)
-	return last, err
-}
-
-// again reports whether a failed request changed nothing, and an immediate retry may succeed.
-func (d *backend) again(ctx context.Context, err error, tries int) bool {
+// again reports whether a failed request changed nothing, or may be made twice, and an immediate
+// retry may succeed. All connections of a pool may be from before the server was restarted, or
+// demoted.
+func (d *backend) again(ctx context.Context, s statement, err error, tries int) bool {
 	if err == nil || ctx.Err() != nil {
 		return false
 	}
@@ -57,25 +56,18 @@ func (d *backend) again(ctx context.Context, err error, tries int) bool {
 		d.unnamed.Store(true)
 		return tries <= 2 // one more that was prepared may be on its way
 	}
-	if errors.Is(err, errNotSent) && broken(err) && tries <= int(d.pool.Stat().MaxConns()) {
-		return true
-	}
 	if isCode(err, "40001", "40P01", "23505", rowLocked) {
 		return tries <= mostRetries && pause(ctx, tries)
 	}
-	return isCode(err, readOnly) && tries <= int(d.pool.Stat().MaxConns())
+	another := isCode(err, readOnly) || broken(err) && (s.idempotent || errors.Is(err, errNotSent))
+	return another && tries <= int(d.pool.Stat().MaxConns())
 }
 
 // pause backs off for some milliseconds, longer with each try, and reports whether the context still
 // allows another.
 func pause(ctx context.Context, tries int) bool {
 	d := time.Duration(min(tries, 50)) * time.Millisecond
-	select {
-	case <-time.After(d/2 + mrand.N(d)):
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return clock.Sleep(ctx, d/2+mrand.N(d)) == nil
 }
 
 const (
@@ -86,26 +78,6 @@ const (
 // readOnly is the code of a server that takes no writes: a standby, or what was the primary before
 // a failover.
 const readOnly = "25006"
-
-// queryOnce runs a statement once. It closes a connection that leads to a server without writes.
-func (d *backend) queryOnce(ctx context.Context, pool *pgxpool.Pool, collect func(pgx.Rows) error, sql string, args []any) (err error) {
-	began := time.Now()
-	conn, err := pool.Acquire(ctx)
-	if err != nil {
-		d.ifSilent(ctx, began, nil, err)
-		return err
-	}
-	defer func() {
-		d.ifSilent(ctx, began, conn, err)
-		conn.Release()
-	}()
-	rows, _ := conn.Query(ctx, sql, append([]any{pgx.QueryExecModeExec}, args...)...) // collect has the error
-	err = collect(rows)
-	if isCode(err, readOnly) {
-		closeConn(conn.Conn())
-	}
-	return err
-}
 
 // longSilence is how old a request is at least before connections are left that do not answer.
 const longSilence = 900 * time.Millisecond
@@ -128,6 +100,9 @@ func (d *backend) ifSilent(ctx context.Context, began time.Time, conn *pgxpool.C
 		pool.Reset()
 	}
 }
+
+// shared returns the Driver's pool.
+func (d *backend) shared() *pgxpool.Pool { return d.pool }
 
 // spare returns the pool for renewals and releases, which must not wait until the application, or
 // many Locks, give back a connection: the Driver's pool, or the reserve if all of the pool's are in
@@ -181,22 +156,11 @@ func (r *reserve) close() {
 	}
 }
 
-// read makes a request that changes nothing again while all that is wrong with it is its
-// connection, which the pool has had since before the server was restarted, or shut it.
-func (d *backend) read(ctx context.Context, f func() error) error {
-	for left := d.pool.Stat().TotalConns(); ; left-- {
-		err := f()
-		if err == nil || !broken(err) || left <= 0 || ctx.Err() != nil {
-			return err
-		}
-	}
-}
-
 // broken reports whether a request failed only because of its connection: another may work.
 func broken(err error) bool {
 	_, answered := errors.AsType[*pgconn.PgError](err)
 	_, refused := errors.AsType[*pgconn.ConnectError](err)
-	return !refused && !errors.Is(err, pgx.ErrNoRows) && (!answered || isCode(err, "57P01"))
+	return !refused && (!answered || isCode(err, "57P01"))
 }
 
 // later marks err as an outage if the server serves nobody for a while: it is starting or shutting
@@ -208,44 +172,12 @@ func later(err error) error {
 	return err
 }
 
-// exec runs a statement whose result does not matter.
-func (d *backend) exec(ctx context.Context, sql string, args ...any) error {
-	return d.query(ctx, d.pool, func(rows pgx.Rows) error {
-		rows.Close()
-		return rows.Err()
-	}, sql, args)
-}
-
-// row runs a statement whose result is one row. Its Scan returns pgx.ErrNoRows if there is none.
-func (d *backend) row(ctx context.Context, sql string, args ...any) row {
-	return func(dest ...any) error {
-		return d.query(ctx, d.pool, func(rows pgx.Rows) error {
-			defer rows.Close()
-			if !rows.Next() {
-				if err := rows.Err(); err != nil {
-					return err
-				}
-				return pgx.ErrNoRows
-			}
-			if err := rows.Scan(dest...); err != nil {
-				return err
-			}
-			rows.Close()
-			return rows.Err()
-		}, sql, args)
-	}
-}
-
-type row func(dest ...any) error
-
-func (r row) Scan(dest ...any) error { return r(dest...) }
-
-// didNothing reports whether a statement has changed nothing for certain: it was not sent, has
-// found no row, or was undone by the server. A server that shuts down may have a connection end
+// didNothing reports whether a statement has changed nothing for certain: it was not sent, or was
+// undone by the server. A server that shuts down may have a connection end
 // after the statement's commit.
 func didNothing(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && e.SeverityUnlocalized == "ERROR" || errors.Is(err, pgx.ErrNoRows) || errors.Is(err, errNotSent) || pgconn.SafeToRetry(err)
+	return ok && e.SeverityUnlocalized == "ERROR" || errors.Is(err, errNotSent) || pgconn.SafeToRetry(err)
 }
 
 // noTable reports whether a table or a function of the locks is missing.

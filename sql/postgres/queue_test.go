@@ -1,7 +1,8 @@
-package postgres_test
+package postgres
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -10,9 +11,9 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/clock"
 	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
-	"github.com/go-locker/locker/sql/postgres"
 )
 
 // waiters returns how many wait.
@@ -31,14 +32,15 @@ func waits(t testing.TB, ctx context.Context, c *locker.Client, m *locker.Mutex,
 	return done
 }
 
-const notified = "SELECT count(*) > 0 FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND state = 'idle'"
+const (
+	notified   = "SELECT count(*) > 0 FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND state = 'idle' AND " + inDatabase
+	inDatabase = "datname = current_database()" // that the test has for itself
+)
 
 func TestQueue_aTryLockDoesNotOvertake(t *testing.T) {
 	t.Parallel()
 	url := testserver.SharedPostgres(t).URL()
-	pool, _ := poolOf(t, url)
-	d := postgres.NewDriver(pool, "")
-	t.Cleanup(func() { _ = d.Close() })
+	d := newDriverOf(t, url)
 	c := newClient(t, url)
 	m, next := c.Mutex("x"), newClient(t, url).Mutex("x")
 	require.NoError(t, m.Lock(t.Context()))
@@ -73,14 +75,14 @@ func TestQueue_theDeadArePassedOver(t *testing.T) {
 // The connection that listens is cut: waiters look, and there is another soon.
 func TestQueue_theConnectionThatListensIsLost(t *testing.T) {
 	t.Parallel()
-	s := testserver.Postgres(t)
-	c := newClient(t, s.URL())
-	m, next := c.Mutex("x"), newClient(t, s.URL()).Mutex("x")
+	url := Database(t)
+	c := newClient(t, url)
+	m, next := c.Mutex("x"), newClient(t, url).Mutex("x")
 	for range 3 {
 		require.NoError(t, m.Lock(t.Context()))
 		locked := waits(t, t.Context(), c, next, 1)
-		eventually(t, "it listens", func() bool { return value[bool](t, s.URL(), notified) })
-		execute(t, s.URL(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'")
+		eventually(t, "it listens", func() bool { return value[bool](t, url, notified) })
+		execute(t, url, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND "+inDatabase)
 		require.NoError(t, m.Unlock(t.Context()))
 		require.NoError(t, await(t, locked))
 		require.NoError(t, next.Unlock(t.Context()))
@@ -94,58 +96,168 @@ func TestQueue_isolationLevels(t *testing.T) {
 	for _, level := range []string{"repeatable read", "serializable"} {
 		s := testserver.Postgres(t)
 		execute(t, s.URL(), "ALTER ROLE postgres SET default_transaction_isolation = '"+level+"'")
-		var all []<-chan error
+		var all sync.WaitGroup
 		counted, ctx := 0, withTimeout(t, 2*time.Minute)
 		for range 8 {
 			m := newClient(t, s.URL()).Mutex("x")
-			all = append(all, async(func() error {
+			all.Go(func() {
 				for range 10 {
-					if err := m.Lock(ctx); err != nil {
-						return err
-					}
-					counted++
-					if err := m.Unlock(t.Context()); err != nil {
-						return err
-					}
+					assert.NoError(t, m.Do(ctx, func(context.Context) error { counted++; return nil }), level)
 				}
-				return nil
-			}))
+			})
 		}
-		for _, done := range all {
-			require.NoError(t, <-done, level)
-		}
+		all.Wait()
 		assert.Equal(t, 80, counted, level)
 	}
 }
 
-// A program unlocks, and ends. Whoever waits has been told, also if the next thing that the Client
-// does is to close.
-func TestQueue_theHolderClosesAfterItsUnlock(t *testing.T) {
+// A release tells the next waiter in its own transaction: a program may end right after it.
+func TestQueue_aReleaseTellsTheNext(t *testing.T) {
 	t.Parallel()
 	url := testserver.SharedPostgres(t).URL()
-	next := newClient(t, url).Mutex("x")
-	for range 10 {
-		c := newClient(t, url)
-		m := c.Mutex("x")
-		require.NoError(t, m.Lock(t.Context()))
-		locked := waits(t, t.Context(), c, next, 1)
-		state, err := c.Inspect(t.Context(), "x")
+	c, next := newClient(t, url), newClient(t, url).Mutex("x")
+	m := c.Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	locked := waits(t, t.Context(), c, next, 1)
+	state, err := c.Inspect(t.Context(), "x")
+	require.NoError(t, err)
+	waiter := state.Waiters[0].ID
+	conn := session(t, url)
+	_, err = conn.Exec(t.Context(), "LISTEN locker_"+waiter[:16])
+	require.NoError(t, err)
+	unlock(t, m)
+	require.NoError(t, c.Close())
+	for told := ""; told != waiter; { // else the listener has asked whether it hears
+		n, err := conn.WaitForNotification(withTimeout(t, 20*time.Second))
 		require.NoError(t, err)
-		waiter := state.Waiters[0].ID
-		conn := session(t, url)
-		_, err = conn.Exec(t.Context(), "LISTEN locker_"+waiter[:16])
-		require.NoError(t, err)
-		require.NoError(t, m.Unlock(t.Context()))
-		require.NoError(t, c.Close())
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		for told := ""; told != waiter; { // else the listener has asked whether it hears
-			n, err := conn.WaitForNotification(ctx)
-			require.NoError(t, err)
-			told = n.Payload
-		}
-		cancel()
-		require.NoError(t, conn.Close(t.Context()))
-		require.NoError(t, await(t, locked))
-		require.NoError(t, next.Unlock(t.Context()))
+		told = n.Payload
 	}
+	require.NoError(t, await(t, locked))
+	unlock(t, next)
+}
+
+// A grant that was handed over within a Driver, and that its claim takes up late, as after a pause
+// of the process, would soon be over: the server is asked instead.
+func TestQueue_aGrantThatIsTakenUpLate(t *testing.T) {
+	t.Parallel()
+	d := newTestDriver(t)
+	take(t, d, "x")
+	c := queued(t, d, "x")
+	now, _ := d.eras.current(c.TTL)
+	c.handed.Store(&grant{token: 1, era: now.number, until: clock.Now().Add(c.TTL * 3 / 4)})
+	_, err := c.Ask(t.Context())
+	require.ErrorIs(t, err, driver.ErrHeld)
+}
+
+// lockRows has a transaction lock rows of the table until it is rolled back.
+func lockRows(t *testing.T, url, which string) (rollback func()) {
+	t.Helper()
+	tx, err := session(t, url).Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "SELECT FROM locker_locks "+which)
+	require.NoError(t, err)
+	return func() { require.NoError(t, tx.Rollback(t.Context())) }
+}
+
+// A row that another transaction has locked keeps nobody else's hold from being renewed, and its
+// own only until that ends.
+func TestRenewal_besideALockedRow(t *testing.T) {
+	t.Parallel()
+	url := Database(t)
+	const ttl = 5 * time.Second
+	c := openURL(t, url, locker.WithTTL(ttl))
+	ms := held(t, c, 3)
+	rollback := lockRows(t, url, "WHERE name = 'locker:hold1' FOR SHARE")
+	stillHeld(t, ttl, ms[0], ms[2])
+	require.Zero(t, ms[1].FencingToken(), "its row cannot be written")
+	rollback()
+	unlock(t, ms[0], ms[2])
+
+	// For less than the rest of its TTL it costs the hold nothing.
+	m := c.Mutex("hold1")
+	require.NoError(t, m.Lock(t.Context()))
+	rollback = lockRows(t, url, "WHERE name = 'locker:hold1' FOR SHARE")
+	time.Sleep(ttl / 2)
+	rollback()
+	stillHeld(t, ttl, m)
+	unlock(t, m)
+}
+
+// Others lock the row one after the other, with no time between: a renewal has its turn.
+func TestRenewal_ofARowThatOthersLockAllTheTime(t *testing.T) {
+	t.Parallel()
+	url := Database(t)
+	pool, counts := poolOf(t, url)
+	m := held(t, newClientOver(t, pool, locker.WithTTL(time.Minute)), 1)[0]
+	ctx, cancel := context.WithCancel(t.Context())
+	var lockers []<-chan error
+	for range 3 {
+		conn := session(t, url)
+		lockers = append(lockers, async(func() error {
+			for ctx.Err() == nil {
+				if _, err := conn.PgConn().Exec(t.Context(), "BEGIN; SELECT FROM locker_locks WHERE key <> '' FOR UPDATE; SELECT pg_sleep(0.1); COMMIT").ReadAll(); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+	}
+	eventually(t, "one has it, and another waits", func() bool {
+		return value[bool](t, url, "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND "+inDatabase)
+	})
+	var most int64
+	for range 5 {
+		most = max(most, counts.of(func() { require.NoError(t, m.Extend(t.Context())) }))
+	}
+	assert.Less(t, most, int64(20), "requests of one Extend")
+	cancel()
+	for _, done := range lockers {
+		require.NoError(t, await(t, done))
+	}
+	unlock(t, m)
+}
+
+// Rows that others have locked, as many as the Client has connections, keep it from nothing that is
+// about another lock.
+func TestRelease_besideLockedRows(t *testing.T) {
+	t.Parallel()
+	url := Database(t)
+	const ttl = 10 * time.Second
+	c := openURL(t, url+"&pool_max_conns=2", locker.WithTTL(ttl))
+	ms := held(t, c, 6)
+	rollback := lockRows(t, url, "WHERE name IN ('locker:hold0', 'locker:hold1', 'locker:hold2') FOR UPDATE")
+	var released []<-chan error
+	for _, m := range ms[:3] {
+		released = append(released, async(func() error { return m.Unlock(t.Context()) }))
+	}
+	time.Sleep(100 * time.Millisecond) // they wait for the rows
+	require.NoError(t, ms[3].Extend(withTimeout(t, ttl/2)))
+	require.NoError(t, ms[4].Unlock(withTimeout(t, ttl/2)))
+	stillHeld(t, ttl, ms[3], ms[5])
+	rollback()
+	for _, done := range released {
+		_ = await(t, done) // it has expired meanwhile
+	}
+	unlock(t, ms[3], ms[5])
+}
+
+// A Lock waits for a row that another transaction has locked in a statement that gives up soon:
+// Locks of other names are behind it.
+func TestLock_besideALockedRow(t *testing.T) {
+	t.Parallel()
+	url := Database(t)
+	c := openURL(t, url, locker.WithTTL(time.Minute))
+	m := held(t, c, 1)[0]
+	unlock(t, m)
+	rollback := lockRows(t, url, "FOR UPDATE")
+	locked := async(func() error { return m.Lock(t.Context()) })
+	eventually(t, "it waits", func() bool {
+		query := value[string](t, url, `SELECT coalesce(max(query), '') FROM pg_stat_activity
+			WHERE wait_event_type = 'Lock' AND `+inDatabase)
+		require.NotContains(t, query, "UPDATE", "nothing ends that")
+		return query != ""
+	})
+	rollback()
+	require.NoError(t, await(t, locked))
+	unlock(t, m)
 }

@@ -144,48 +144,42 @@ BEGIN
 END $locker$;
 
 -- settle gives a lock that is free, or that out_owner gives back, to the first of those who wait. Its caller
--- has locked the row. It returns what the row has then. A waiter of another Client than in_client has 5 s to
--- confirm that it is there.
+-- has locked the row, passes it, and gets it as it is then; the type is record, also of the caller's variable, so that
+-- the table can be dropped, and plans that sessions have do not name the type of one that was.
+-- A waiter of another Client than in_client has 5 s to confirm that it is there.
 -- It has sort off, for the first waiter is that of an index: a plan that sorts them all costs more than all the rest.
-CREATE OR REPLACE FUNCTION public.locker_locks_settle_v1(in_key bytea, in_client bytea, out_owner bytea,
-	OUT owner bytea, OUT metadata bytea, OUT token bigint, OUT version bigint, OUT expires_at timestamptz)
+CREATE OR REPLACE FUNCTION public.locker_locks_settle_v1(in_row record, in_client bytea, out_owner bytea) RETURNS record
 LANGUAGE plpgsql SET enable_sort = off AS $locker$
-#variable_conflict use_column
 DECLARE
-	l public.locker_locks%ROWTYPE;
+	l public.locker_locks%ROWTYPE := in_row;
 	w public.locker_locks_waiters%ROWTYPE;
 BEGIN
-	SELECT * INTO l FROM public.locker_locks AS t WHERE t.key = in_key;
 	IF out_owner IS NULL AND l.owner <> '' AND l.expires_at > clock_timestamp() THEN
-		IF NOT l.waited AND EXISTS (SELECT FROM public.locker_locks_waiters AS q WHERE q.key = in_key) THEN
-			UPDATE public.locker_locks AS t SET waited = true WHERE t.key = in_key;
+		IF NOT l.waited AND EXISTS (SELECT FROM public.locker_locks_waiters AS q WHERE q.key = l.key) THEN
+			UPDATE public.locker_locks AS t SET waited = true WHERE t.key = l.key;
 		END IF;
 	ELSE
-		SELECT q.* INTO w FROM public.locker_locks_waiters AS q WHERE q.key = in_key AND q.place > l.served AND EXISTS (SELECT FROM public.locker_locks_clients AS c
+		SELECT q.* INTO w FROM public.locker_locks_waiters AS q WHERE q.key = l.key AND q.place > l.served AND EXISTS (SELECT FROM public.locker_locks_clients AS c
 			WHERE c.client = substr(q.owner, 1, 8) AND c.alive_until > clock_timestamp()) ORDER BY q.place LIMIT 1;
 		IF FOUND THEN
-			DELETE FROM public.locker_locks_waiters AS q WHERE q.key = in_key AND q.place > l.served AND q.place <= w.place;
+			DELETE FROM public.locker_locks_waiters AS q WHERE q.key = l.key AND q.place > l.served AND q.place <= w.place;
 			UPDATE public.locker_locks AS t SET owner = w.owner, metadata = w.metadata, former = coalesce(out_owner, t.former),
 				token = greatest(t.token + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
 				expires_at = clock_timestamp() + interval '1 microsecond' * CASE WHEN substr(w.owner, 1, 8) = in_client THEN w.ttl ELSE least(w.ttl, 5000000) END,
-				waited = EXISTS (SELECT FROM public.locker_locks_waiters AS q WHERE q.key = in_key AND q.place > w.place), served = w.place
-				WHERE t.key = in_key RETURNING t.* INTO l;
+				waited = EXISTS (SELECT FROM public.locker_locks_waiters AS q WHERE q.key = l.key AND q.place > w.place), served = w.place
+				WHERE t.key = l.key RETURNING t.* INTO l;
 		ELSE
-			DELETE FROM public.locker_locks_waiters AS q WHERE q.key = in_key;
+			DELETE FROM public.locker_locks_waiters AS q WHERE q.key = l.key;
 			UPDATE public.locker_locks AS t SET owner = '', former = coalesce(out_owner, t.former), waited = false,
 				expires_at = CASE WHEN t.owner = '' THEN t.expires_at ELSE clock_timestamp() END
-				WHERE t.key = in_key RETURNING t.* INTO l;
+				WHERE t.key = l.key RETURNING t.* INTO l;
 		END IF;
 	END IF;
-	owner := l.owner;
-	metadata := l.metadata;
-	token := l.token;
-	version := l.version;
-	expires_at := l.expires_at;
+	RETURN l;
 END $locker$;
 
 -- take is what ask does with a free lock, and free what release does if nobody waits, in a fraction of the time. They
--- do nothing if there is more to do, or the server was started since the era began.
+-- do nothing if there is more to do; take also if the server was started since the era began.
 CREATE OR REPLACE FUNCTION public.locker_locks_take_v1(in_key bytea, in_owner bytea, in_metadata bytea, in_ttl bigint, in_era bigint, in_version bigint, in_started bigint)
 RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET lock_timeout = '500ms' AS $locker$
@@ -207,8 +201,8 @@ BEGIN
 	RETURN FOUND;
 END $locker$;
 
--- ask grants the lock, or has in_owner wait for it, if in_mark is not 0: for so long its Client counts from
--- now. in_before is how many earlier waiters it counts at most. It returns a state:
+-- ask grants the lock, or has in_owner wait for it, if in_mark is not 0: for half of that, at least, its Client
+-- counts from now. It returns a state:
 --   1 granted
 --   2 another's; passed is true if this call has handed it over to that one
 --   3 in_version is not the one that the row, or a new row, has
@@ -216,12 +210,12 @@ END $locker$;
 --   5 the name has no row, and may be held: grace
 -- revived: waiters of the Client may have lost their places. made: there is a row more.
 CREATE OR REPLACE FUNCTION public.locker_locks_ask_v1(in_key bytea, in_name bytea, in_owner bytea, in_metadata bytea, in_ttl bigint,
-	in_era bigint, in_version bigint, in_mark bigint, in_before bigint, OUT state bigint, OUT token bigint, OUT version bigint,
-	OUT remaining bigint, OUT before bigint, OUT owner bytea, OUT metadata bytea, OUT passed boolean, OUT revived boolean, OUT made boolean)
+	in_era bigint, in_version bigint, in_mark bigint, OUT state bigint, OUT token bigint, OUT version bigint,
+	OUT remaining bigint, OUT owner bytea, OUT metadata bytea, OUT passed boolean, OUT revived boolean, OUT made boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET lock_timeout = '500ms' AS $locker$
 #variable_conflict use_column
 DECLARE
-	l public.locker_locks%ROWTYPE;
+	l record;
 	running bigint := (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint;
 	whole record;
 	was bytea;
@@ -301,47 +295,42 @@ BEGIN
 			version := l.version;
 			RETURN;
 		END IF;
-		IF (l.era <> in_era OR l.version <> in_version) AND NOT EXISTS (SELECT FROM public.locker_locks_waiters AS w WHERE w.owner = in_owner) THEN
-			state := CASE WHEN l.era <> in_era THEN 4 ELSE 3 END;
-			version := l.version;
-			RETURN;
+		IF l.era <> in_era OR l.version <> in_version THEN -- as one condition it would be planned at each call
+			IF NOT EXISTS (SELECT FROM public.locker_locks_waiters AS w WHERE w.owner = in_owner) THEN
+				state := CASE WHEN l.era <> in_era THEN 4 ELSE 3 END;
+				version := l.version;
+				RETURN;
+			END IF;
 		END IF;
 		IF in_mark > 0 THEN
-			IF NOT EXISTS (SELECT FROM public.locker_locks_clients AS c WHERE c.client = substr(in_owner, 1, 8) AND c.alive_until > clock_timestamp()) THEN
+			IF NOT EXISTS (SELECT FROM public.locker_locks_clients AS c WHERE c.client = substr(in_owner, 1, 8)
+				AND c.alive_until > clock_timestamp() + in_mark / 2 * interval '1 microsecond') THEN
+				revived := NOT EXISTS (SELECT FROM public.locker_locks_clients AS c WHERE c.client = substr(in_owner, 1, 8) AND c.alive_until > clock_timestamp());
 				INSERT INTO public.locker_locks_clients AS c (client, alive_until)
 					VALUES (substr(in_owner, 1, 8), clock_timestamp() + in_mark * interval '1 microsecond')
 					ON CONFLICT (client) DO UPDATE SET alive_until = greatest(c.alive_until, excluded.alive_until);
-				revived := true;
 			END IF;
 			INSERT INTO public.locker_locks_waiters AS q (owner, key, place, ttl, metadata) SELECT in_owner, in_key, 1 +
 				coalesce((SELECT max(w.place) FROM public.locker_locks_waiters AS w WHERE w.key = in_key AND w.place > l.served), l.served), in_ttl, in_metadata
 				ON CONFLICT (owner) DO NOTHING;
 		END IF;
 		was := l.owner;
+		state := 2;
 		IF l.owner <> '' AND l.expires_at > clock_timestamp() THEN
 			IF NOT l.waited AND in_mark > 0 THEN
 				UPDATE public.locker_locks AS t SET waited = true WHERE t.key = in_key;
 			END IF;
-			version := l.version;
-			owner := l.owner;
-			metadata := l.metadata;
 		ELSE
-			SELECT s.owner, s.metadata, s.token, s.version, s.expires_at INTO l.owner, metadata, token, version, l.expires_at
-				FROM public.locker_locks_settle_v1(in_key, substr(in_owner, 1, 8), NULL) AS s;
-			owner := l.owner;
-			passed := l.owner <> was AND l.owner <> '';
-			IF l.owner = in_owner THEN
-				state := 1;
-				RETURN;
-			END IF;
+			l := public.locker_locks_settle_v1(l, substr(in_owner, 1, 8), NULL);
 			CONTINUE WHEN l.owner = ''; -- nobody waits
+			passed := l.owner <> was;
+			state := CASE WHEN l.owner = in_owner THEN 1 ELSE 2 END;
 		END IF;
-		state := 2;
+		token := l.token;
+		version := l.version;
+		owner := l.owner;
+		metadata := l.metadata;
 		remaining := greatest(0, (extract(epoch FROM l.expires_at - clock_timestamp()) * 1000000)::bigint);
-		IF in_before > 0 THEN
-			before := (SELECT count(*) FROM (SELECT FROM public.locker_locks_waiters AS w WHERE w.key = in_key AND w.place <
-				(SELECT m.place FROM public.locker_locks_waiters AS m WHERE m.owner = in_owner) LIMIT in_before) AS b);
-		END IF;
 		RETURN;
 	END LOOP;
 	RAISE EXCEPTION 'the row of the lock changes all the time, or what was written cannot be read: is there row level security?'
@@ -351,14 +340,14 @@ END $locker$;
 -- release ends the hold of in_owner, or its wait, and hands the lock over to the first of those who wait: then
 -- next is that one, and is notified if it is another Client's and in_tell is true. If the queue of notifications is
 -- full, the commit fails. It returns whether in_owner held the lock, or has released it last; NULL if the name has
--- no row. If a take was not answered, in_version is that with which it was sent, else -1: a request that
+-- no row, or one whose owner is a byte 0. If a take was not answered, in_version is that with which it was sent, else -1: a request that
 -- arrives later finds that the version has moved on. A take may be sent with a higher version than the row has.
 CREATE OR REPLACE FUNCTION public.locker_locks_release_v1(in_key bytea, in_owner bytea, in_waits boolean, in_era bigint, in_version bigint, in_name bytea, in_tell boolean,
 	OUT ours boolean, OUT version bigint, OUT next bytea, OUT token bigint, OUT era bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET lock_timeout = '500ms' AS $locker$
 #variable_conflict use_column
 DECLARE
-	l public.locker_locks%ROWTYPE;
+	l record;
 	running bigint := (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint;
 	whole record;
 	was bytea;
@@ -400,11 +389,11 @@ BEGIN
 	was := l.owner;
 	IF l.owner = in_owner AND l.expires_at > clock_timestamp() THEN
 		ours := true;
-		SELECT s.owner, s.token INTO l.owner, l.token FROM public.locker_locks_settle_v1(in_key, substr(in_owner, 1, 8), in_owner) AS s;
+		l := public.locker_locks_settle_v1(l, substr(in_owner, 1, 8), in_owner);
 	ELSE
 		ours := l.former = in_owner;
 		IF l.waited OR l.owner = in_owner THEN
-			SELECT s.owner, s.token INTO l.owner, l.token FROM public.locker_locks_settle_v1(in_key, substr(in_owner, 1, 8), NULL) AS s;
+			l := public.locker_locks_settle_v1(l, substr(in_owner, 1, 8), NULL);
 		END IF;
 		IF was = decode('00', 'hex') THEN
 			ours := NULL;
@@ -431,7 +420,7 @@ CREATE OR REPLACE FUNCTION public.locker_locks_force_v1(in_key bytea, in_owner b
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET lock_timeout = '500ms' AS $locker$
 #variable_conflict use_column
 DECLARE
-	l public.locker_locks%ROWTYPE;
+	l record;
 BEGIN
 	UPDATE public.locker_locks AS t SET version = t.version + 1 WHERE t.key = in_key AND t.key <> '' AND t.owner NOT IN ('', decode('00', 'hex'))
 		AND t.expires_at > clock_timestamp() AND (in_token = 0 OR t.token = in_token) AND (in_owner = '' OR t.owner = in_owner)
@@ -443,7 +432,7 @@ BEGIN
 			PERFORM set_config('synchronous_commit', 'on', true);
 		END IF;
 		INSERT INTO public.locker_locks_forced (owner, expires_at) VALUES (l.owner, l.expires_at) ON CONFLICT DO NOTHING;
-		SELECT s.owner, s.token INTO l.owner, l.token FROM public.locker_locks_settle_v1(in_key, in_client, '') AS s;
+		l := public.locker_locks_settle_v1(l, in_client, '');
 		IF l.owner <> '' THEN
 			next := l.owner;
 			token := l.token;
@@ -451,22 +440,26 @@ BEGIN
 	END IF;
 END $locker$;
 
--- beat says that a Client lives. It returns those of in_keys that somebody holds for longer than half of in_mark, but
--- for one whose last waiter was handed it, and may not have heard. missed:
--- the Client was taken for dead, and its waiters may have lost their places.
-CREATE OR REPLACE FUNCTION public.locker_locks_beat_v1(in_client bytea, in_keys bytea[], in_mark bigint, OUT missed boolean, OUT quiet bytea[])
+-- beat says that a Client lives. quiet: those of in_keys that somebody holds for longer than half of in_mark, and that
+-- others wait for. handed: the owners of this Client that hold one of in_keys; a waiter among them was handed the lock,
+-- and the notification may be lost. missed: the Client was taken for dead, and its waiters may have lost their places.
+CREATE OR REPLACE FUNCTION public.locker_locks_beat_v1(in_client bytea, in_keys bytea[], in_mark bigint,
+	OUT missed boolean, OUT quiet bytea[], OUT handed bytea[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $locker$
 DECLARE
 	mark interval := in_mark * interval '1 microsecond';
 BEGIN
-	UPDATE public.locker_locks_clients AS c SET alive_until = clock_timestamp() + mark WHERE c.client = in_client AND c.alive_until > clock_timestamp();
-	missed := NOT FOUND;
+	-- A beat soon after another writes nothing. If alive_until is too far ahead, the clock was set back.
+	UPDATE public.locker_locks_clients AS c SET alive_until = clock_timestamp() + mark WHERE c.client = in_client AND c.alive_until > clock_timestamp()
+		AND c.alive_until NOT BETWEEN clock_timestamp() + mark * 0.8 AND clock_timestamp() + mark;
+	missed := NOT FOUND AND NOT EXISTS (SELECT FROM public.locker_locks_clients AS c WHERE c.client = in_client AND c.alive_until > clock_timestamp());
 	IF missed THEN
 		INSERT INTO public.locker_locks_clients AS c (client, alive_until) VALUES (in_client, clock_timestamp() + mark)
 			ON CONFLICT (client) DO UPDATE SET alive_until = excluded.alive_until;
 	END IF;
-	quiet := ARRAY(SELECT t.key FROM public.locker_locks AS t WHERE t.key = ANY (in_keys) AND t.owner <> '' AND t.waited
-		AND t.expires_at > clock_timestamp() + mark / 2);
+	SELECT coalesce(array_agg(t.key) FILTER (WHERE t.waited AND t.expires_at > clock_timestamp() + mark / 2), '{}'),
+		coalesce(array_agg(t.owner) FILTER (WHERE substr(t.owner, 1, 8) = in_client), '{}') INTO quiet, handed
+		FROM public.locker_locks AS t WHERE t.key = ANY (in_keys) AND t.owner <> '' AND t.expires_at > clock_timestamp();
 END $locker$;
 
 -- extend leaves out a row that another transaction has locked, because the others must not wait for it. It returns

@@ -19,14 +19,16 @@ var schema string
 // so. Locks need SELECT, INSERT, UPDATE and DELETE on the tables: see docs/backends/postgres.md.
 func Schema(table string) string { return fill(schema, cmp.Or(table, defaultTable)) }
 
-// statement is what is sent. It has a name, by which a connection prepares it once.
+// statement is what is sent. A connection prepares once what has a name. It plans what has none
+// each time, for the tables as they are then.
 type statement struct {
 	name, text string
+	idempotent bool // sent again if its connection breaks
 }
 
-// statements are those of one table. The pipelines prepare theirs, which only call functions of
-// schema.sql. The others are planned each time. Operands have the types that an operator of
-// pg_catalog has: else one of another schema may fit better.
+// statements are those of one table. Those that are prepared only call functions of schema.sql.
+// Operands have the types that an operator of pg_catalog has: else one of another schema may fit
+// better.
 type statements struct {
 	schema string
 
@@ -34,32 +36,33 @@ type statements struct {
 }
 
 // notify tells a Client that one of its waiters has been handed a lock. That need not be on disk.
-var notify = named(`SELECT set_config('synchronous_commit', 'off', true), pg_notify($1::text, $2::text)`)
+var notify = named(`SELECT set_config('synchronous_commit', 'off', true), pg_notify($1::text, $2::text)`).again()
 
 func statementsFor(table string) statements {
 	of := func(text string) statement { return named(fill(text, table)) }
+	planned := func(text string) statement { return statement{text: fill(text, table)} }
 	return statements{
 		schema: fill(schema, table),
-		enter:  of(`SELECT * FROM public.locker_locks_enter_v1($1::bytea, $2::bigint, $3::bigint, $4::boolean)`),
+		enter:  of(`SELECT * FROM public.locker_locks_enter_v1($1::bytea, $2::bigint, $3::bigint, $4::boolean)`).again(),
 		// unused is that a Client has nothing for these TTLs any more. If it is lost they count for
 		// a while.
-		unused: of(`WITH gone AS (DELETE FROM public.locker_locks_ttls WHERE client = $1::bytea AND ttl = ANY ($2::bigint[])
+		unused: planned(`WITH gone AS (DELETE FROM public.locker_locks_ttls WHERE client = $1::bytea AND ttl = ANY ($2::bigint[])
 			RETURNING set_config('synchronous_commit', 'off', true)) SELECT count(*) FROM gone`),
 		ask: of(`SELECT * FROM public.locker_locks_ask_v1($1::bytea, $2::bytea, $3::bytea, $4::bytea, $5::bigint, $6::bigint,
-			$7::bigint, $8::bigint, $9::bigint)`),
+			$7::bigint, $8::bigint)`),
 		take:    of(`SELECT public.locker_locks_take_v1($1::bytea, $2::bytea, $3::bytea, $4::bigint, $5::bigint, $6::bigint, $7::bigint)`),
 		free:    of(`SELECT public.locker_locks_free_v1($1::bytea, $2::bytea)`),
 		release: of(`SELECT * FROM public.locker_locks_release_v1($1::bytea, $2::bytea, $3::boolean, $4::bigint, $5::bigint, $6::bytea, $7::boolean)`),
 		force:   of(`SELECT * FROM public.locker_locks_force_v1($1::bytea, $2::bytea, $3::bigint, $4::bytea)`),
-		beat:    of(`SELECT * FROM public.locker_locks_beat_v1($1::bytea, $2::bytea[], $3::bigint)`),
-		sweep:   of(`SELECT * FROM public.locker_locks_sweep_v1($1::bytea, $2::bigint, $3::bigint)`),
+		beat:    planned(`SELECT * FROM public.locker_locks_beat_v1($1::bytea, $2::bytea[], $3::bigint)`),
+		sweep:   planned(`SELECT * FROM public.locker_locks_sweep_v1($1::bytea, $2::bigint, $3::bigint)`),
 
-		extend: of(`SELECT * FROM public.locker_locks_extend_v1($1::bytea[], $2::bytea[], $3::bigint)`),
+		extend: planned(`SELECT * FROM public.locker_locks_extend_v1($1::bytea[], $2::bytea[], $3::bigint)`),
 
 		// reclaim makes the rows of holds again, in the grace of an era and for those who held them
 		// before: of two who do, for the one with the larger token. It returns the owners that have
 		// theirs.
-		reclaim: of(`INSERT INTO public.locker_locks AS lock (key, name, era, version, token, owner, metadata, expires_at, former, waited, served)
+		reclaim: planned(`INSERT INTO public.locker_locks AS lock (key, name, era, version, token, owner, metadata, expires_at, former, waited, served)
 			SELECT ours.key, ours.name, whole.era, whole.version, ours.token, ours.owner, ours.metadata,
 				clock_timestamp() + $6::bigint::float8 * interval '1 microsecond', '', false, 0
 			FROM unnest($1::bytea[], $2::bytea[], $3::bigint[], $4::bytea[], $5::bytea[]) AS ours (key, name, token, owner, metadata),
@@ -72,29 +75,36 @@ func statementsFor(table string) statements {
 				WHERE lock.owner = excluded.owner AND (lock.expires_at > clock_timestamp() OR lock.era <> excluded.era) OR lock.owner = decode('00', 'hex')
 				OR lock.token < excluded.token
 			RETURNING owner`),
-		forced: of(`SELECT EXISTS (SELECT FROM public.locker_locks_forced WHERE owner = $1::bytea)`),
+		forced: planned(`SELECT EXISTS (SELECT FROM public.locker_locks_forced WHERE owner = $1::bytea)`),
 
 		// inspect reads the clock in a step of its own: what is held has some time left.
-		inspect: of(`SELECT owner NOT IN ('', decode('00', 'hex')) AND remaining > 0, token, owner, metadata, remaining, age,
+		inspect: planned(`SELECT owner NOT IN ('', decode('00', 'hex')) AND remaining > 0, token, owner, metadata, remaining, age,
 			ARRAY(SELECT w.owner ` + living + `), ARRAY(SELECT w.metadata ` + living + `)
 			FROM (SELECT *, (extract(epoch FROM expires_at - clock_timestamp()) * 1000000.0)::bigint AS remaining,
 				(extract(epoch FROM clock_timestamp()) * 1000000.0)::bigint - token AS age
-			FROM public.locker_locks WHERE key = $1::bytea AND key <> '' OFFSET 0) AS lock`),
+			FROM public.locker_locks WHERE key = $1::bytea AND key <> '' OFFSET 0) AS lock`).again(),
 
 		// list looks at so many rows from a key on.
-		list: of(`SELECT key, CASE WHEN owner NOT IN ('', decode('00', 'hex')) AND expires_at > clock_timestamp()
+		list: planned(`SELECT key, CASE WHEN owner NOT IN ('', decode('00', 'hex')) AND expires_at > clock_timestamp()
 			AND substr(name, 1, length($2::bytea)) = $2 THEN name END FROM public.locker_locks
-			WHERE key > $1::bytea ORDER BY key LIMIT $3::bigint`),
+			WHERE key > $1::bytea ORDER BY key LIMIT $3::bigint`).again(),
 	}
 }
 
+// living has one time in a statement: inspect has it twice, for lists of the same length.
 const living = `FROM public.locker_locks_waiters AS w JOIN public.locker_locks_clients AS c ON c.client = substr(w.owner, 1, 8)
-	AND c.alive_until > clock_timestamp() WHERE w.key = lock.key ORDER BY w.place`
+	AND c.alive_until > statement_timestamp() WHERE w.key = lock.key ORDER BY w.place`
 
 // named gives a statement a name that no other has, also on a connection that a pooler shares out.
 func named(text string) statement {
 	sum := sha256.Sum256([]byte(text))
 	return statement{name: "locker_" + hex.EncodeToString(sum[:12]), text: text}
+}
+
+// again returns s as one that may run twice.
+func (s statement) again() statement {
+	s.idempotent = true
+	return s
 }
 
 var relation = regexp.MustCompile(`public\.locker_locks(\w*)`)

@@ -11,100 +11,57 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/sqllock"
 	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
-func newTestDriver(t *testing.T, changes ...func(*pgxpool.Config)) *backend {
-	t.Helper()
-	config, err := pgxpool.ParseConfig(testserver.Postgres(t).URL())
-	require.NoError(t, err)
-	for _, change := range changes {
-		change(config)
-	}
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	d := newDriver(pool, "")
-	t.Cleanup(func() { _ = d.Close() })
-	return d
-}
-
-func rowsOf(t *testing.T, d *backend) (n int) {
-	t.Helper()
-	require.NoError(t, d.row(t.Context(), "SELECT count(*) FROM locker_locks").Scan(&n))
-	return n
-}
-
-// Names that come and go leave no rows behind for longer than an hour, and their tokens go on
-// rising.
+// Rows of names that were not used for an hour are deleted, and their tokens go on rising. A page
+// whose rows all stay does not stop a sweep: the rows after it have their turn.
 func TestSweep_deletesWhatNobodyUses(t *testing.T) {
 	t.Parallel()
 	d := newTestDriver(t)
-	take := func(name string) driver.Lease {
-		l, err := claims.Take(t.Context(), d, driver.Request{Name: name, TTL: time.Minute})
-		require.NoError(t, err)
-		return l
-	}
-	const names = 2*sweepRows + 50
+	exec := func(sql string, args ...any) { require.NoError(t, d.exec(t.Context(), sql, args...)) }
 	last := uint64(0)
-	for i := range names {
-		l := take(fmt.Sprint("name", i))
+	for _, name := range []string{"waited for", "ahead", "unused"} {
+		l := take(t, d, name)
 		require.NoError(t, l.Release(t.Context()))
 		last = max(last, l.Token())
 	}
-	kept := take("held")
+	kept := take(t, d, "held")
 	require.NoError(t, kept.Extend(t.Context(), time.Hour))
-	assert.Equal(t, names+2, rowsOf(t, d), "an hour is not over")
+	const page = sweepRows + 10
+	for begin, expires := range map[string]string{"a": "infinity", "b": "now"} {
+		exec(`INSERT INTO locker_locks (key, name, era, version, token, owner, metadata, expires_at, former, waited, served)
+			SELECT ($1 || lpad(i::text, 5, '0'))::bytea, '', 1, 1, i, '', '', $2::timestamptz, '', false, 0 FROM generate_series(1, $3::int) AS i`,
+			begin, expires, page)
+	}
+	sweep := func() (deleted int64) {
+		d.sweeper.From = []byte{}
+		for range 4 { // each looks at a part of the table
+			n, err := d.sweep(t.Context())
+			require.NoError(t, err)
+			assert.LessOrEqual(t, n, int64(sweepRows))
+			deleted += n
+		}
+		return deleted
+	}
+	assert.Zero(t, sweep(), "an hour is not over")
 
 	// A lock for which somebody waits, and one whose token is ahead of the clock, which was set
 	// back.
-	exec := func(sql string) { require.NoError(t, d.exec(t.Context(), sql)) }
 	exec("INSERT INTO locker_locks_clients VALUES ('somebody', clock_timestamp() + interval '1 hour')")
-	exec("INSERT INTO locker_locks_waiters SELECT 'somebody who waits', key, 1, 1, '' FROM locker_locks WHERE name = 'name7'")
-	exec("UPDATE locker_locks SET token = token + 3600 * 1000000::bigint WHERE name = 'name8'")
-	d.idle, d.sweeper.from = 100*time.Millisecond, []byte{}
-	time.Sleep(1500 * time.Millisecond)
+	exec("INSERT INTO locker_locks_waiters SELECT 'somebody who waits', key, 1, 1, '' FROM locker_locks WHERE name = 'waited for'")
+	exec("UPDATE locker_locks SET token = token + 3600 * 1000000::bigint WHERE name = 'ahead'")
+	d.idle = -time.Minute // as if later
 	exec("UPDATE locker_locks SET expires_at = clock_timestamp() + interval '1 minute' WHERE key = ''")
-	n, err := d.sweep(t.Context())
-	require.NoError(t, err)
-	require.Zero(t, n, "in the grace")
+	assert.Zero(t, sweep(), "in the grace")
 	exec("UPDATE locker_locks SET expires_at = clock_timestamp() - interval '1 minute' WHERE key = ''")
-	d.sweeper.from = []byte{}
-	deleted := int64(0)
-	for range 4 { // each looks at a part of the table, and the last two go through it once more
-		n, err := d.sweep(t.Context())
-		require.NoError(t, err)
-		assert.LessOrEqual(t, n, int64(sweepRows))
-		deleted += n
-	}
-	assert.EqualValues(t, names-1, deleted)
-	assert.Equal(t, 3, rowsOf(t, d), "what is held or waited for, and that of the era")
+	assert.EqualValues(t, page+2, sweep())
+	assert.Equal(t, page+3, rowsOf(t, d), "what is held or waited for, and that of the era")
 	require.NoError(t, kept.Extend(t.Context(), time.Minute))
-	assert.Greater(t, take("name9").Token(), last)
-	assert.Greater(t, take("name8").Token(), last+3600*1000000-uint64(time.Minute.Microseconds()))
-}
-
-// A page of rows that stay does not keep a sweep from what is behind them.
-func TestSweep_goesOnBehindRowsThatStay(t *testing.T) {
-	t.Parallel()
-	d := newTestDriver(t)
-	require.NoError(t, d.makeTables(t.Context()))
-	_, err := d.enter(t.Context(), time.Second)
-	require.NoError(t, err)
-	d.sweeper.from = []byte{}
-	for begin, expires := range map[string]string{"a": "infinity", "b": "-infinity"} {
-		require.NoError(t, d.exec(t.Context(), `INSERT INTO locker_locks (key, name, era, version, token, owner, metadata, expires_at, former, waited, served)
-			SELECT ($1 || lpad(i::text, 5, '0'))::bytea, '', 1, 1, i, '', '', $2::timestamptz, '', false, 0 FROM generate_series(1, $3::int) AS i`,
-			begin, expires, sweepRows+10))
-	}
-	deleted := int64(0)
-	for range 3 {
-		n, err := d.sweep(t.Context())
-		require.NoError(t, err)
-		deleted += n
-	}
-	assert.EqualValues(t, sweepRows+10, deleted)
+	assert.Greater(t, take(t, d, "unused").Token(), last)
+	assert.Greater(t, take(t, d, "ahead").Token(), last+3600*1000000-uint64(time.Minute.Microseconds()))
 }
 
 // Programs that live for less than a minute sweep now and then, each other rows.
@@ -113,12 +70,11 @@ func TestSweep_ofShortLivedPrograms(t *testing.T) {
 	const programs = 1000
 	due, begun := 0, map[string]bool{}
 	for range programs {
-		var s sweeper
-		s.begin()
-		if time.Duration(s.next.Load())-time.Since(epoch) < sweepEvery/4 {
+		s := sqllock.NewSweeper(sweepRows)
+		if s.Due() < time.Minute/4 {
 			due++
 		}
-		begun[string(s.from)] = true
+		begun[string(s.From)] = true
 	}
 	assert.Greater(t, due, programs/10)
 	assert.Len(t, begun, programs)
@@ -129,13 +85,13 @@ func TestSweep_isDueWhenManyRowsWereMade(t *testing.T) {
 	t.Parallel()
 	d := newTestDriver(t)
 	d.idle = time.Millisecond
-	for i := range 10 * sweepMade {
+	for i := range 10 * (sweepRows / 10) {
 		l, err := claims.Take(t.Context(), d, driver.Request{Name: fmt.Sprint("name", i), TTL: 50 * time.Millisecond})
 		require.NoError(t, err)
 		_ = l.Release(context.Background()) // it may have expired
 	}
-	d.sweeper.running.Wait()
-	assert.Less(t, rowsOf(t, d), 5*sweepMade)
+	d.sweeper.Close()
+	assert.Less(t, rowsOf(t, d), 5*(sweepRows/10))
 }
 
 // A connection has used every statement while the tables were small. Once they have grown none reads
@@ -152,18 +108,14 @@ func TestStatements_afterTheTableHasGrown(t *testing.T) {
 	other, err := pgxpool.New(t.Context(), s.URL())
 	require.NoError(t, err)
 	defer other.Close()
-	waiter := newDriver(other, "")
+	second := newDriver(other, "")
 	use := func() {
 		for range 2 {
-			l, err := claims.Take(t.Context(), d, driver.Request{Name: "name", TTL: time.Minute, Wake: func() {}})
+			l := waiter(d, "name")
+			_, err := l.Ask(t.Context())
 			require.NoError(t, err)
 			require.NoError(t, l.Extend(t.Context(), time.Minute))
-			next := waiter.Claim(driver.Request{Name: "name", TTL: time.Minute, Wake: func() {}})
-			_, err = next.Ask(t.Context())
-			require.ErrorIs(t, err, driver.ErrHeld)
-			mine := d.Claim(driver.Request{Name: "name", TTL: time.Minute, Wake: func() {}})
-			_, err = mine.Ask(t.Context())
-			require.ErrorIs(t, err, driver.ErrHeld)
+			next, mine := queued(t, second, "name"), queued(t, d, "name")
 			d.waiting.beat(time.Minute)
 			state, err := d.Inspect(t.Context(), "name")
 			require.NoError(t, err)
@@ -172,7 +124,8 @@ func TestStatements_afterTheTableHasGrown(t *testing.T) {
 			require.NoError(t, l.Release(t.Context()), "it tells the waiter")
 			require.NoError(t, next.Release(t.Context()))
 			for range 2 { // the first hears that nobody waits any more
-				l, err = claims.Take(t.Context(), d, driver.Request{Name: "name", TTL: time.Minute, Wake: func() {}})
+				l = waiter(d, "name")
+				_, err := l.Ask(t.Context())
 				require.NoError(t, err)
 				require.NoError(t, l.Release(t.Context()))
 			}
@@ -198,9 +151,9 @@ func TestStatements_afterTheTableHasGrown(t *testing.T) {
 	use()
 	require.NoError(t, d.Close())
 	pool.Close() // its sessions count what they have read when they end
-	defer func() { _ = waiter.Close() }()
+	defer func() { _ = second.Close() }()
 	read := func(sessions string) (n int64) {
-		require.NoError(t, waiter.row(t.Context(), sessions).Scan(&n))
+		require.NoError(t, second.row(t.Context(), sessions).Scan(&n))
 		return n
 	}
 	require.Eventually(t, func() bool {
@@ -214,19 +167,14 @@ func TestStatements_afterTheTableHasGrown(t *testing.T) {
 func TestRelease_readsFewRowsOfALongQueue(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t, testserver.PostgresSettings("autovacuum=off", "plan_cache_mode=force_generic_plan"))
-	pool, err := pgxpool.New(t.Context(), s.URL()+"&pool_max_conns=1")
-	require.NoError(t, err)
-	defer pool.Close()
-	d := newDriver(pool, "")
-	defer func() { _ = d.Close() }()
+	d := newDriverOf(t, s.URL()+"&pool_max_conns=1")
 	exec := func(sql string) { require.NoError(t, d.exec(t.Context(), sql)) }
 	fetched := func() (n int64) {
 		exec("SELECT pg_stat_force_next_flush()")
 		require.NoError(t, d.row(t.Context(), "SELECT idx_tup_fetch FROM pg_stat_user_tables WHERE relname = 'locker_locks_waiters'").Scan(&n))
 		return n
 	}
-	l, err := claims.Take(t.Context(), d, driver.Request{Name: "name", TTL: time.Minute})
-	require.NoError(t, err)
+	l := take(t, d, "name")
 	exec("INSERT INTO locker_locks_clients VALUES ('somebody', clock_timestamp() + interval '1 hour')")
 	exec(`INSERT INTO locker_locks_waiters SELECT 'somebody' || sha256(i::text::bytea), key, i, 1, ''
 		FROM locker_locks, generate_series(1, 1500) AS i WHERE name = 'name'`)

@@ -4,48 +4,85 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	mrand "math/rand/v2"
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/go-locker/locker/internal/sqllock"
 )
+
+// How a waiter learns that the lock is its own.
+//
+//  1. ask_v1 enqueues the owner ID at the server: the first 8 bytes name the Driver. The wait list
+//     below has the same claims, from before the request is sent.
+//  2. Whoever releases, or finds the hold expired, hands the lock over in that transaction (settle_v1):
+//     the row names the first live waiter, which is in the queue no more.
+//  3. Same Driver: the reply is the grant, if over 3/4 of the TTL is left when the claim asks; its
+//     deadline counts from when the request was sent.
+//     Another Driver: NOTIFY on that Driver's channel, with the owner ID. Its claim asks, and the
+//     deadline counts from its own request. Until then the hold lasts 5 s at most.
+//  4. beat_v1 renews the lease of all waiters of the Driver: one request, four times within the mark,
+//     which is how long they count. One that comes sooner after another only reads. The reply names
+//     this Driver's owners that hold what is waited for.
+//
+// Invariants. (1) A notification carries no grant, so one that is late, lost, repeated or forged moves
+// no deadline. (2) Only a live waiter is handed the lock: one whose Driver has beaten within the mark.
+// (3) No waiter depends on a notification alone: beat_v1 reads the same row that settle_v1 wrote.
+//
+// Lost notification: a failed NOTIFY, a full queue, a connection that was cut after the commit. The
+// next beat wakes the claim that the row names: within a quarter of the mark while the listener is
+// subscribed, within 200 ms while it is not, and at once when it subscribes or loses its connection.
+// So a subscription needs no look by every waiter: one request stands for all.
+//
+// Lost reply to a beat: all claims ask, because their places may be gone. The same if the server had
+// taken the Driver for dead (missed). Beats go on at the slow rate until one is answered.
+//
+// Expiry of a hold: no request announces it. A beat leaves out of quiet what expires within half a
+// mark, and any claim of each such name asks: settle_v1 finds the first waiter, whoever asks.
 
 const (
-	clientID = 8               // bytes that the owners of one Driver begin with
-	linger   = 5 * time.Second // how long a Driver goes on to listen when nobody waits any more
+	clientIDLen = 8               // bytes of the prefix of an owner ID that names its Driver
+	linger      = 5 * time.Second // how long a Driver stays subscribed without waiters
 )
 
-// waiting has the claims of a Driver that wait, and says to the server, at times, that the Driver
-// lives: one request for all of them. The answer tells which locks are about to be free, though
-// nobody gives them back: one who waits for such a lock asks then.
+// waiting is the wait list of a Driver, and its heartbeat.
 type waiting struct {
 	driver *backend
 	id     []byte
+	look   chan struct{} // notifications may be lost: beat now
+	sooner chan struct{} // a claim has a shorter mark: the next beat is due earlier
+
+	all    sync.WaitGroup
+	closed context.Context
+	stop   context.CancelFunc
 
 	mu      sync.Mutex
-	claims  map[string]*claim // by owner
-	places  int64
-	idle    time.Time // since when there are none
+	claims  map[string]*claim // by owner ID
+	idle    time.Time         // since when there are none
+	mark    time.Duration     // of the claims in the last call of names
 	running bool
-	all     sync.WaitGroup
-	closed  context.Context
-	stop    context.CancelFunc
 }
 
 func newWaiting(d *backend) *waiting {
-	w := &waiting{driver: d, id: make([]byte, clientID), claims: map[string]*claim{}}
+	w := &waiting{
+		driver: d, id: make([]byte, clientIDLen), claims: map[string]*claim{},
+		look: make(chan struct{}, 1), sooner: make(chan struct{}, 1),
+	}
 	_, _ = rand.Read(w.id) // never fails
 	w.closed, w.stop = context.WithCancel(context.Background())
 	return w
 }
 
-// enter adds a claim before it asks: the lock may be handed over before the answer is read.
+// enter adds a claim before its first request: the lock may be handed over before the reply is read.
 func (w *waiting) enter(c *claim) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.places++
-	c.place = w.places
 	w.claims[string(c.owner)] = c
+	if sqllock.MarkFor(c.TTL) < w.mark {
+		signal(w.sooner)
+	}
 }
 
 func (w *waiting) leave(c *claim) {
@@ -63,7 +100,7 @@ func (w *waiting) get(owner string) *claim {
 	return w.claims[owner]
 }
 
-// wakeOthers has all others ask: their places may be gone.
+// wakeOthers wakes all claims but one: their places in the queue may be gone.
 func (w *waiting) wakeOthers(but *claim) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -74,16 +111,8 @@ func (w *waiting) wakeOthers(but *claim) {
 	}
 }
 
-// unused reports whether nobody has waited for a while.
-func (w *waiting) unused() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return len(w.claims) == 0 && time.Since(w.idle) > linger
-}
-
-// need has the Driver beat and listen while there are claims that wait.
+// need starts the heartbeat and the listener, unless they run.
 func (w *waiting) need() {
-	w.driver.listener.need()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.running && w.closed.Err() == nil {
@@ -99,108 +128,114 @@ func (w *waiting) close() {
 	w.all.Wait()
 }
 
-func (w *waiting) run() {
-	for {
-		keys, mark, ok := w.names()
-		if !ok {
-			return
-		}
-		select {
-		case <-time.After(mark / 3):
-		case <-w.closed.Done():
-			return
-		}
-		if len(keys) > 0 {
-			w.beat(mark)
-		}
+// signal does not wait: one that nobody has received yet stands for this one.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }
 
-// names returns the keys of what is waited for, and for how long waiters count; or that there is
-// nothing to do any more.
-func (w *waiting) names() (keys [][]byte, mark time.Duration, ok bool) {
+// beatNow makes the next beat due.
+func (w *waiting) beatNow() { signal(w.look) }
+
+// run beats, and has the listener listen, until there have been no waiters for a while.
+func (w *waiting) run() {
+	ctx, cancel := context.WithCancel(w.closed)
+	defer cancel()
+	w.all.Go(func() { w.driver.listener.run(ctx) })
+	last, counts, answered := time.Now(), sqllock.MarkFor(time.Hour), true
+	for !w.over() {
+		_, mark := w.names()
+		pause := min(mark, counts) / 4
+		if answered && !w.driver.listener.heard.Load() {
+			pause = 100*time.Millisecond + mrand.N(100*time.Millisecond)
+		}
+		select {
+		case <-time.After(time.Until(last.Add(pause))):
+		case <-w.look:
+		case <-w.sooner:
+			continue
+		case <-w.closed.Done():
+			return
+		}
+		last, counts = time.Now(), mark
+		answered = w.beat(mark)
+	}
+}
+
+// over reports whether run ends. The next need starts it again.
+func (w *waiting) over() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.running = len(w.claims) > 0 || time.Since(w.idle) <= linger
+	return !w.running
+}
+
+// names returns the keys that have waiters, and how long a waiter counts after a beat.
+func (w *waiting) names() (keys [][]byte, mark time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	seen := map[string]bool{}
-	mark = longestMark
+	mark = sqllock.MarkFor(time.Hour)
 	for _, c := range w.claims {
-		mark = min(mark, markFor(c.TTL))
+		mark = min(mark, sqllock.MarkFor(c.TTL))
 		if !seen[string(c.key)] {
 			seen[string(c.key)] = true
 			keys = append(keys, c.key)
 		}
 	}
-	if len(keys) == 0 && time.Since(w.idle) > linger {
-		w.running = false
-		return nil, 0, false
-	}
-	return keys, mark, true
+	w.mark = mark
+	return keys, mark
 }
 
-// beat has all ask who may be able to do more than to wait.
-func (w *waiting) beat(mark time.Duration) {
-	keys, _, _ := w.names()
+// beat sends one heartbeat, if there are claims, and wakes those that its reply is about. It returns
+// false if the request failed.
+func (w *waiting) beat(mark time.Duration) bool {
+	keys, _ := w.names()
 	if len(keys) == 0 {
-		return
+		return true
 	}
-	ctx, cancel := context.WithTimeout(w.closed, max(mark/3, time.Second))
+	ctx, cancel := context.WithTimeout(w.closed, max(mark/4, time.Second))
 	defer cancel()
 	d := w.driver
-	var missed bool
-	quiet, err := queryFor(ctx, d, d.spare(), func(rows pgx.Rows) (map[string]bool, error) {
-		quiet := map[string]bool{}
-		var keys [][]byte
-		_, err := pgx.ForEachRow(rows, []any{&missed, &keys}, func() error {
-			for _, k := range keys {
-				quiet[string(k)] = true
-			}
-			return nil
-		})
-		return quiet, err
-	}, d.sql.beat.text, w.id, keys, mark.Microseconds())
-	if err != nil || missed {
+	row, err := d.query(ctx, d.spare, d.sql.beat, w.id, array(pgtype.ByteaOID, keys), number(mark.Microseconds()))
+	if err != nil || asTruth(row[0]) {
 		w.wakeOthers(nil)
-		return
+		return err == nil
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	first := map[string]*claim{}
-	for _, c := range w.claims {
-		if f := first[string(c.key)]; !quiet[string(c.key)] && (f == nil || c.place < f.place) {
-			first[string(c.key)] = c
+	for _, owner := range asArray(row[2]) {
+		if c := w.claims[string(owner)]; c != nil {
+			c.Wake()
 		}
 	}
-	for _, c := range first {
-		c.Wake()
+	done := map[string]bool{}
+	for _, key := range asArray(row[1]) {
+		done[string(key)] = true
 	}
+	for _, c := range w.claims {
+		if !done[string(c.key)] {
+			done[string(c.key)] = true
+			c.Wake()
+		}
+	}
+	return true
 }
 
-const longestMark = 5 * time.Second
-
-// markFor is how long a waiter counts after its Driver has been heard of.
-func markFor(ttl time.Duration) time.Duration {
-	return min(longestMark, max(ttl, 1500*time.Millisecond))
-}
-
-// handOver tells an owner that a request which was sent at began has handed the lock over to it:
-// here, or by a notification that another Driver hears. If nobody hears it, the lock is free again
-// after some seconds.
-//
-// A notification carries no grant: another Driver cannot tell when it was sent, so no deadline can
-// count from that. The waiter asks, and its deadline counts from its own request.
+// handOver tells an owner that a request sent at began has handed the lock over to it: here, or by
+// a notification. See the head of this file.
 func (d *backend) handOver(ctx context.Context, began time.Time, owner []byte, token, era int64) {
-	if d.handOverHere(began, owner, token, era) || len(owner) != clientID+16 {
+	if d.handOverHere(began, owner, token, era) || len(owner) != clientIDLen+16 {
 		return
 	}
-	_ = d.read(ctx, func() error { // twice does no harm
-		_, err := d.gives.do(ctx, notify, text(channelOf(owner[:clientID])), text(hex.EncodeToString(owner)))
-		return err
-	})
+	_, _ = d.gives.do(ctx, notify, []byte(channelOf(owner[:clientIDLen])), []byte(hex.EncodeToString(owner)))
 }
 
-// handOverHere reports whether the owner is of this Driver.
+// handOverHere grants a claim of this Driver the lock, and reports whether the owner is one.
 func (d *backend) handOverHere(began time.Time, owner []byte, token, era int64) bool {
-	if len(owner) != clientID+16 || string(owner[:clientID]) != string(d.waiting.id) {
+	if len(owner) != clientIDLen+16 || string(owner[:clientIDLen]) != string(d.waiting.id) {
 		return false
 	}
 	if c := d.waiting.get(string(owner)); c != nil {

@@ -1,22 +1,81 @@
-package sqlite_test
+package sqlite
 
 import (
 	"context"
 	"database/sql"
 	"errors"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/sqlcases"
+	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
-	"github.com/go-locker/locker/sql/sqlite"
 )
+
+func TestMain(m *testing.M) {
+	harness.Serve()
+	goleak.VerifyTestMain(testserver.Tests(m))
+}
+
+var (
+	await       = testwait.Patience(20 * time.Second).Result
+	async       = testwait.Go
+	withTimeout = testwait.Context
+)
+
+// file returns the path of a file that is not there yet, on a disk that does not have tests wait.
+func file(t testing.TB) string {
+	t.Helper()
+	return filepath.Join(testserver.MemoryDir(t), "locks.db")
+}
+
+func newClient(t testing.TB, path string, opts ...locker.Option) *locker.Client {
+	t.Helper()
+	c, err := locker.Open(t.Context(), "sqlite://"+path, append([]locker.Option{locker.WithTTL(20 * time.Second)}, opts...)...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// newClientOver makes a Client over an application's pool.
+func newClientOver(t testing.TB, name string) *locker.Client {
+	t.Helper()
+	db, err := sql.Open("sqlite", name)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	c, err := New(db, locker.WithTTL(20*time.Second))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// pool is one of an application.
+func pool(t testing.TB, path string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(20000)&_pragma=journal_mode(WAL)")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db
+}
+
+// newDriver makes a Driver on an application's pool.
+func newDriver(t testing.TB, path string) (driver.Driver, *sql.DB) {
+	t.Helper()
+	db := pool(t, path)
+	d, err := NewDriver(db)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	return d, db
+}
 
 // The suite on one file, each Locker on a pool of its own. There is no network, and nobody can set
 // the clock.
@@ -42,41 +101,6 @@ func TestConformance(t *testing.T) {
 		})()
 	}
 	conformance.Run(t, h)
-}
-
-// The suite over pools of an application, in each journal mode, while somebody reads beside: outside
-// WAL mode a reader makes commits fail.
-func TestConformance_onAPoolOfTheApplication(t *testing.T) {
-	testwait.OnlyNightly(t, "it takes minutes")
-	for _, mode := range []string{"delete", "truncate", "persist", "wal"} {
-		t.Run(mode, func(t *testing.T) {
-			t.Parallel()
-			path := file(t)
-			readBeside(t, path, mode)
-			client := func(t conformance.TB, ttl time.Duration, renew bool) *locker.Client {
-				opts := []locker.Option{locker.WithTTL(ttl)}
-				if !renew {
-					opts = append(opts, locker.WithoutRenewal())
-				}
-				db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(5000)&_pragma=journal_mode("+mode+")")
-				check(t, err)
-				c, err := sqlite.New(db, opts...)
-				check(t, err)
-				t.Cleanup(func() { _, _ = c.Close(), db.Close() })
-				return c
-			}
-			conformance.Run(t, conformance.Harness{
-				TTL: 2 * time.Second,
-				New: func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
-					return client(t, ttl, false).Mutex(name)
-				},
-				Client: func(t conformance.TB, ttl time.Duration, renew bool) func(string) locker.Locker {
-					c := client(t, ttl, renew)
-					return func(name string) locker.Locker { return c.Mutex(name) }
-				},
-			})
-		})
-	}
 }
 
 // readBeside has somebody read the file again and again, for a moment each, until the test ends.

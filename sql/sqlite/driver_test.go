@@ -1,13 +1,16 @@
-package sqlite_test
+package sqlite
 
 import (
 	"context"
 	"database/sql"
+	sqldriver "database/sql/driver"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,12 +19,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/conformance"
-	"github.com/go-locker/locker/fence/sqlfence"
 	"github.com/go-locker/locker/internal/sqllock"
+	"github.com/go-locker/locker/internal/test/fuzzurl"
+	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/sqlcases"
-	"github.com/go-locker/locker/internal/test/testwait"
-	"github.com/go-locker/locker/sql/sqlite"
 )
 
 // A machine that has restarted has a clock that begins anew: what was written by the old one is
@@ -71,19 +72,8 @@ func TestLock_whileAnotherProcessIsStoppedWhileItWrites(t *testing.T) {
 	c := newClient(t, path)
 	held := c.Mutex("held")
 	require.NoError(t, held.Lock(t.Context()))
-	resume := lockFile(conformance.TB(t), path)
-	for name, call := range map[string]func(context.Context) error{
-		"Lock": c.Mutex("free").Lock, "TryLock": c.Mutex("free too").TryLock, "Extend": held.Extend,
-	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		began := time.Now()
-		err := call(ctx)
-		assert.Less(t, time.Since(began), 5*time.Second, name)
-		require.Error(t, err, name)
-		require.NotErrorIs(t, err, locker.ErrHeld, name)
-		require.NotErrorIs(t, err, locker.ErrLost, name)
-		cancel()
-	}
+	resume := lockFile(t, path)
+	sqlcases.Unanswered(t, c, held)
 	require.ErrorIs(t, c.Mutex("held").TryLock(t.Context()), locker.ErrHeld, "who only reads is not kept")
 	unlocked := async(func() error { return held.Unlock(t.Context()) })
 	resume()
@@ -106,50 +96,9 @@ func TestSweep(t *testing.T) {
 	sqlcases.Sweep(t, d, db, "locker_locks", "locker_waiters")
 }
 
-// An application's own pool may have no busy_timeout, and its transactions keep locks waiting, no
-// longer.
-func TestNew_onAPoolOfTheApplication(t *testing.T) {
-	t.Parallel()
-	path := file(t)
-	db, err := sql.Open("sqlite", path)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = db.Close() })
-	c, err := sqlite.New(db, locker.WithTTL(20*time.Second))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	_, err = db.ExecContext(t.Context(), "CREATE TABLE orders (id INTEGER PRIMARY KEY, state TEXT)")
-	require.NoError(t, err)
-	conn, err := db.Conn(t.Context())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close() })
-	// Without it a commit fails at once if another reads the file.
-	_, err = conn.ExecContext(t.Context(), "PRAGMA busy_timeout = 10000")
-	require.NoError(t, err)
-	tx, err := conn.BeginTx(t.Context(), nil)
-	require.NoError(t, err)
-	_, err = tx.ExecContext(t.Context(), "INSERT INTO orders VALUES (1, 'new')")
-	require.NoError(t, err)
-	m := c.Mutex("x")
-	locking := async(func() error { return m.Lock(t.Context()) })
-	select {
-	case err := <-locking:
-		require.NoError(t, err)
-		t.Fatal("it was locked while the file could not be written")
-	case <-time.After(50 * time.Millisecond):
-	}
-	require.NoError(t, tx.Commit())
-	require.NoError(t, await(t, locking))
-	require.ErrorIs(t, newClient(t, path).Mutex("x").TryLock(t.Context()), locker.ErrHeld, "it is the same lock")
-	require.NoError(t, m.Unlock(t.Context()))
-
-	memory, err := sql.Open("sqlite", ":memory:")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = memory.Close() })
-	alone, err := sqlite.New(memory, locker.WithTTL(time.Second))
-	require.NoError(t, err)
-	require.ErrorContains(t, alone.Mutex("x").TryLock(t.Context()), "in memory")
-	require.NoError(t, alone.Close())
-	_, err = sqlite.New(nil)
+func TestNew_refuses(t *testing.T) {
+	require.ErrorContains(t, newClientOver(t, ":memory:").Mutex("x").TryLock(t.Context()), "in memory")
+	_, err := New(nil)
 	require.Error(t, err)
 }
 
@@ -157,7 +106,7 @@ func TestNew_onAConnectionLeftInATransaction(t *testing.T) {
 	t.Parallel()
 	path := file(t)
 	db := pool(t, path)
-	c, err := sqlite.New(db, locker.WithTTL(20*time.Second))
+	c, err := New(db, locker.WithTTL(20*time.Second))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	sqlcases.Abandoned(t, c, newClient(t, path), db, "BEGIN")
@@ -174,35 +123,23 @@ func TestNew_besideAReader(t *testing.T) {
 			readBeside(t, path, mode)
 			const clients, rounds = 4, 15
 			var inside, last atomic.Uint64
-			var done []<-chan error
+			var all sync.WaitGroup
+			ctx := withTimeout(t, 2*time.Minute)
 			for range clients {
-				db, err := sql.Open("sqlite", "file:"+path+"?_pragma=journal_mode("+mode+")")
-				require.NoError(t, err)
-				t.Cleanup(func() { _ = db.Close() })
-				c, err := sqlite.New(db, locker.WithTTL(time.Minute))
-				require.NoError(t, err)
-				t.Cleanup(func() { _ = c.Close() })
-				done = append(done, async(func() error {
-					m := c.Mutex("x")
+				m := newClientOver(t, "file:"+path+"?_pragma=journal_mode("+mode+")").Mutex("x")
+				all.Go(func() {
 					for range rounds {
-						if err := m.Lock(t.Context()); err != nil {
-							return err
-						}
-						token := m.FencingToken()
-						if inside.Add(1) > 1 || last.Swap(token) >= token {
-							return fmt.Errorf("two hold, or token %d is no larger than the last", token)
-						}
-						inside.Add(^uint64(0))
-						if err := m.Unlock(t.Context()); err != nil {
-							return err
-						}
+						assert.NoError(t, m.Do(ctx, func(context.Context) error {
+							token := m.FencingToken()
+							assert.EqualValues(t, 1, inside.Add(1), "two hold")
+							assert.Less(t, last.Swap(token), token)
+							inside.Add(^uint64(0))
+							return nil
+						}))
 					}
-					return nil
-				}))
+				})
 			}
-			for _, d := range done {
-				require.NoError(t, testwait.Patience(2*time.Minute).Result(t, d))
-			}
+			all.Wait()
 		})
 	}
 }
@@ -250,20 +187,10 @@ func TestFile_cannotBeWritten(t *testing.T) {
 	full := newClient(t, path)
 	require.NoError(t, full.Mutex("y").TryLock(t.Context()))
 	pages := sqlcases.Value[int](t, pool(t, path), "PRAGMA page_count")
-	small, err := sql.Open("sqlite", fmt.Sprintf("file:%s?_pragma=max_page_count(%d)", path, pages))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = small.Close() })
-	disk, err := sqlite.New(small)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = disk.Close() })
+	disk := newClientOver(t, fmt.Sprintf("file:%s?_pragma=max_page_count(%d)", path, pages))
 	require.ErrorContains(t, disk.Mutex(strings.Repeat("large", 1<<16)).TryLock(t.Context()), "full", "as when the disk is")
 
-	reading, err := sql.Open("sqlite", "file:"+path+"?mode=ro")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = reading.Close() })
-	readonly, err := sqlite.New(reading)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = readonly.Close() })
+	readonly := newClientOver(t, "file:"+path+"?mode=ro")
 	require.ErrorContains(t, readonly.Mutex("z").TryLock(t.Context()), "readonly")
 	state, err = readonly.Inspect(t.Context(), "x")
 	require.NoError(t, err)
@@ -297,15 +224,6 @@ func TestFile_isItsOwners(t *testing.T) {
 	assert.Contains(t, warnings[0], "every user")
 }
 
-func TestFence_inTheSameTransaction(t *testing.T) {
-	t.Parallel()
-	db := pool(t, file(t))
-	c, err := sqlite.New(db, locker.WithTTL(20*time.Second), locker.WithoutRenewal())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	sqlcases.Fence(t, c, db, sqlfence.SQLite)
-}
-
 func TestWarnings(t *testing.T) {
 	t.Parallel()
 	path := file(t)
@@ -317,4 +235,73 @@ func TestWarnings(t *testing.T) {
 		assert.Len(t, warnings, want, query)
 		require.NoError(t, c.Close())
 	}
+}
+
+func TestOpen_refuses(t *testing.T) {
+	const file = "path of a file"
+	harness.RefusesURLs(t, map[string]string{
+		"sqlite://": file, "sqlite:///": file, "sqlite://locks.db": file, "sqlite://h/locks.db": file,
+		"sqlite://u:s3cret@/locks.db": file, "sqlite:///locks.db?synchronous=off": "neither full",
+		"sqlite:///locks.db?mode=ro": "mode",
+	})
+}
+
+// What has the file open here, too, stands for another library for SQLite, which opens the same
+// files.
+func TestFile_isOpenByAnotherLibrary(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("who has a file open is seen on Linux alone")
+	}
+	was := secondLibrary
+	t.Cleanup(func() { secondLibrary = was })
+	secondLibrary = func() string { return "sqlite3" }
+	path := filepath.Join(t.TempDir(), "locks.db")
+	other, err := os.Create(path) //nolint:gosec // of the test
+	require.NoError(t, err)
+	c, err := locker.Open(t.Context(), "sqlite://"+path, locker.WithTTL(time.Minute))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	require.ErrorContains(t, c.Mutex("x").TryLock(t.Context()), "another library")
+	info, err := other.Stat()
+	require.NoError(t, err)
+	require.Zero(t, info.Size(), "nothing was written")
+	require.NoError(t, other.Close())
+
+	db, err := sql.Open("sqlite", "file:"+path)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	own, err := New(db, locker.WithTTL(time.Minute))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = own.Close() })
+	m := c.Mutex("x")
+	require.NoError(t, m.TryLock(t.Context()))
+	require.ErrorIs(t, own.Mutex("x").TryLock(t.Context()), locker.ErrHeld, "it is the same library")
+	other, err = os.Open(path + "-shm") //nolint:gosec // of the test
+	require.NoError(t, err)
+	require.ErrorContains(t, m.Extend(t.Context()), "another library")
+	require.ErrorContains(t, own.Mutex("y").TryLock(t.Context()), "another library")
+	require.NoError(t, other.Close())
+}
+
+// A pool of another library is refused: what its errors mean is not known.
+func TestNew_overAnotherLibrary(t *testing.T) {
+	db := sql.OpenDB(other{})
+	c, err := New(db, locker.WithTTL(time.Second))
+	require.NoError(t, err)
+	require.ErrorContains(t, c.Mutex("x").TryLock(t.Context()), "not of modernc.org/sqlite")
+	require.NoError(t, c.Close())
+	require.NoError(t, db.Close())
+}
+
+// other is a library whose every statement fails.
+type other struct{}
+
+func (o other) Connect(context.Context) (sqldriver.Conn, error) { return o, nil }
+func (other) Driver() sqldriver.Driver                          { return nil }
+func (other) Begin() (sqldriver.Tx, error)                      { return nil, errors.ErrUnsupported }
+func (other) Close() error                                      { return nil }
+func (other) Prepare(string) (sqldriver.Stmt, error)            { return nil, errors.New("no such table") }
+
+func FuzzOpen(f *testing.F) {
+	fuzzurl.Run(f, "sqlite", open, "/var/lib/app/locks.db", "/a%20b%3F%23.db?synchronous=normal", "/")
 }

@@ -1,5 +1,5 @@
 //go:build !linux
 
-package sqlite_test
+package sqlite
 
 var exchange func(a, b string) error

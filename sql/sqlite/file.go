@@ -26,16 +26,16 @@ type connector struct {
 	driver.Connector
 
 	path   string
-	schema string // what makes the tables; "": it reads
+	writes bool // and makes the file
 }
 
 // poolOf makes a pool of so many connections at most. It opens no file.
-func poolOf(path string, most int, synchronous, schema string) (*sql.DB, error) {
+func poolOf(path string, most int, synchronous string, writes bool) (*sql.DB, error) {
 	query := url.Values{} // without a busy_timeout: the Driver tries again, after pauses that do not get longer
-	if schema == "" {
-		query.Set("mode", "rw") // and no file is made
-	} else {
+	if writes {
 		query.Add("_pragma", "journal_mode(WAL)")
+	} else {
+		query.Set("mode", "rw") // and no file is made
 	}
 	if synchronous != "" {
 		query.Add("_pragma", "synchronous("+synchronous+")")
@@ -45,7 +45,7 @@ func poolOf(path string, most int, synchronous, schema string) (*sql.DB, error) 
 	if err != nil {
 		return nil, err
 	}
-	db := sql.OpenDB(&connector{base, fileName(path), schema})
+	db := sql.OpenDB(&connector{base, fileName(path), writes})
 	db.SetMaxOpenConns(most)
 	db.SetMaxIdleConns(most)
 	return db, nil
@@ -120,11 +120,10 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 
 // connect opens the file, and looks before and after that which one it is.
 func (c *connector) connect(ctx context.Context) (*watched, error) {
-	if _, err := os.Stat(c.path); c.schema == "" && errors.Is(err, fs.ErrNotExist) {
-		return nil, errNoFile
-	}
-	if c.schema != "" {
+	if c.writes {
 		create(c.path)
+	} else if _, err := os.Stat(c.path); errors.Is(err, fs.ErrNotExist) {
+		return nil, errNoFile
 	}
 	made, err := c.Connector.Connect(ctx)
 	if err != nil {
@@ -134,9 +133,6 @@ func (c *connector) connect(ctx context.Context) (*watched, error) {
 	// those of a file that has taken its place.
 	all := made.(conn)
 	_, err = all.FileControlPersistWAL("main", 1)
-	if err == nil && c.schema != "" && !isPrepared(ctx, all) {
-		_, err = all.ExecContext(ctx, c.schema, nil)
-	}
 	file, failed := os.Stat(c.path)
 	if err = errors.Join(err, failed); err != nil {
 		return nil, errors.Join(err, made.Close())
@@ -154,12 +150,6 @@ func create(path string) {
 	if f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*"); err == nil {
 		_, _, _ = f.Close(), os.Link(f.Name(), path), os.Remove(f.Name())
 	}
-}
-
-// isPrepared reports whether the tables are there: then nothing need be written.
-func isPrepared(ctx context.Context, c conn) bool {
-	rows, err := c.QueryContext(ctx, "SELECT 1 FROM locker_locks, locker_waiters LIMIT 0", nil)
-	return err == nil && rows.Close() == nil
 }
 
 // conn is what a connection of modernc.org/sqlite has.

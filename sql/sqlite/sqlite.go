@@ -67,15 +67,15 @@ func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	}
 	// One connection writes: goroutines of one process wait for it as long as their ctx lasts, and
 	// do not compete in SQLite.
-	writing, err := poolOf(u.Path, 1, "", d.Fill(schema))
+	writing, err := poolOf(u.Path, 1, "", true)
 	if err != nil {
 		return nil, err
 	}
-	reading, err := poolOf(u.Path, 2, level, "")
+	reading, err := poolOf(u.Path, 2, level, false)
 	if err != nil {
 		return nil, err
 	}
-	d.Prepare = func(ctx context.Context, c *sql.Conn) error { // a table was dropped: connections make them when they open the file
+	d.Prepare = func(ctx context.Context, c *sql.Conn) error {
 		_, err := c.ExecContext(ctx, d.Fill(schema))
 		return err
 	}

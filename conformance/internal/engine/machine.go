@@ -7,21 +7,22 @@ import (
 
 const (
 	machineTick = 10 * time.Millisecond
-	// longPause is one that a shared machine has now and then, and that spoils a trial.
+	// longPause is a pause that a shared machine has now and then, and that spoils a trial.
 	longPause = 100 * time.Millisecond
-	// tooLate is the share of a time that this process is kept waiting if the machine has more to do than it can. Servers on
-	// that machine wait as long. With one suite on two processors it is some hundredths, with four at once a fifth to a half.
+	// tooLate is the share of time that this process waits for a processor if the machine is
+	// overloaded. Servers on that machine wait as long. With one suite on two processors it is some
+	// hundredths, with four at once a fifth to a half.
 	tooLate = 0.05
 )
 
-// LongEnough is how long the machine is looked at, at least, before it is blamed for a trial in
+// LongEnough is how long the machine is watched, at least, before it is blamed for a trial in
 // doubt.
 var LongEnough = time.Second
 
 // lateness says how long this process waited for the processor, which it wants each tick.
 type lateness struct{ took, late, longest time.Duration }
 
-// watchMachine looks at that until stop is called.
+// watchMachine measures the lateness until stop is called.
 func watchMachine() (stop func() lateness) {
 	done, result := make(chan struct{}), make(chan lateness, 1)
 	go func() {
@@ -56,20 +57,21 @@ func (l *lateness) add(gap time.Duration) {
 // paused reports whether the machine stood still for a while.
 func (l lateness) paused() bool { return l.longest > longPause }
 
-// overloaded reports whether the machine was too slow all the time. That excuses what looks slow, and hides nothing.
+// overloaded reports whether the machine was too slow all the time. That excuses slowness, and
+// hides no flaw.
 func (l lateness) overloaded() bool { return float64(l.late) > tooLate*float64(l.took) }
 
-// beats is how many short times make the limit of a call. If the machine does not run this process
-// for a while, whatever is called stands still too, and one beat alone passes.
+// beats is the number of beats in the limit of a call. If the machine does not run this process for
+// a while, the call stands still, too, and only one beat passes.
 const beats = 20
 
-// Heart counts the beats of one call, and tells if it has not ended after all of them.
+// Heart counts the beats of one call, and calls tell if the call outlasts all of them.
 type Heart struct {
 	beat time.Duration
 	tell func()
 
 	mu    sync.Mutex
-	left  int // 0: the call has ended, or was told of
+	left  int // 0: the call has ended, or tell was called
 	timer *time.Timer
 }
 

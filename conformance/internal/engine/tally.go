@@ -8,40 +8,40 @@ import (
 )
 
 // A Locker may report a hold lost before its time now and then, and a machine may be slow without a
-// pause that is seen here. So what is in doubt counts by default if every trial saw it. If you know
-// your Locker and your machine you can ask for more.
+// pause that is seen here. So by default doubts count only if every trial had one. If you know your
+// Locker and your machine you can ask for more.
 var doubtsFlag = flag.Int("conformance.doubts", 4,
 	"how many trials of a scenario may be in doubt, on a machine that did not pause, though the promise is said to be kept")
 
-// Tally counts the trials of a scenario. A pause of the machine may spoil one either way: a flaw
-// that shows in a moment passes unseen, or a Locker that does nothing wrong looks slow.
+// Tally counts the trials of a scenario. A pause of the machine may spoil a trial either way: it
+// may hide a flaw that shows only for a moment, or make a correct Locker look slow.
 type Tally struct {
-	Long    bool // a trial is, and a pause hides little of it
+	Long    bool // trials are long, and a pause hides little of one
 	Trials  int
+	Holds   int   // in the contention of the last trial
 	kept    int   // with nothing seen
 	hidden  int   // of kept: the machine paused
 	Doubts  int   // in doubt
 	Excused int   // of doubts: the machine paused, or was overloaded
-	silent  int   // of doubts: the trial says nothing of the Locker
+	silent  int   // of doubts: the trial was inconclusive
 	mute    int   // of silent: the machine neither paused nor was overloaded
-	Seen    error // in the last in doubt that says something, if there is any
+	Seen    error // of the last doubt, preferably of a conclusive trial
 }
 
-// Trials is how often a scenario is tried. A trial that an unlucky pause of the machine, or a loss
-// that the contract allows, can spoil is repeated: only what spoils every trial is the Locker's
-// fault.
+// Trials is the normal maximum of trials. A trial is repeated if a pause of the machine, or a loss
+// that the contract allows, may have spoiled it: only a fault of the Locker spoils every trial.
 var Trials = 5
 
-// trialsIfKnown are enough of a promise that is said to be broken.
+// trialsIfKnown is the number of trials of a promise that is known to be broken.
 const trialsIfKnown = 2
 
-// Respite is how much longer each time a scenario waits after a trial in doubt: what keeps the
-// machine busy may be over by then.
+// Respite is how much longer a scenario waits after each further trial in doubt, for other work on
+// the machine to end.
 var Respite = 200 * time.Millisecond
 
-// Run runs trials until one of them says something for certain, another would tell nothing new, or
-// half of limit has passed. One trial in doubt proves nothing, however long it took, nor do those in
-// which the machine was busy: two others do.
+// Run runs trials until one gives a certain verdict, another would add nothing, or half of limit
+// has passed. One trial in doubt proves nothing, however long it took, nor do trials in which the
+// machine was busy: two others do.
 func (n *Tally) Run(limit time.Duration, logf func(format string, args ...any), trial func() (paused bool, err error)) error {
 	end := time.Now().Add(limit / 2)
 	for {
@@ -59,8 +59,8 @@ func (n *Tally) Run(limit time.Duration, logf func(format string, args ...any), 
 	}
 }
 
-// Confirm runs trials of a promise that is said to be broken. luck: to see that may need some.
-// Confirm returns nil only if no trial has seen anything.
+// Confirm runs trials of a promise that is known to be broken. luck: it may take luck to see the
+// breach. Confirm returns nil only if no trial saw it.
 func (n *Tally) Confirm(luck bool, trial func() (paused bool, err error)) error {
 	var seen error
 	for n.Trials < Trials && n.Doubts < trialsIfKnown {
@@ -78,10 +78,10 @@ func (n *Tally) Confirm(luck bool, trial func() (paused bool, err error)) error 
 	return seen
 }
 
-// enoughClean trials with nothing seen are enough, whatever pauses there were.
+// enoughClean is the number of trials without a breach that are enough, whatever pauses there were.
 const enoughClean = 3
 
-// add takes in a trial, and reports whether it is the last word.
+// add counts a trial, and reports whether its verdict is certain.
 func (n *Tally) add(err error, paused bool) (certain bool) {
 	n.Trials++
 	doubt, doubted := errors.AsType[*Doubt](err)
@@ -112,15 +112,15 @@ func (n *Tally) add(err error, paused bool) (certain bool) {
 	return false
 }
 
-// enough reports whether another trial would tell nothing new. Once one was in doubt there are as
-// many as may be: a promise that was kept in four of five trials is another than one that was kept
-// in one of two. If the machine spoiled every one there are more, while there is time.
+// enough reports whether another trial would add nothing. After a doubt all Trials are run, because
+// a promise kept in four of five trials is not one kept in one of two. If the machine spoiled every
+// trial more are run, while there is time.
 func (n *Tally) enough() bool {
 	spoiled := n.kept == 0 && n.Doubts-n.Excused < 2
 	return n.Trials >= Trials && !spoiled || n.hidden >= enoughClean || n.Doubts == 0 && n.kept > n.hidden
 }
 
-// verdict is on trials none of which was the last word.
+// verdict returns the verdict on trials none of which was certain.
 func (n *Tally) verdict() error {
 	sure := n.Doubts - n.Excused
 	switch {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// scripted is a trial that ends as it was told.
+// scripted is a trial with a given result.
 type scripted struct {
 	err    error
 	paused bool

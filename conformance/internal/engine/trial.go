@@ -1,5 +1,5 @@
-// Package engine runs the trials of a scenario, each with a limit, and says what they come to: the
-// promise is kept, broken, or nobody can tell. It knows neither locks nor scenarios.
+// Package engine runs the trials of a scenario, each with a time limit, and judges them: the
+// promise is kept, broken, or undecided. It knows neither locks nor scenarios.
 package engine
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/go-locker/locker/internal/tb"
 )
 
-// Trial is one run of a scenario: a scope for what is made for it, and its verdict.
+// Trial is one run of a scenario: a scope for its resources, and its verdict.
 type Trial struct {
 	*tb.Scope // a Fatalf of it is a verdict
 
@@ -22,7 +22,7 @@ type Trial struct {
 	allowed atomic.Int64 // nanoseconds on top of the limit
 }
 
-// NewTrial returns one within parent. Close ends it.
+// NewTrial returns a Trial within parent. Close ends it.
 func NewTrial(parent tb.Parent) *Trial {
 	t := &Trial{verdict: make(chan error, 1)}
 	t.Scope = tb.Within(parent, func(format string, args ...any) {
@@ -32,16 +32,16 @@ func NewTrial(parent tb.Parent) *Trial {
 	return t
 }
 
-// Allow adds d to the limit of the trial: what is under way is not the Locker's.
+// Allow adds d to the limit of the trial, for work that is not the Locker's.
 func (t *Trial) Allow(d time.Duration) { t.allowed.Add(int64(d)) }
 
-// Run runs body in a goroutine, which is left alone if it gives no verdict within limit. That is in
+// Run runs body in a goroutine, which it abandons if there is no verdict within limit. That is in
 // doubt: a call of the Locker that does not return has a limit, and a verdict, of its own. paused
-// reports whether the machine paused: that may excuse what is in doubt, or have hidden a flaw.
+// reports whether the machine paused, which may excuse a doubt, or have hidden a flaw.
 func (t *Trial) Run(limit time.Duration, body func()) (paused bool, verdict error) {
 	watched, began := watchMachine(), time.Now()
 	go func() {
-		defer t.Decide(nil) // unless the body has said something else
+		defer t.Decide(nil) // unless the body has given a verdict
 		body()
 	}()
 	timer := time.NewTimer(limit)
@@ -59,10 +59,15 @@ func (t *Trial) Run(limit time.Duration, body func()) (paused bool, verdict erro
 			}
 		}
 	}
-	if _, doubted := errors.AsType[*Doubt](verdict); doubted {
+	unless, depends := errors.AsType[*Unless](verdict)
+	if _, doubted := errors.AsType[*Doubt](verdict); doubted || depends {
 		time.Sleep(LongEnough - time.Since(began))
 		machine := watched()
-		return machine.paused() || machine.overloaded(), verdict
+		busy := machine.paused() || machine.overloaded()
+		if depends {
+			verdict = unless.on(busy)
+		}
+		return busy, verdict
 	}
 	return watched().paused(), verdict
 }
@@ -91,7 +96,7 @@ func (t *Trial) Together(stories ...func()) {
 	wg.Wait()
 }
 
-// Close ends what the trial has begun. Each step is bounded: the Locker may hang.
+// Close ends everything that the trial has begun. Each step is bounded: the Locker may hang.
 func (t *Trial) Close() {
 	t.Cancel()
 	Within(2*time.Second, t.others.Wait)
@@ -111,4 +116,69 @@ func Within(limit time.Duration, f func()) {
 	case <-done:
 	case <-timer.C:
 	}
+}
+
+// Doubt is an error that counts only if every trial ends with one, apart from trials in which the
+// machine paused; see Tally.
+type Doubt struct{ Seen error }
+
+// Error returns the message of Seen.
+func (d *Doubt) Error() string { return d.Seen.Error() }
+
+// Unwrap returns Seen.
+func (d *Doubt) Unwrap() error { return d.Seen }
+
+// Unless is a verdict that depends on the machine. Seen is in doubt if the machine paused or was
+// overloaded, for then it may be to blame. Otherwise Quiet is the verdict.
+type Unless struct{ Quiet, Seen error }
+
+// Error returns the message of Seen.
+func (u *Unless) Error() string { return u.Seen.Error() }
+
+// on returns the verdict of a trial on a machine that was busy, or not.
+func (u *Unless) on(busy bool) error {
+	if busy {
+		return &Doubt{u.Seen}
+	}
+	return u.Quiet
+}
+
+// ErrInDoubt marks the Doubt of an inconclusive trial: for example, too few faults hit a history,
+// or the checker could not decide. If all trials end so the outcome is Undecided. No deviation of
+// the backend explains it.
+var ErrInDoubt = errors.New("in doubt")
+
+// Fatal is a Fatalf of the harness.
+type Fatal struct{ Message string }
+
+// Error is the message.
+func (f *Fatal) Error() string { return f.Message }
+
+// IdleFault is a fault that did nothing. It blames the Harness, and no deviation of the backend
+// explains it.
+type IdleFault struct{ field, seen string }
+
+// Idle returns the error of a fault that did nothing. Field is that of Faults.
+func Idle(field, format string, args ...any) error {
+	return &IdleFault{field, fmt.Sprintf(format, args...)}
+}
+
+// Error describes the step and the observation.
+func (f *IdleFault) Error() string {
+	return fmt.Sprintf("your fault did nothing: Faults.%s: %s", f.field, f.seen)
+}
+
+// Skip says why a scenario could not run.
+type Skip struct{ Reason string }
+
+// Skipped returns a Skip.
+func Skipped(reason string) error { return &Skip{reason} }
+
+// Error is the reason.
+func (s *Skip) Error() string { return "skipped: " + s.Reason }
+
+// IsSkip reports whether err is a Skip.
+func IsSkip(err error) bool {
+	_, ok := errors.AsType[*Skip](err)
+	return ok
 }

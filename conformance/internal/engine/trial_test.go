@@ -38,6 +38,15 @@ func TestTrial_endsWithItsFirstVerdict(t *testing.T) {
 	}
 }
 
+func TestUnless(t *testing.T) {
+	u := &Unless{Quiet: errSeen, Seen: ErrInDoubt}
+	assert.Equal(t, errSeen, u.on(false))
+	_, doubted := errors.AsType[*Doubt](u.on(true))
+	assert.True(t, doubted)
+	require.ErrorIs(t, u.on(true), ErrInDoubt)
+	assert.NoError(t, (&Unless{Seen: ErrInDoubt}).on(false))
+}
+
 // What a trial has begun has ended when it is closed.
 func TestTrial_closeWaits(t *testing.T) {
 	trial := NewTrial(t)

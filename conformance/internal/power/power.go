@@ -29,7 +29,7 @@ type Namer interface{ Name() string }
 type Guarantor interface{ Guarantees() locker.Guarantees }
 
 // Sharer is conformance.RWLocker.
-type Sharer interface {
+type Sharer = interface {
 	locker.Locker
 	RLock(ctx context.Context) error
 	TryRLock(ctx context.Context) error

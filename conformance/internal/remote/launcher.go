@@ -13,10 +13,7 @@ import (
 // ServedEnv is set in the processes that the suite starts by Faults.Process.
 const ServedEnv = "LOCKER_CONFORMANCE_PROCESS"
 
-// AddressEnv tells a program where its server is.
-const AddressEnv = "LOCKER_ADDRESS"
-
-// TB is what a Locker needs of that of package conformance.
+// TB is the part of conformance.TB that a Locker needs.
 type TB interface {
 	Helper()
 	Fatalf(format string, args ...any)
@@ -38,7 +35,7 @@ type Launcher struct {
 // and can do all.
 func (f *Launcher) Can(capability string) bool { return f == nil || f.Hello.Can(capability) }
 
-// Traced is nil where there is no program, or nobody wants to know.
+// Traced is nil if there is no program, or no trace is wanted.
 func (f *Launcher) Traced() *stdio.Trace {
 	if f == nil {
 		return nil
@@ -53,7 +50,7 @@ func (f *Launcher) At(address string) *exec.Cmd {
 		cmd.Env = cmd.Environ()
 	}
 	if address != "" {
-		cmd.Env = append(cmd.Env, AddressEnv+"="+address)
+		cmd.Env = append(cmd.Env, stdio.AddressEnv+"="+address)
 	}
 	return cmd
 }
@@ -63,7 +60,7 @@ func (f *Launcher) Start(address string) (*stdio.Program, error) {
 	return stdio.Start(f.At(address), f.Trace)
 }
 
-// StartFor starts a process that ends with t, or is used again then.
+// StartFor starts a process, which ends with t or is reused then.
 func (f *Launcher) StartFor(t TB, address string) *stdio.Program {
 	again := address == f.Address // the way there is nobody's own
 	if trial, ok := t.(interface{ Starting() func() }); ok {

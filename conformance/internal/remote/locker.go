@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -21,20 +22,21 @@ type Locker struct {
 	name string
 
 	mu   sync.Mutex
-	lost chan struct{} // of the current hold; nil: there was none, or nobody tells
-	asks uint64        // the request that is answered when it is lost
+	lost chan struct{} // of the current hold; nil: none, or losses are not reported
+	asks uint64        // ID of the request that is answered when it is lost
 	ends time.Time     // the last Deadline
 	took time.Duration // minimum latency of a grant; 0: there was none
 }
 
 const (
-	slice     = 100 * time.Millisecond // for which one waits at first that cannot be cancelled
-	lastSlice = 8 * slice              // the longest: a take that needs more time than a slice gets it
-	tryAgain  = 20 * time.Millisecond  // after which one asks again that cannot wait
-	nearly    = 50 * time.Millisecond  // by which a program may give up before the time is over
+	slice     = 100 * time.Millisecond // first limit of a wait that cannot be cancelled
+	lastSlice = 8 * slice              // the longest, for takes that need more time
+	tryAgain  = 20 * time.Millisecond  // pause before a program that cannot wait retries
+	nearly    = 50 * time.Millisecond  // how long before its limit a program may give up
 )
 
-// Open opens the Locker that a request asks for. Its error is that of the program; a breach of the protocol is the Harness's fault.
+// Open opens a Locker by an open request. It returns the program's error; a breach of the protocol
+// is the Harness's fault.
 func Open(t TB, p *stdio.Program, request stdio.Request) (*Locker, error) {
 	t.Helper()
 	if !utf8.ValidString(*request.Name) {
@@ -45,19 +47,12 @@ func Open(t TB, p *stdio.Program, request stdio.Request) (*Locker, error) {
 	over := r.p.Turn()
 	defer over()
 	_, reply := p.Send(request)
-	var answer stdio.Answer
-	select {
-	case answer = <-reply:
-	case <-p.Gone():
-		select { // it may have answered, and ended then
-		case answer = <-reply:
-		default:
-			return nil, fmt.Errorf("the program: open: %w", r.broken())
-		}
-	case <-time.After(stdio.OpenWait):
-		return nil, fmt.Errorf("the program: open: no answer for %v", stdio.OpenWait)
-	}
-	if answer.Result != stdio.OK {
+	switch answer, err := p.Await(reply, stdio.OpenWait); {
+	case p.Failure() != nil && err != nil:
+		return nil, fmt.Errorf("the program: open: %w", r.broken())
+	case err != nil:
+		return nil, fmt.Errorf("the program: open: %w", err)
+	case answer.Result != stdio.OK:
 		return nil, fmt.Errorf("the program: open: %s", answer.Error)
 	}
 	p.Opened(r.id, r.asking)
@@ -67,8 +62,8 @@ func Open(t TB, p *stdio.Program, request stdio.Request) (*Locker, error) {
 // Can reports whether the program claims a capability.
 func (r *Locker) Can(capability string) bool { return r.p.Can(capability) }
 
-// Lock is the program's. One that only tries is asked again and again; one that cannot be cancelled
-// waits for a while each time.
+// Lock calls the program's lock, or retries its try if it has no lock. It limits each wait if the
+// program cannot cancel it.
 func (r *Locker) Lock(ctx context.Context) error {
 	for wait := r.slice(0); ; wait = r.slice(wait) {
 		var err error
@@ -100,8 +95,8 @@ func (r *Locker) Lock(ctx context.Context) error {
 	}
 }
 
-// slice returns the limit of the next lock request to a program without cancel, after one of last that
-// was not granted. A long one delays other requests, which wait for it. It backs off until the
+// slice returns the limit of the next lock request to a program without cancel, after one of last
+// that was not granted. A long one delays other requests, which wait for it. It backs off until the
 // latency of a grant is known, and is twice that then.
 func (r *Locker) slice(last time.Duration) time.Duration {
 	r.mu.Lock()
@@ -121,12 +116,12 @@ func (r *Locker) needs(took time.Duration) {
 	}
 }
 
-// TryLock is the program's.
+// TryLock calls the program's try.
 func (r *Locker) TryLock(ctx context.Context) error {
 	return r.do(ctx, stdio.Request{Op: stdio.CanTry})
 }
 
-// Unlock is the program's.
+// Unlock calls the program's unlock.
 func (r *Locker) Unlock(ctx context.Context) error {
 	asks := r.asking()
 	err := r.do(ctx, stdio.Request{Op: stdio.CanUnlock})
@@ -136,7 +131,7 @@ func (r *Locker) Unlock(ctx context.Context) error {
 	return err
 }
 
-// Extend is the program's.
+// Extend calls the program's extend.
 func (r *Locker) Extend(ctx context.Context) error {
 	if !r.p.Can(stdio.CanExtend) {
 		return ErrMissing
@@ -144,7 +139,7 @@ func (r *Locker) Extend(ctx context.Context) error {
 	return r.do(ctx, stdio.Request{Op: stdio.CanExtend})
 }
 
-// FencingToken is the program's, or 0 if that does not answer.
+// FencingToken returns the program's token, or 0 if the program does not answer.
 func (r *Locker) FencingToken() uint64 {
 	if !r.p.Can(stdio.CanToken) {
 		return 0
@@ -180,14 +175,14 @@ func (r *Locker) Deadline() time.Time {
 	return r.ends
 }
 
-// asking is the request that is answered when the hold is lost, or 0.
+// asking returns the ID of the request that is answered when the hold is lost, or 0.
 func (r *Locker) asking() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.asks
 }
 
-// granted asks to be told when the new hold is lost.
+// granted subscribes to the loss of the new hold.
 func (r *Locker) granted() {
 	if !r.p.Can(stdio.CanLost) || !r.p.Can(stdio.CanCancel) {
 		return
@@ -208,13 +203,13 @@ func (r *Locker) granted() {
 	}()
 }
 
-// do makes a call whose answer is an error or none.
+// do makes a call that returns only an error.
 func (r *Locker) do(ctx context.Context, request stdio.Request) error {
 	over := ctx.Err() != nil
 	switch {
 	case over && r.p.Can(stdio.CanCancel):
 		request.Limit = new(int64)
-	case over && request.Op != stdio.CanUnlock: // it cannot be told
+	case over && request.Op != stdio.CanUnlock: // the program cannot learn that ctx has ended
 		return interrupted(ctx, nil)
 	case !over && request.Limit == nil:
 		request.Limit = limitOf(ctx, 0)
@@ -232,7 +227,8 @@ func (r *Locker) do(ctx context.Context, request stdio.Request) error {
 	return nil
 }
 
-// explained is an error, with what it has to do with the end of ctx. A program's clock may be a little ahead of that.
+// explained joins err with the error of ctx if ctx has ended, or is about to: a program's clock may
+// be a little ahead.
 func explained(ctx context.Context, err error) error {
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < nearly {
 		<-ctx.Done()
@@ -243,8 +239,8 @@ func explained(ctx context.Context, err error) error {
 	return err
 }
 
-// limitOf is how much time ctx leaves, and not more than atMost unless that is 0; nil if there is
-// no limit.
+// limitOf returns the time that ctx leaves, at most atMost unless that is 0; nil if there is no
+// limit.
 func limitOf(ctx context.Context, atMost time.Duration) *int64 {
 	left := atMost
 	if deadline, ok := ctx.Deadline(); ok && (left == 0 || time.Until(deadline) < left) {
@@ -257,41 +253,30 @@ func limitOf(ctx context.Context, atMost time.Duration) *int64 {
 	return &limit
 }
 
-// interrupted is err when ctx has ended.
+// interrupted joins err with the error and cause of ctx, which has ended.
 func interrupted(ctx context.Context, err error) error {
 	return errors.Join(ctx.Err(), context.Cause(ctx), err)
 }
 
-// ask returns when the program has answered, or is no more, even if ctx ends: a process that is
-// stopped says nothing.
+// ask sends a request, and returns when the program has answered or ended. If ctx ends it cancels
+// the request, if it can, and still waits for the answer.
 func (r *Locker) ask(ctx context.Context, request stdio.Request) (answer stdio.Answer, err error) {
 	over := r.p.Turn()
 	defer over()
 	request.Locker = r.id
 	id, reply := r.p.Send(request)
-	ended := ctx.Done()
-	if !r.p.Can(stdio.CanCancel) {
-		ended = nil
+	if r.p.Can(stdio.CanCancel) {
+		stop := context.AfterFunc(ctx, func() { r.p.Cancel(id) })
+		defer stop()
 	}
-	for {
-		select {
-		case answer = <-reply:
-			return answer, nil
-		case <-ended:
-			ended = nil
-			r.p.Cancel(id)
-		case <-r.p.Gone():
-			select {
-			case answer = <-reply:
-				return answer, nil
-			default:
-				return answer, r.broken()
-			}
-		}
+	if answer, err = r.p.Await(reply, math.MaxInt64); err != nil {
+		err = r.broken()
 	}
+	return answer, err
 }
 
-// broken is why there is no answer. Unless the suite has killed the program, it ends the trial: that says nothing of the lock.
+// broken returns why there is no answer. Unless the suite killed the program, it ends the trial,
+// which is inconclusive.
 func (r *Locker) broken() error {
 	why := r.p.Failure()
 	if !r.p.Killed() {
@@ -299,3 +284,45 @@ func (r *Locker) broken() error {
 	}
 	return fmt.Errorf("the program: %w", why)
 }
+
+// Result is an answer as an error of the contract.
+func Result(answer stdio.Answer) error {
+	var is error
+	switch answer.Result {
+	case stdio.OK:
+		return nil
+	case stdio.Held:
+		is = locker.ErrHeld
+	case stdio.Lost:
+		is = locker.ErrLost
+	case stdio.NotHeld:
+		is = locker.ErrNotHeld
+	case stdio.Cancelled:
+		is = ErrGaveUp
+	default:
+		return errors.New(answer.Error)
+	}
+	if answer.Error == "" {
+		return is
+	}
+	return &answeredError{is, answer.Error}
+}
+
+// answeredError is a result with words of its own.
+type answeredError struct {
+	is    error
+	words string
+}
+
+func (e *answeredError) Error() string { return e.words }
+
+func (e *answeredError) Unwrap() error { return e.is }
+
+// ErrMissing is the error of a call that needs a capability which the program does not claim.
+var ErrMissing = errors.New("the program does not claim it")
+
+// ErrGaveUp is the program's, whose time was over or who was cancelled.
+var ErrGaveUp = errors.New("the program gave up")
+
+// ErrNoShares is said by a process whose Lockers have none.
+var ErrNoShares = errors.New("what the process serves is no RWLocker")

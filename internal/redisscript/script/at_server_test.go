@@ -31,11 +31,7 @@ func atServerOf(t *testing.T, s *testserver.RedisServer) *atServer {
 	t.Helper()
 	rdb := goredis.NewClient(&goredis.Options{Addr: s.Addr()})
 	t.Cleanup(func() { _ = rdb.Close() })
-	return &atServer{t, rdb, texts(KeysOf(t.Name() + ":x"))} // a prefix of its own has a mark of its own
-}
-
-func texts(keys [3]any) []string {
-	return []string{keys[0].(string), keys[1].(string), keys[2].(string)}
+	return &atServer{t, rdb, Keys(t.Name() + ":x")} // a prefix of its own has a mark of its own
 }
 
 // inTime is when a request with that number is due that is never late.
@@ -73,28 +69,32 @@ func (s *atServer) run(script *Script, args []any) any {
 	return reply
 }
 
-// ask is the script take, for an owner that waits in a place, or for one that does not.
-func (s *atServer) ask(owner string, ttl time.Duration, place uint64) Answer {
+// take runs a script that takes. number is a proposed token, or 0.
+func (s *atServer) take(take *Script, owner string, ttl time.Duration, due, meta string, number int64) Answer {
 	s.t.Helper()
-	a, err := ParseAnswer(s.run(Take, []any{owner, Expiry(ttl), inTime(int64(place)), ""}), 0)
+	a, err := ParseAnswer(s.run(take, []any{owner, Expiry(ttl), due, meta}), number)
 	require.NoError(s.t, err)
 	return a
 }
 
-// propose is the script of that name.
+// ask runs the script take with a waiter's place, or 0 for an owner that has none.
+func (s *atServer) ask(owner string, ttl time.Duration, place uint64) Answer {
+	s.t.Helper()
+	return s.take(Take, owner, ttl, inTime(int64(place)), "", 0)
+}
+
+// propose runs the script of that name.
 func (s *atServer) propose(owner string, ttl time.Duration, token int64) Answer {
 	s.t.Helper()
-	a, err := ParseAnswer(s.run(Propose, []any{owner, Expiry(ttl), inTime(token), ""}), token)
-	require.NoError(s.t, err)
-	return a
+	return s.take(Propose, owner, ttl, inTime(token), "", token)
 }
 
 func (s *atServer) release(owner string, token int64, sentBefore int) int64 {
 	s.t.Helper()
-	return s.run(ReleaseOf(owner), []any{owner, token, sentBefore}).(int64)
+	return s.run(Release, []any{owner, token, sentBefore}).(int64)
 }
 
-// subscribe makes a process that is subscribed, and returns what it is told.
+// subscribe makes a process that is subscribed, and returns its messages.
 func (s *atServer) subscribe(process string) <-chan *goredis.Message {
 	s.t.Helper()
 	sub := s.rdb.Subscribe(s.t.Context(), s.keys[0]+":"+process)

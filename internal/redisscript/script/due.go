@@ -22,10 +22,10 @@ import (
 //  3. Without a reading, or one younger than 100 TTLs, a request is due at 0: it is answered LATE, and the
 //     answer brings the clock.
 //
-// Invariants. No hold lasts longer at the server than one TTL from when it was sent, and its owner
-// counts on no more than the server keeps (Due.Late). A wrong reading, as of another node, or of
-// before the clock was set, shortens a hold, and lengthens none by more than a round trip. A lost
-// reply leaves the reading as it was.
+// Invariants. No hold lasts longer at the server than one TTL and the drift from when its request
+// was sent, and its owner counts on no more than the server keeps (Due.Late). A wrong reading, as
+// of another node, or from before the clock was set, shortens a hold, and lengthens none by more
+// than a round trip. A lost reply leaves the reading as it was.
 
 // epoch is what times are counted from.
 var epoch = clock.Now()

@@ -35,6 +35,38 @@ func TestForce_whatTheFormerHolderSends(t *testing.T) {
 	assert.EqualValues(t, 1, s.release("next", next.Token, 1), "a release is its own")
 }
 
+// The server knows its last two tokens. An earlier hold it may have had, or a failover may have
+// forgotten it.
+func TestRelease_thatIsSentAgain(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	pair := func(owner string) int64 {
+		token := s.ask(owner, ttl, 0).Token
+		require.EqualValues(t, 1, s.release(owner, token, 0))
+		return token
+	}
+	pair("earlier")
+	token := pair("it")
+	replica := s.rdb.Dump(t.Context(), s.keys[0]).Val()
+	assert.EqualValues(t, 1, s.release("it", token, 1))
+	assert.EqualValues(t, 0, s.release("it", token, 0), "it is the first to be sent")
+	next := s.ask("next", ttl, 0).Token
+	assert.EqualValues(t, 1, s.release("it", token, 1), "the one before")
+	require.EqualValues(t, 1, s.release("next", next, 0))
+	pair("another")
+	assert.EqualValues(t, 0, s.release("it", token, 1), "several have held since")
+
+	forgotten := s.ask("forgotten", ttl, 0).Token
+	require.NoError(t, s.rdb.RestoreReplace(t.Context(), s.keys[0], Keep, replica).Err())
+	require.Greater(t, s.ask("holder", ttl, 0).Token, forgotten)
+	for sent := range 2 {
+		assert.EqualValues(t, 0, s.release("forgotten", forgotten, sent))
+	}
+	require.NoError(t, s.rdb.HSet(t.Context(), s.keys[0], "token", forgotten).Err())
+	assert.EqualValues(t, 0, s.release("forgotten", forgotten, 1), "another has it, and the same token: a clock is behind")
+	assert.Equal(t, "holder", s.owner())
+}
+
 func TestForce_endsWhatItIsShown(t *testing.T) {
 	t.Parallel()
 	s := newAtServer(t)
@@ -52,6 +84,8 @@ func TestForce_endsWhatItIsShown(t *testing.T) {
 	s.ask("expired", ttl, 0)
 	require.NoError(t, s.rdb.PExpire(t.Context(), s.keys[0], Keep).Err())
 	assert.EqualValues(t, 0, s.force("expired", 0))
+	assert.EqualValues(t, 0, s.run(Extend, []any{"expired", Expiry(ttl)}), "nor can it be revived")
+	assert.EqualValues(t, 0, s.run(Raise, []any{"expired", time.Now().Add(time.Hour).UnixMicro(), ""}))
 }
 
 // It is as at a release: the lock is the first waiter's, and that is told.
@@ -82,8 +116,7 @@ func TestForce_wakesTheFirstWaiter(t *testing.T) {
 func TestAcquire_tellsWhoHolds(t *testing.T) {
 	t.Parallel()
 	s := newAtServer(t)
-	owner := s.run(Take, []any{"holder", Expiry(ttl), inTime(0), "host 7"})
-	require.NotNil(t, owner)
+	s.take(Take, "holder", ttl, inTime(0), "host 7", 0)
 	want := driver.Participant{ID: "holder", Metadata: "host 7"}
 	assert.Equal(t, want, s.ask("other", ttl, 0).Holder)
 	first := s.ask("pprocess/first", ttl, 0)
@@ -98,8 +131,14 @@ func TestAcquire_tellsWhoHolds(t *testing.T) {
 
 	require.EqualValues(t, Granted, s.ask("pprocess/first", ttl, first.Place).Status)
 	assert.Equal(t, "pprocess/first", s.ask("other", ttl, 0).Holder.ID)
-	a, err := ParseAnswer(s.run(Propose, []any{"other", Expiry(ttl), inTime(time.Now().UnixMicro()), ""}), 0)
-	require.NoError(t, err)
+	a = s.propose("other", ttl, time.Now().UnixMicro())
 	assert.EqualValues(t, Held, a.Status)
 	assert.Equal(t, driver.Participant{}, a.Holder)
+
+	s.forget()
+	s.take(Take, "holder", ttl, inTime(0), "host 7", 0)
+	s.expire()
+	require.EqualValues(t, Granted, s.ask("next", ttl, 0).Status)
+	want = driver.Participant{ID: "next"}
+	assert.Equal(t, want, s.ask("other", ttl, 0).Holder, "without the metadata of the hold that has expired")
 }

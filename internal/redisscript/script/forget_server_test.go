@@ -1,6 +1,8 @@
 package script
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,7 +16,10 @@ import (
 func TestForgotten_tokensRise(t *testing.T) {
 	testwait.LeftToModels(t)
 	s := testserver.Redis(t, testserver.RedisClock())
-	n, seeds := ledgerGrants()
+	n, seeds := 2000, uint64(1)
+	if testwait.Exhaustive() {
+		n, seeds = 10_000, 2
+	}
 	for _, test := range []struct {
 		name string
 		step func(*ledger) error
@@ -26,8 +31,9 @@ func TestForgotten_tokensRise(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			for seed := range seeds {
-				l := newLedger(t, s, seed)
-				require.NoError(t, l.run(func() error { return test.step(l) }, n), "seed %d, after %d grants", seed, l.grants)
+				for l := newLedger(t, s, seed); l.grants < n; {
+					require.NoError(t, test.step(l), "seed %d, after %d grants", seed, l.grants)
+				}
 			}
 		})
 	}
@@ -64,7 +70,7 @@ func TestForgotten_cannotTellAForgottenNameFromANewOneIfTheClockWasFastForAMomen
 				l.shift(time.Second / 2)
 				require.NoError(t, l.take(taken, proposal(ahead)))
 				h := l.holds[len(l.holds)-1]
-				_, err := l.eval(Release, h.keys, []any{h.owner, h.token, 0})
+				_, err := l.eval(Release, h.keys, h.owner, h.token, 0)
 				require.NoError(t, err)
 			}
 			l.shift(2 * Keep)
@@ -87,36 +93,63 @@ func TestForgotten_cannotTellAForgottenNameFromANewOneIfTheClockWasFastForAMomen
 	}
 }
 
-func TestForgotten_eachPartIsNeeded(t *testing.T) {
-	s := testserver.Redis(t, testserver.RedisClock())
-	for _, test := range []struct {
-		name, was, is string
-		step          func(*ledger) error
+// calls returns how often the server has run a command, also in scripts.
+func (s *atServer) calls(command string) (n int) {
+	s.t.Helper()
+	info, err := s.rdb.Info(s.t.Context(), "commandstats").Result()
+	require.NoError(s.t, err)
+	if _, rest, ran := strings.Cut(info, "cmdstat_"+command+":calls="); ran {
+		_, err = fmt.Sscanf(rest, "%d,", &n)
+		require.NoError(s.t, err)
+	}
+	return n
+}
+
+// A hand-over reads the lock alone, as the take of a free one does, while the mark covers it.
+func TestMark_isNotReadForAHandOverThatItCovers(t *testing.T) {
+	t.Parallel()
+	covered := &Mark{}
+	covered.covered.Store(9e15)
+	for _, c := range []struct {
+		name  string
+		mark  *Mark
+		ahead int64 // of the clock, the last token
+		reads int   // of the lock, and of the mark
 	}{
-		{"a take that ignores the mark", "elseif not last and token <= floor then", "elseif false then", (*ledger).anyClock},
-		{"no end to what the clock alone decides", "clock <= due and", "", (*ledger).anyClock},
-		{"no end to the cover the long way", " and now <= tonumber(string.sub(due, 1, WHOLE - 1))", "", (*ledger).anyClock},
-		{"a cover of tokens that are far ahead", "last < now + AHEAD and", "", (*ledger).proposals},
-		{"a cover of new names", "local unmarked = last and last < now + AHEAD and", "local unmarked =", (*ledger).anyClock},
-		{"a mark that covers new names alone", "not unmarked and (KEYS[2] or tag == '') and write_mark", "not last and write_mark", (*ledger).anyClock},
-		{"a clock that was set back and is not noticed", "if now < written then", "if false then", (*ledger).anyClock},
-		{"a floor that does not rise", "(token > now + AHEAD or floor > now)", "false", (*ledger).anyClock},
-		{"a raise without the mark", "if write_mark(tag, now, token, read_mark(tag, now)) == 0 and token > now + AHEAD then", "if false then", (*ledger).proposals},
-		{"proposals below the floor", "and proposal > floor)", ")", (*ledger).setBack},
-		{"proposals that are too far ahead", "AHEAD = KEEP * 500 --", "AHEAD = KEEP * 5000 --", (*ledger).proposals},
-		{"proposals for a free lock that are too far ahead", "tonumber(proposed) <= clock + AHEAD", "true", (*ledger).proposals},
-		{"proposals that are too old", "proposal >= now - 1000000", "true", (*ledger).proposals},
+		{"covered", covered, 0, 1},
+		{"covered, and the last token is ahead by 20 s", covered, 20e6, 1},
+		{"the cover has ended", &Mark{}, 0, 2},
+		{"the clock may not pass the token before that is forgotten", covered, 31e6, 2},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			for seed := range uint64(4) {
-				l := newLedger(t, s, seed)
-				l.build = l.changed(t, test.was, test.is)
-				if err := l.run(func() error { return test.step(l) }, 10000); err != nil {
-					t.Log(l.grants, err)
-					return
-				}
+		t.Run(c.name, func(t *testing.T) {
+			s := atServerOf(t, testserver.Redis(t))
+			h := s.ask("holder", ttl, 0)
+			require.EqualValues(t, Granted, h.Status)
+			last := h.Token
+			if c.ahead > 0 {
+				last = s.serverTime() + c.ahead
+				require.EqualValues(t, 1, s.run(Raise, []any{"holder", last, ""}))
 			}
-			assert.Fail(t, "no token fell")
+			require.EqualValues(t, Held, s.ask("-P/waiter", ttl, 0).Status)
+			require.EqualValues(t, 1, s.release("holder", last, 0))
+			require.Equal(t, ">-P/waiter", s.owner())
+			before := s.calls("hmget")
+			a := s.take(Take, "-P/waiter", ttl, Due{9e15, 0}.Arg(c.mark, 0), "", 0)
+			require.EqualValues(t, Granted, a.Status)
+			assert.Greater(t, a.Token, last)
+			assert.Equal(t, c.reads, s.calls("hmget")-before)
+			assert.Equal(t, c.reads > 1, a.covered > 0, "only what was read is told")
 		})
 	}
+}
+
+// After a failover, or behind a proxy, a Client hears of the marks of several servers.
+func TestMark_whatThatOfAnotherServerCoversDoesNotCount(t *testing.T) {
+	const now int64 = 1_700_000_000_000_000
+	m := &Mark{}
+	m.OnGrant(Answer{Now: now, covered: now + coverMicros})
+	m.OnGrant(Answer{Now: now + coverMicros/2})
+	assert.Equal(t, now+coverMicros, m.covered.Load(), "by the same clock")
+	m.OnGrant(Answer{Now: now - coverMicros})
+	assert.Zero(t, m.covered.Load(), "by a clock that is behind, the mark of which is not known")
 }

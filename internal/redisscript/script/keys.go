@@ -20,18 +20,10 @@ const (
 	SubscribesSharded = 's'  // the same, in a Redis Cluster
 	Polls             = '-'  // the same, without a subscription
 	ShareMark         = "~"  // in the owner of a share
-	MetadataMark      = "\n" // before the metadata, in the owner of a share
+	MetadataMark      = "\n" // before the metadata, in the owner of a waiter or a share
 	ClaimMark         = ">"  // before the owner that the lock, or a share, is claimed for
 	SharesMark        = "+"  // the owner of a lock that is shared
 )
-
-// ReleaseOf returns the script that releases what owner has.
-func ReleaseOf(owner string) *Script {
-	if strings.Contains(owner, ShareMark) {
-		return ReleaseShared
-	}
-	return Release
-}
 
 var (
 	tagEscape   = strings.NewReplacer("%", "%25", "}", "%7D")

@@ -9,17 +9,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// askLate is the acquire script, sent so long ago, for a lock of 10 s, of which 4 s may have passed.
-func (s *atServer) askLate(owner string, ago time.Duration) (a Answer, by Due) {
+// askLate is a take, sent so long ago, for a lock of 10 s, of which 4 s may have passed.
+func (s *atServer) askLate(take *Script, owner string, ago time.Duration) (a Answer, by Due) {
 	s.t.Helper()
-	now := s.rdb.Time(s.t.Context()).Val().UnixMicro()
-	by = Due{Whole: now - ago.Microseconds(), Rest: (4 * time.Second).Microseconds()}
-	a, err := ParseAnswer(s.run(Take, []any{owner, Expiry(ttl10), by.Arg(&Mark{}, 0), ""}), 0)
-	require.NoError(s.t, err)
-	return a, by
+	by = Due{Whole: s.serverTime() - ago.Microseconds(), Rest: (4 * time.Second).Microseconds()}
+	return s.take(take, owner, ttl, by.Arg(&Mark{}, 0), "", 0), by
 }
-
-const ttl10 = 10 * time.Second
 
 func (s *atServer) left() time.Duration {
 	return s.rdb.PTTL(s.t.Context(), s.keys[0]).Val() - Keep
@@ -33,12 +28,13 @@ func TestLate_whatArrivesLateGetsWhatIsLeftAndItsOwnerCountsNoMore(t *testing.T)
 			s.release("earlier", s.ask("earlier", ttl, 0).Token, 0)
 		}
 		sent := time.Now()
-		a, by := s.askLate("owner", 3*time.Second)
+		a, by := s.askLate(Take, "owner", 3*time.Second)
 		require.EqualValues(t, Granted, a.Status, before)
 		left := s.left()
 		assert.LessOrEqual(t, left, 7*time.Second+time.Millisecond, before)
 		assert.GreaterOrEqual(t, by.Late(a.Now), 3*time.Second, before)
-		assert.GreaterOrEqual(t, left+time.Since(sent)+time.Millisecond, ttl10-by.Late(a.Now), "%s: its owner believes in no more than there is", before)
+		counts := ttl - by.Late(a.Now)
+		assert.GreaterOrEqual(t, left+time.Since(sent)+time.Millisecond, counts, "%s: its owner counts no more than there is", before)
 		s.release("owner", a.Token, 0)
 	}
 }
@@ -46,10 +42,9 @@ func TestLate_whatArrivesLateGetsWhatIsLeftAndItsOwnerCountsNoMore(t *testing.T)
 func TestLate_whatArrivesTooLateGetsNothing(t *testing.T) {
 	t.Parallel()
 	s := newAtServer(t)
-	a, _ := s.askLate("owner", 5*time.Second)
+	a, _ := s.askLate(Take, "owner", 5*time.Second)
 	require.EqualValues(t, Late, a.Status)
-	a, err := ParseAnswer(s.run(Take, []any{"owner", Expiry(ttl10), Due{}.Arg(&Mark{}, 0), ""}), 0)
-	require.NoError(t, err)
+	a = s.take(Take, "owner", ttl, Due{}.Arg(&Mark{}, 0), "", 0)
 	require.EqualValues(t, Late, a.Status, "the server's clock is not known")
 	assert.Empty(t, s.owner())
 }
@@ -58,13 +53,13 @@ func TestLate_whatArrivesTooLateGetsNothing(t *testing.T) {
 func TestLate_whatIsSentTwiceLastsFromWhenItWasSent(t *testing.T) {
 	t.Parallel()
 	s := newAtServer(t)
-	first, _ := s.askLate("owner", 0)
+	first, _ := s.askLate(Take, "owner", 0)
 	require.EqualValues(t, Granted, first.Status)
 	again := func(ago time.Duration) (time.Duration, Due) {
-		a, by := s.askLate("owner", ago)
+		a, by := s.askLate(Take, "owner", ago)
 		require.EqualValues(t, Granted, a.Status)
 		require.Equal(t, first.Token, a.Token)
-		assert.LessOrEqual(t, ttl10-by.Late(a.Now), s.left()+time.Second, "what its owner counts")
+		assert.LessOrEqual(t, ttl-by.Late(a.Now), s.left()+time.Second, "what its owner counts")
 		return s.left(), by
 	}
 	left, _ := again(3 * time.Second)

@@ -29,8 +29,7 @@ func TestLayout_whatATakeAReleaseAndAQueueLeave(t *testing.T) {
 	s.subscribe("P")
 	ctx := t.Context()
 	fields := func() map[string]string { return s.rdb.HGetAll(ctx, s.keys[0]).Val() }
-	a, err := ParseAnswer(s.run(Take, []any{"first", Expiry(ttl), inTime(0), "host 7"}), 0)
-	require.NoError(t, err)
+	a := s.take(Take, "first", ttl, inTime(0), "host 7", 0)
 	first := fields()
 	assert.Equal(t, "first", first["owner"])
 	assert.Equal(t, "host 7", first["meta"])
@@ -39,6 +38,7 @@ func TestLayout_whatATakeAReleaseAndAQueueLeave(t *testing.T) {
 	left := s.rdb.PTTL(ctx, s.keys[0]).Val() - time.Minute
 	assert.LessOrEqual(t, left, ttl, "it expires a minute after the hold")
 	assert.Greater(t, left, ttl-5*time.Second)
+	assert.Greater(t, s.rdb.PTTL(ctx, MarkKey(t.Name()+":x", false)).Val(), 89*24*time.Hour)
 
 	place := s.ask("pP/a", ttl, 0).Place
 	assert.Equal(t, []goredis.Z{{Score: float64(place), Member: "pP/a"}}, s.rdb.ZRangeWithScores(ctx, s.keys[1], 0, -1).Val())

@@ -6,7 +6,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -14,16 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/internal/test/testserver"
-	"github.com/go-locker/locker/internal/test/testwait"
 )
 
-// ledger puts the scripts, on a server whose clock it moves, through what may befall the memory of
+// ledger puts the scripts, on a server whose clock it moves, through all faults of the memory of
 // tokens, and keeps the largest of each name.
 type ledger struct {
 	*atServer
-	rand   *rand.Rand
-	server *testserver.RedisServer
-	build
+	rand    *rand.Rand
+	server  *testserver.RedisServer
 	largest map[string]int64
 	holds   []ledgerHold
 	drivers []*Mark
@@ -43,33 +40,12 @@ type ledgerHold struct {
 	name, owner string
 	token       int64
 	keys        []string
-	by          build
-}
-
-// build is what a version of this package sends.
-type build struct{ take, propose, release, raise *Script }
-
-var thisBuild = build{Take, Propose, Release, Raise}
-
-// changed returns b with other text in its scripts.
-func (b build) changed(t *testing.T, was, is string) build {
-	t.Helper()
-	after := build{}
-	for _, s := range [][2]**Script{{&b.take, &after.take}, {&b.propose, &after.propose}, {&b.release, &after.release}, {&b.raise, &after.raise}} {
-		*s[1] = &Script{Source: strings.ReplaceAll((*s[0]).Source, was, is)}
-	}
-	require.NotEqual(t, b.sources(), after.sources(), was)
-	return after
-}
-
-func (b build) sources() string {
-	return b.take.Source + b.propose.Source + b.release.Source + b.raise.Source
 }
 
 func newLedger(t *testing.T, s *testserver.RedisServer, seed uint64) *ledger {
 	t.Helper()
 	l := &ledger{
-		atServer: atServerOf(t, s), rand: rand.New(rand.NewPCG(seed, 1)), server: s, build: thisBuild,
+		atServer: atServerOf(t, s), rand: rand.New(rand.NewPCG(seed, 1)), server: s,
 		largest: map[string]int64{},
 	}
 	s.ShiftClock(time.Until(l.rdb.Time(t.Context()).Val()) * -1) // back from where the last has left it
@@ -80,7 +56,7 @@ func newLedger(t *testing.T, s *testserver.RedisServer, seed uint64) *ledger {
 	return l
 }
 
-func (l *ledger) eval(script *Script, keys []string, args []any) (any, error) {
+func (l *ledger) eval(script *Script, keys []string, args ...any) (any, error) {
 	return goredis.NewScript(script.Source).Run(context.Background(), l.rdb, keys, args...).Result()
 }
 
@@ -112,18 +88,18 @@ func (l *ledger) hidden() bool {
 // take is a take by one of the drivers, of a token that it proposes if that is not 0. It returns
 // what is wrong.
 func (l *ledger) take(name string, proposal int64) error {
-	h := ledgerHold{name: name, owner: strconv.FormatUint(l.rand.Uint64(), 36), keys: texts(KeysOf(name)), by: l.build}
+	h := ledgerHold{name: name, owner: strconv.FormatUint(l.rand.Uint64(), 36), keys: Keys(name)}
 	d := l.drivers[l.rand.IntN(len(l.drivers))]
 	expires := Expiry(2 * time.Second)
 	if !l.anywhere && l.hidden() {
 		l.shift(-40 * time.Second)
 	}
 	by := Due{9e15, 0}
-	script := l.build.take
+	script := Take
 	if proposal != 0 {
-		script = l.build.propose
+		script = Propose
 	}
-	reply, err := l.eval(script, h.keys, []any{h.owner, expires, by.Arg(d, proposal), ""})
+	reply, err := l.eval(script, h.keys, h.owner, expires, by.Arg(d, proposal), "")
 	if err != nil {
 		return err
 	}
@@ -152,7 +128,7 @@ func (l *ledger) end() {
 	h := l.holds[i]
 	l.holds = append(l.holds[:i], l.holds[i+1:]...)
 	if l.chance(80) {
-		_, _ = l.eval(h.by.release, h.keys, []any{h.owner, h.token, 0})
+		_, _ = l.eval(Release, h.keys, h.owner, h.token, 0)
 	}
 }
 
@@ -163,7 +139,7 @@ func (l *ledger) raiseOne() {
 	}
 	h := &l.holds[l.rand.IntN(len(l.holds))]
 	wanted := h.token + l.jump().Microseconds()
-	if reply, err := l.eval(h.by.raise, h.keys[:1], []any{h.owner, wanted, ""}); err == nil && reply == any(int64(1)) {
+	if reply, err := l.eval(Raise, h.keys[:1], h.owner, wanted, ""); err == nil && reply == any(int64(1)) {
 		h.token, l.latest, l.peak = wanted, l.now(), l.now()
 		l.largest[h.name] = max(l.largest[h.name], wanted)
 	}
@@ -293,22 +269,4 @@ func (l *ledger) contents() map[string]copied {
 		all[key] = copied{l.rdb.Dump(ctx, key).Val(), max(l.rdb.PTTL(ctx, key).Val(), 0)}
 	}
 	return all
-}
-
-// run returns the first token that fell, in so many grants.
-func (l *ledger) run(step func() error, grants int) error {
-	for l.grants < grants {
-		if err := step(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// ledgerGrants returns how many grants a run of a ledger makes, and how many runs there are.
-func ledgerGrants() (n int, seeds uint64) {
-	if testwait.Exhaustive() {
-		return 10_000, 2
-	}
-	return 2000, 1
 }

@@ -24,8 +24,8 @@ import (
 // it: after a failover, or behind a proxy, another server's reply takes it back. A lost reply leaves
 // the cover unknown: the next grant writes the mark again, which harms nothing.
 //
-// What it cannot show is in docs/evidence/protocols.md#the-gap, and that each part is needed in
-// TestForgotten_eachPartIsNeeded.
+// What it cannot show is in docs/evidence/protocols.md#the-gap. TestForgotten_tokensRise fails
+// without any one part.
 
 // Marks has what is known of the marks of a server, or of a Redis Cluster.
 type Marks struct {

@@ -1,6 +1,7 @@
 package script
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -96,8 +97,7 @@ func TestPropose_ofAFreeLockIsWhatItWouldBeTheLongWay(t *testing.T) {
 			last, proposed := now+c.last, now+c.proposed
 			s.forget()
 			require.NoError(t, s.rdb.HSet(t.Context(), s.keys[0], "token", last, "before", 1).Err())
-			a, err := ParseAnswer(s.run(script, []any{"proposer", Expiry(ttl), inTime(proposed), "meta"}), proposed)
-			require.NoError(t, err)
+			a := s.take(script, "proposer", ttl, inTime(proposed), "meta", proposed)
 			require.EqualValues(t, Granted, a.Status)
 			require.Greater(t, a.Token, last)
 			require.InDelta(t, now, a.Now, 10*second)
@@ -113,17 +113,6 @@ func TestPropose_ofAFreeLockIsWhatItWouldBeTheLongWay(t *testing.T) {
 	}
 }
 
-// The number of an owner that waits is its place, also where the lock is free and nobody else waits.
-func TestPropose_aPlaceIsNoToken(t *testing.T) {
-	t.Parallel()
-	s := newAtServer(t)
-	now := s.serverTime()
-	require.NoError(t, s.rdb.HSet(t.Context(), s.keys[0], "token", now-60e6, "before", 1).Err())
-	a := s.ask("pP/a", ttl, uint64(now-10e6))
-	require.EqualValues(t, Granted, a.Status)
-	assert.GreaterOrEqual(t, a.Token, now)
-}
-
 // Without the mark a token that is far ahead would be forgotten before the clock has passed it.
 func TestRaise_farAheadWithoutAMarkIsUnsupported(t *testing.T) {
 	t.Parallel()
@@ -136,5 +125,145 @@ func TestRaise_farAheadWithoutAMarkIsUnsupported(t *testing.T) {
 		assert.Equal(t, want, s.run(Raise, []any{"proposer", now + ahead.Microseconds(), ""}), "%v ahead", ahead)
 		require.EqualValues(t, 1, s.release("proposer", a.Token, 1))
 		s.forget()
+	}
+}
+
+// The number that a waiting owner sends is its place, even if the lock is free and nobody else
+// waits.
+func TestTake_aPlaceIsNoToken(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	former := s.ask("former", ttl, 0)
+	require.EqualValues(t, 1, s.release("former", former.Token, 0))
+	place := former.Token - 10e6
+	a := s.take(Take, "pP/a", ttl, inTime(place), "", place)
+	require.EqualValues(t, Granted, a.Status)
+	assert.Greater(t, a.Token, former.Token)
+}
+
+func TestRaise_isAheadByHalfADayAtMost(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	now := s.serverTime()
+	a := s.ask("owner", ttl, 0)
+	far, near := now+(13*time.Hour).Microseconds(), now+(11*time.Hour).Microseconds()
+	for _, step := range []struct{ wanted, reply int64 }{{far, -1}, {near, 1}, {near, 1}, {near - 1, 0}, {far, 1}} {
+		assert.Equal(t, step.reply, s.run(Raise, []any{"owner", step.wanted, ""}))
+	}
+	require.EqualValues(t, 1, s.release("owner", far, 0))
+	assert.EqualValues(t, 0, s.run(Raise, []any{"owner", far + 1, ""}))
+	assert.Greater(t, s.ask("next", ttl, 0).Token, max(far, a.Token))
+}
+
+// in is an owner of a process that is subscribed, with its place in its name, as a waiter of Wait
+// has it.
+func in(process string, place uint64, who string) string {
+	return fmt.Sprintf("p%s/%d/%s", process, place, who)
+}
+
+// placeNow is a place as Redlock makes them: µs and ten bits more.
+func (s *atServer) placeNow() uint64 { return uint64(s.serverTime()) << 10 }
+
+// waits has an owner propose the server's clock, and find that it has to wait.
+func (s *atServer) waits(owner string) (a Answer) {
+	s.t.Helper()
+	a = s.propose(owner, ttl, s.serverTime())
+	require.EqualValues(s.t, Held, a.Status, owner)
+	return a
+}
+
+// The number of such a waiter is a token. If the queue has lost it, it comes back to its place.
+func TestWait_aPlaceInTheNameOrdersWaiters(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	s.subscribe("P")
+	s.subscribe("Q")
+	h := s.ask("holder", ttl, 0)
+	now := s.placeNow()
+	late, early, between := in("P", now+3<<10, "late"), in("Q", now, "early"), in("P", now+1<<10, "between")
+	for _, w := range []string{late, early, between} {
+		assert.Equal(t, w == early, s.waits(w).Place == now)
+	}
+	require.Equal(t, []string{early, between, late}, s.queue())
+	assert.False(t, s.waits(late).Back)
+	require.Equal(t, []string{early, between, late}, s.queue(), "asking again changes nothing")
+	require.NoError(t, s.rdb.Del(t.Context(), s.keys[1]).Err())
+	for _, w := range []string{late, between, early} {
+		assert.True(t, s.waits(w).Back)
+	}
+	require.Equal(t, []string{early, between, late}, s.queue())
+	owner, token := "holder", h.Token
+	for _, w := range []string{early, between, late} {
+		require.EqualValues(t, 1, s.release(owner, token, 0))
+		require.Equal(t, ">"+w, s.owner())
+		proposed := s.serverTime()
+		a := s.propose(w, ttl, proposed)
+		require.EqualValues(t, Granted, a.Status)
+		require.Equal(t, proposed, a.Token)
+		owner, token = w, a.Token
+	}
+	require.EqualValues(t, 1, s.release(owner, token, 0))
+	s.wantIdle()
+}
+
+func TestWait_earlierIsToldOfWhoeverHasASmallerPlace(t *testing.T) {
+	t.Parallel()
+	const before, asks, after = 9, 10, 100 // of which the texts sort otherwise
+	for name, c := range map[string]struct {
+		owner string
+		want  bool
+	}{
+		"a smaller place":                      {in("Q", before, "o"), true},
+		"a larger place":                       {in("Q", after, "o"), false},
+		"the same place":                       {in("Q", asks, "o"), false},
+		"it did not wait":                      {"holder", false},
+		"it waited in a place of the server's": {"pQ/o", false},
+		"it polls":                             {"-Q/9/o", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newAtServer(t)
+			s.subscribe("Q")
+			h := s.propose(c.owner, ttl, s.serverTime())
+			require.EqualValues(t, Granted, h.Status)
+			assert.Equal(t, c.want, s.waits(in("P", asks, "w")).Earlier, "of a hold")
+			s.release(in("P", asks, "w"), 0, 0)
+			for _, other := range []string{"pP/w", "newcomer"} {
+				assert.False(t, s.ask(other, ttl, 0).Earlier, "without a place in its name it has nothing to give back")
+				s.release(other, 0, 0)
+			}
+			s.release(c.owner, h.Token, 0)
+
+			other := s.ask("holder", ttl, 0)
+			if c.owner == "holder" {
+				return // nothing is claimed for it
+			}
+			require.EqualValues(t, Held, s.ask(c.owner, ttl, 0).Status)
+			s.release("holder", other.Token, 0)
+			require.Equal(t, ">"+c.owner, s.owner())
+			assert.Equal(t, c.want, s.waits(in("P", asks, "w")).Earlier, "of a claim")
+		})
+	}
+}
+
+// A request that finds an expired hold has the lock claimed for the first waiter. Earlier in its
+// reply is about that waiter, not about the former holder.
+func TestWait_earlierIsOfTheClaimThatTheRequestHasMade(t *testing.T) {
+	t.Parallel()
+	for name, holder := range map[string]string{
+		"by one that did not wait": "holder",
+		"by one before both":       in("Q", 1, "h"),
+		"by one after both":        in("Q", 20, "h"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newAtServer(t)
+			s.subscribe("Q")
+			s.subscribe("P")
+			require.EqualValues(t, Granted, s.propose(holder, ttl, s.serverTime()).Status)
+			first := in("Q", 5, "first")
+			s.waits(first)
+			s.expire()
+			assert.True(t, s.waits(in("P", 10, "w")).Earlier)
+			assert.Equal(t, ">"+first, s.owner())
+		})
 	}
 }

@@ -15,21 +15,18 @@ import (
 	"github.com/go-locker/locker/internal/test/testwait"
 )
 
-// queueModel explores.
+// queueModel explores the states that a few members and the server can reach.
 type queueModel struct {
-	t                *testing.T
-	rdb              *goredis.Client
-	members          []member
-	lossless         bool // what is sent arrives
-	downgrades       bool // holds may become shares
-	take, takeShared *Script
-	releaseShared    *Script
-	release          *Script
-	keys             map[string][]string // by the processes that listen
-	seen             map[string]int      // states, by their text
-	worlds           []world
-	next             [][]int // by state: those that progress leads to
-	from             []step  // by state: how it was reached first
+	t          *testing.T
+	rdb        *goredis.Client
+	members    []member
+	lossless   bool                // no request or message is lost
+	downgrades bool                // holds may become shares
+	keys       map[string][]string // by the subscribed processes
+	seen       map[string]int      // states, by their text
+	worlds     []world
+	next       [][]int // by state: its successors by steps that are progress
+	from       []step  // by state: the step that reached it first
 }
 
 type step struct {
@@ -40,7 +37,7 @@ type step struct {
 func newQueueModel(t *testing.T, members ...member) *queueModel {
 	t.Helper()
 	m := &queueModel{
-		t: t, members: members, take: Take, takeShared: TakeShared, release: Release, releaseShared: ReleaseShared,
+		t: t, members: members,
 		rdb:  goredis.NewClient(&goredis.Options{Addr: testserver.Redis(t).Addr()}),
 		keys: map[string][]string{}, seen: map[string]int{},
 	}
@@ -60,7 +57,7 @@ func (m *queueModel) lock(w *world) []string {
 	if m.keys[name] != nil {
 		return m.keys[name]
 	}
-	keys := texts(KeysOf(m.t.Name() + " " + name))
+	keys := Keys(m.t.Name() + " " + name)
 	m.keys[name] = keys
 	sub := m.rdb.Subscribe(m.t.Context())
 	m.t.Cleanup(func() { _ = sub.Close() })
@@ -158,7 +155,7 @@ func (m *queueModel) run(w *world, events []event) ([]*world, []error) {
 
 // explore goes through all states, and returns the first thing that must not be, with the way there.
 func (m *queueModel) explore() error {
-	for _, s := range []*Script{m.take, m.takeShared, m.release, m.releaseShared, Downgrade} {
+	for _, s := range []*Script{Take, TakeShared, Release, Downgrade} {
 		require.NoError(m.t, m.rdb.ScriptLoad(m.t.Context(), s.Source).Err())
 	}
 	start := &world{hash: map[string]string{}}
@@ -243,25 +240,34 @@ func (m *queueModel) stuck() error {
 func TestQueueModel_everyOrderOfEvents(t *testing.T) {
 	testwait.LeftToModels(t)
 	t.Parallel()
+	const lossless, downgrades = 1, 2
 	for _, c := range []struct {
-		name     string
-		members  []member
-		lossless bool
+		name    string
+		members []member
+		how     int
 	}{
-		{"two processes", []member{first, other}, false},
-		{"one subscribed, one polls", []member{first, poller}, false},
-		{"two of one process", []member{first, second}, false},
-		{"two processes and a newcomer, nothing is lost", []member{first, other, newcomer}, true},
-		{"one subscribed, one polls, and a newcomer, nothing is lost", []member{first, poller, newcomer}, true},
-		{"three processes, nothing is lost", []member{first, other, third}, true},
+		{"two processes", []member{first, other}, 0},
+		{"one subscribed, one polls", []member{first, poller}, 0},
+		{"two of one process", []member{first, second}, 0},
+		{"two processes and a newcomer", []member{first, other, newcomer}, lossless},
+		{"one subscribed, one polls, and a newcomer", []member{first, poller, newcomer}, lossless},
+		{"three processes", []member{first, other, third}, lossless},
+		{"a reader and a writer", []member{reader, third}, downgrades},
+		{"two readers", []member{reader, otherReader}, 0},
+		{"a reader that polls, and a writer", []member{pollsToRead, third}, downgrades},
+		{"a reader and a writer of one process", []member{reader, ofTheReaders}, downgrades},
+		{"two readers and a writer", []member{reader, otherReader, third}, downgrades | lossless},
+		{"a reader, a writer and a visitor", []member{reader, third, visitor}, downgrades | lossless},
+		{"a reader, a writer and a newcomer", []member{reader, third, newcomer}, lossless},
+		{"a reader and two writers", []member{reader, other, third}, lossless},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if c.name != "two processes" {
-				testwait.OnlyNightly(t, "two processes meet most of it")
+			if c.name != "two processes" && c.name != "a reader and a writer" {
+				testwait.OnlyNightly(t, "two processes, and a reader and a writer, meet most of it")
 			}
 			t.Parallel()
 			m := newQueueModel(t, c.members...)
-			m.lossless = c.lossless
+			m.lossless, m.downgrades = c.how&lossless != 0, c.how&downgrades != 0
 			require.NoError(t, m.explore())
 			t.Logf("%d states", len(m.worlds))
 		})

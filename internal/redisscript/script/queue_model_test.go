@@ -60,11 +60,11 @@ type client struct {
 	shares     bool // if it holds: others may, too
 	token      int64
 	place      uint64 // as it knows it; 0: not known
-	seat       uint64 // its place as the server had it last; 0: it was never queued
-	late       bool   // a request of it is still under way, though it has given up
-	claimed    bool   // the lock was claimed for it once: it may be told so at any time
+	queuedAt   uint64 // its place as the server had it last; 0: it was never queued
+	late       bool   // a request of it is still in flight, though it has given up
+	claimed    bool   // the lock was claimed for it once: the message may arrive at any time
 	expired    bool   // its hold has expired
-	subscribed bool   // its process does
+	subscribed bool   // its process is
 	excused    bool   // it may be passed over: when it asked it did not listen, or came back after the lock was claimed for another
 }
 
@@ -114,7 +114,7 @@ func (w *world) settle() {
 			}
 			queued := slices.ContainsFunc(w.queue, func(z goredis.Z) bool { return z.Member == old.owner })
 			if old.late || queued || w.claimed(old.owner) {
-				c.seat = old.seat
+				c.queuedAt = old.queuedAt
 			}
 		case crashed:
 			*c = client{owner: old.owner, phase: crashed}
@@ -135,7 +135,7 @@ func (w *world) text() string {
 		places = append(places, int64(z.Score))
 	}
 	for _, c := range w.clients {
-		places = append(places, int64(c.place), int64(c.seat))
+		places = append(places, int64(c.place), int64(c.queuedAt))
 	}
 	slices.Sort(places)
 	places = slices.Compact(places)
@@ -151,7 +151,7 @@ func (w *world) text() string {
 		fmt.Fprint(&b, " ", z.Member, rank(int64(z.Score)))
 	}
 	for _, c := range w.clients {
-		fmt.Fprintf(&b, "|%d %d %d", c.phase, rank(int64(c.seat)), rank(int64(c.place)))
+		fmt.Fprintf(&b, "|%d %d %d", c.phase, rank(int64(c.queuedAt)), rank(int64(c.place)))
 		fmt.Fprint(&b, c.shares, c.late, c.claimed, c.expired, c.subscribed, c.excused)
 		if c.token > 0 {
 			fmt.Fprint(&b, gone == fmt.Sprint(c.token) && strings.Contains(w.hash["gone"]+"\n", "\n"+c.owner+"\n"))
@@ -190,11 +190,7 @@ func (m *queueModel) of(w *world, i int) []event {
 		all = append(all, m.ask(w, i, "asks", false), m.ask(w, i, "asks, and the reply is lost", true))
 	}
 	releases := func(name string, owner string, token int64, sent int, after func(*world, any) error) event {
-		script := m.release
-		if me.shares() || c.shares {
-			script = m.releaseShared
-		}
-		return event{name: me.owner + " " + name, progress: after != nil, script: script, args: []any{owner, token, sent}, after: after}
+		return event{name: me.owner + " " + name, progress: after != nil, script: Release, args: []any{owner, token, sent}, after: after}
 	}
 	switch c.phase {
 	case holding, ended:
@@ -244,7 +240,7 @@ func (m *queueModel) of(w *world, i int) []event {
 			}))
 		}
 	}
-	if c.phase == waiting && c.seat > 0 && me.process != "" && !c.subscribed {
+	if c.phase == waiting && c.queuedAt > 0 && me.process != "" && !c.subscribed {
 		all = append(all, event{name: "process " + me.process + " subscribed", progress: true, before: func(w *world) {
 			for j, other := range m.members {
 				w.clients[j].subscribed = w.clients[j].subscribed || other.process == me.process
@@ -300,7 +296,7 @@ func (m *queueModel) ask(w *world, i int, name string, lost bool) event {
 			if stands > 0 && a.Place != stands {
 				return fmt.Errorf("%s loses its place", me.owner)
 			}
-			c.seat = a.Place
+			c.queuedAt = a.Place
 			notTold, tooLate := me.process != "" && !c.subscribed, c.excused && w.owner()[0] == '>'
 			c.excused = notTold || tooLate
 		}
@@ -322,9 +318,9 @@ func (m *queueModel) ask(w *world, i int, name string, lost bool) event {
 		}
 		return nil
 	}
-	script := m.take
+	script := Take
 	if me.shares() {
-		script = m.takeShared
+		script = TakeShared
 	}
 	return event{
 		name: me.owner + " " + name, progress: !lost && c.phase == waiting, loss: lost,
@@ -381,10 +377,90 @@ func (m *queueModel) check(before, w *world) error {
 		return fmt.Errorf("%s is granted token %d after %d", owner, token, last)
 	}
 	granted := slices.IndexFunc(m.members, func(me member) bool { return me.owner == owner })
-	mine := w.clients[granted].seat
+	mine := w.clients[granted].queuedAt
 	for i, c := range w.clients {
-		if i != granted && c.phase == waiting && c.seat > 0 && (mine == 0 || c.seat < mine) && !c.excused {
+		if i != granted && c.phase == waiting && c.queuedAt > 0 && (mine == 0 || c.queuedAt < mine) && !c.excused {
 			return fmt.Errorf("%s is granted the lock before %s, who asked before", owner, m.members[i].owner)
+		}
+	}
+	return nil
+}
+
+// isShared reports whether the lock has shares, or claims of them.
+func (w *world) isShared() bool { return w.owner() == "+" || w.owner() == ">+" }
+
+// claimed reports whether the lock, or a share of it, is claimed for an owner.
+func (w *world) claimed(owner string) bool {
+	_, share := w.readers[">"+owner]
+	return w.owner() == ">"+owner || w.isShared() && share
+}
+
+// downgrade makes the hold of member i a share. If the reply is lost it makes no difference what it
+// has: it counts on a share alone.
+func (m *queueModel) downgrade(w *world, i int, lost bool) event {
+	c, me := w.clients[i], m.members[i]
+	name := me.owner + " downgrades"
+	if lost {
+		name += ", and the reply is lost"
+	}
+	return event{name: name, loss: lost, script: Downgrade, args: []any{me.owner}, after: func(w *world, reply any) error {
+		if reply != any(int64(1)) && c.phase == holding {
+			return fmt.Errorf("%s downgrades its hold, and hears that it had ended", me.owner)
+		}
+		if reply == any(int64(1)) && c.expired {
+			return fmt.Errorf("%s downgrades a hold that has expired, and hears that it had not", me.owner)
+		}
+		w.clients[i].shares = true
+		return nil
+	}}
+}
+
+// expireShare expires a share, or the lock's claim for a reader.
+func (m *queueModel) expireShare(w *world, member string) {
+	w.readers[member] = false
+	w.expired = true
+	for _, lasts := range w.readers {
+		w.expired = w.expired && !lasts
+	}
+	for i, me := range m.members {
+		if me.owner != strings.TrimPrefix(member, ">") {
+			continue
+		}
+		c := &w.clients[i]
+		c.excused = true
+		c.expired = c.expired || me.owner == member
+		if c.phase == holding {
+			c.phase = ended
+		}
+	}
+}
+
+// checkShares returns what must not be of shares after an event that led from before to w.
+func (m *queueModel) checkShares(before, w *world) error {
+	if !w.isShared() || w.expired {
+		return nil
+	}
+	index := func(owner string) int {
+		return slices.IndexFunc(m.members, func(me member) bool { return me.owner == owner })
+	}
+	for _, z := range w.queue {
+		i := index(z.Member.(string))
+		if !m.members[i].shares() {
+			break
+		}
+		if m.reachable(w, i) {
+			return fmt.Errorf("others have shares, and %s waits for one, with nobody before it", m.members[i].owner)
+		}
+	}
+	for i, me := range m.members {
+		if !w.readers[me.owner] || before.readers[me.owner] && before.isShared() || before.owner() == me.owner {
+			continue
+		}
+		mine := w.clients[i].queuedAt
+		for j, c := range w.clients {
+			if !m.members[j].shares() && c.phase == waiting && c.queuedAt > 0 && (mine == 0 || c.queuedAt < mine) && !c.excused {
+				return fmt.Errorf("%s is granted a share before %s, who asked before", me.owner, m.members[j].owner)
+			}
 		}
 	}
 	return nil

@@ -2,6 +2,7 @@ package script
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -115,7 +116,7 @@ func TestQueueScripts_passesOverWhoDoesNotListen(t *testing.T) {
 
 func TestQueueScripts_outOfMemory(t *testing.T) {
 	t.Parallel()
-	s := atServerOf(t, testserver.Redis(t, testserver.RedisArgs("--maxmemory-policy", "noeviction")))
+	s := atServerOf(t, testserver.Redis(t, testserver.RedisConfig("maxmemory-policy noeviction")))
 	s.subscribe("P")
 	h := s.ask("holder", ttl, 0)
 	place := s.ask("pP/a", ttl, 0).Place
@@ -125,7 +126,10 @@ func TestQueueScripts_outOfMemory(t *testing.T) {
 		require.ErrorContains(t, s.rdb.Eval(t.Context(), Take.Source, s.keys, args...).Err(), "OOM")
 	}
 	fails("pP/b", 0)
-	require.EqualValues(t, 1, s.release("holder", h.Token, 0), "Unlock works")
+	require.EqualValues(t, Held, s.ask("newcomer", ttl, 0).Status)
+	require.EqualValues(t, 1, s.run(Extend, []any{"holder", Expiry(2 * ttl)}), "Extend works")
+	assert.Greater(t, s.left(), ttl)
+	require.EqualValues(t, 1, s.release("holder", h.Token, 0), "so does Unlock")
 	assert.Equal(t, ">pP/a", s.owner())
 	fails("pP/a", place)
 	require.NoError(t, s.rdb.ConfigSet(t.Context(), "maxmemory", "0").Err())
@@ -133,6 +137,10 @@ func TestQueueScripts_outOfMemory(t *testing.T) {
 	require.EqualValues(t, Granted, a.Status)
 	s.release("pP/a", a.Token, 0)
 	s.wantIdle()
+	s.forget()
+	require.NoError(t, s.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	fails("new", 0)
+	assert.Zero(t, s.rdb.Exists(t.Context(), s.keys...).Val(), "nothing is left behind")
 }
 
 func TestQueueScripts_aLostHashOrQueueLocksNobodyOut(t *testing.T) {
@@ -165,20 +173,6 @@ func TestQueueScripts_aLostHashOrQueueLocksNobodyOut(t *testing.T) {
 	}
 }
 
-// Somebody has taken the hold away by hand: who waits comes first all the same.
-func TestQueueScripts_aLockThatWasFreedByHandIsForWhoWaits(t *testing.T) {
-	t.Parallel()
-	s := newAtServer(t)
-	s.subscribe("P")
-	before := s.ask("earlier", ttl, 0)
-	require.EqualValues(t, 1, s.release("earlier", before.Token, 0))
-	require.EqualValues(t, Granted, s.ask("holder", ttl, 0).Status)
-	require.EqualValues(t, Held, s.ask("pP/a", ttl, 0).Status)
-	require.NoError(t, s.rdb.HDel(t.Context(), s.keys[0], "owner", "meta").Err())
-	assert.EqualValues(t, Held, s.ask("newcomer", ttl, 0).Status)
-	assert.Equal(t, ">pP/a", s.owner())
-}
-
 // One waiter is told of a release, and nobody is asked whether the others are there.
 func TestQueueScripts_aHandOverCostsTheSameHoweverManyWait(t *testing.T) {
 	t.Parallel()
@@ -200,4 +194,66 @@ func TestQueueScripts_aHandOverCostsTheSameHoweverManyWait(t *testing.T) {
 	}
 	assert.Equal(t, cost[2], cost[200])
 	assert.Equal(t, 1, cost[200]["publish"])
+}
+
+// The first that comes tells the processes that hold the lock and have asked, and those behind it
+// have nothing to tell.
+func TestNotify(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	p, q := s.subscribe("P"), s.subscribe("Q")
+	noted := func() string { return s.rdb.HGet(t.Context(), s.keys[0], "queue").Val() }
+	ask := func(owner, process string, want int64) {
+		t.Helper()
+		require.Equal(t, want, s.run(Notify, []any{owner, process}))
+	}
+	require.Equal(t, Granted, int(s.ask("first", ttl, 0).Status))
+	ask("another", "pP/", 0)
+	assert.Empty(t, noted(), "who does not hold the lock is not told")
+	ask("first", "", 0)
+	assert.Empty(t, noted(), "nor one that is not subscribed")
+	require.Equal(t, int64(1), s.run(Downgrade, []any{"first"}))
+	s.share(ttl, "~share")
+	for range 2 {
+		ask("first", "pP/", 0)
+		ask("~share", "pQ/", 0)
+		assert.Equal(t, "pP/pQ/", noted())
+	}
+	require.EqualValues(t, Held, s.ask("tries", ttl, 0).Status)
+	assert.Equal(t, "pP/pQ/", noted(), "of one that does not wait nobody is told")
+
+	require.EqualValues(t, Held, s.ask("pR/waits", ttl, 0).Status)
+	assert.Equal(t, "pP/", (<-p).Payload)
+	assert.Equal(t, "pQ/", (<-q).Payload)
+	assert.Equal(t, "1", noted())
+	require.EqualValues(t, Held, s.ask("pR/too", ttl, 0).Status)
+	ask("first", "pP/", 1)
+	assert.Empty(t, p, "once is enough")
+}
+
+// A hold that has ended leaves nobody to be told of the next one's waiters for long, and of many
+// that have asked those are forgotten which did first: they look by themselves.
+func TestNotify_isBounded(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	noted := func() string { return s.rdb.HGet(t.Context(), s.keys[0], "queue").Val() }
+	first := s.ask("first", ttl, 0)
+	for i := range 1000 {
+		require.EqualValues(t, 0, s.run(Notify, []any{"first", fmt.Sprintf("pPROCESS%05d/", i)}))
+		require.Less(t, len(noted()), 1100)
+	}
+	assert.True(t, strings.HasSuffix(noted(), "pPROCESS00999/"))
+	require.EqualValues(t, 1, s.release("first", first.Token, 0))
+	assert.Empty(t, noted())
+
+	s.ask("first", ttl, 0)
+	require.EqualValues(t, 0, s.run(Notify, []any{"first", "pP/"}))
+	s.expire()
+	require.EqualValues(t, 0, s.run(Notify, []any{"first", "pQ/"}))
+	assert.Equal(t, "pP/", noted(), "of a hold that has expired nothing is noted")
+	second := s.ask("second", ttl, 0)
+	require.EqualValues(t, Granted, second.Status)
+	require.EqualValues(t, 1, s.release("second", second.Token, 0))
+	assert.Empty(t, noted())
+	s.wantIdle()
 }

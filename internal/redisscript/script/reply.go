@@ -76,7 +76,7 @@ func answerOf(all []any) (a Answer, ok bool) {
 		a.Left = time.Duration(value[int64](r, "left")) * time.Millisecond
 		a.Place, a.Back = uint64(value[int64](r, "place")), value[int64](r, "back") == 1
 		a.Earlier = value[int64](r, "earlier") == 1
-		a.Holder = driver.Participant{ID: r.text("holder"), Metadata: r.text("about")}
+		a.Holder = participant(r.text("holder"), r.text("about"))
 	}
 	return a, ok && !r.bad
 }
@@ -104,15 +104,14 @@ func ParseState(reply any) (state driver.State, ok bool) {
 	state.Token = token
 	claimant, claimed := strings.CutPrefix(owner, ClaimMark)
 	switch {
-	case owner == "" || left <= 0:
-	case owner == SharesMark:
-		state.Held, state.Left = true, time.Duration(left)*time.Millisecond
-	case claimed && claimant == SharesMark:
+	case owner == "" || left <= 0 || claimed && claimant == SharesMark:
 	case claimed:
-		state.Waiters = append(state.Waiters, driver.Participant{ID: claimant})
+		state.Waiters = append(state.Waiters, participant(claimant, ""))
 	default:
 		state.Held, state.Left = true, time.Duration(left)*time.Millisecond
-		state.Holder = driver.Participant{ID: owner, Metadata: metadata}
+		if owner != SharesMark {
+			state.Holder = participant(owner, metadata)
+		}
 	}
 	if state.Held && age >= 0 && token > 0 {
 		state.Since = time.Now().Add(-time.Duration(age) * time.Microsecond)
@@ -122,16 +121,19 @@ func ParseState(reply any) (state driver.State, ok bool) {
 		if !ok {
 			return state, false
 		}
-		owner, waits := strings.CutPrefix(id, ClaimMark)
-		id, metadata, _ := strings.Cut(owner, MetadataMark)
-		who := driver.Participant{ID: id, Metadata: metadata}
-		if i < len(readers) && !waits {
-			state.Shares = append(state.Shares, who)
-			continue
+		if owner, waits := strings.CutPrefix(id, ClaimMark); waits || i >= len(readers) {
+			state.Waiters = append(state.Waiters, participant(owner, ""))
+		} else {
+			state.Shares = append(state.Shares, participant(owner, ""))
 		}
-		state.Waiters = append(state.Waiters, who)
 	}
 	return state, true
+}
+
+// participant returns an owner whose metadata is beside it, or in it.
+func participant(owner, metadata string) driver.Participant {
+	id, inside, _ := strings.Cut(owner, MetadataMark)
+	return driver.Participant{ID: id, Metadata: cmp.Or(metadata, inside)}
 }
 
 // ParseInfo returns the server's clock, in µs, and the section of INFO that the info script was

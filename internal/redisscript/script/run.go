@@ -1,6 +1,7 @@
 package script
 
 import (
+	"cmp"
 	"context"
 	"encoding"
 	"fmt"
@@ -49,13 +50,23 @@ type Call struct {
 	again bool // sent again, see Reply
 }
 
+// Command appends the command that is c, word by word: MostArgs and six at most.
+func (c *Call) Command(words []any) []any {
+	if c.Load {
+		words = append(words, "eval", c.Script.Source, len(c.Keys))
+	} else {
+		words = append(words, "evalsha", c.Script.SHA, len(c.Keys))
+	}
+	return append(append(words, c.Keys...), c.Args...)
+}
+
 // Reply is a script's reply, or its error.
 type Reply struct {
 	Value any // an int64, a text as a string or []byte, or a []any of those
 	Err   error
 
 	// MayHaveRun, of a script that Takes, is set if it may have run in spite of Err: its reply was
-	// lost, and what the client library was told when it tried again proves nothing.
+	// lost, and the reply to the client library's retry proves nothing.
 	MayHaveRun bool
 
 	Ran   bool // in spite of Err: too few replicas have acknowledged what it did
@@ -72,14 +83,19 @@ func (r Reply) After(earlier Reply) Reply {
 func Run(ctx context.Context, r Runner, calls []Call, replies []Reply) {
 	r.Run(ctx, calls, replies)
 	for which := again(calls, replies); len(which) > 0; which = again(calls, replies) {
-		some, got := make([]Call, len(which)), make([]Reply, len(which))
-		for n, i := range which {
-			some[n] = calls[i]
-		}
-		r.Run(ctx, some, got)
-		for n, i := range which {
-			replies[i] = got[n].After(replies[i])
-		}
+		RunSome(calls, replies, which, func(some []Call, got []Reply) { r.Run(ctx, some, got) })
+	}
+}
+
+// RunSome has run make the calls with the indices which, and files the replies.
+func RunSome(calls []Call, replies []Reply, which []int, run func(some []Call, got []Reply)) {
+	some, got := make([]Call, len(which)), make([]Reply, len(which))
+	for n, i := range which {
+		some[n] = calls[i]
+	}
+	run(some, got)
+	for n, i := range which {
+		replies[i] = got[n].After(replies[i])
 	}
 }
 
@@ -115,8 +131,8 @@ func IsReadOnly(err string) bool {
 	return strings.HasPrefix(err, "READONLY") || strings.Contains(err, ": -READONLY ")
 }
 
-// Replicas is how many replicas have to acknowledge what a script grants. A Runner that is told so
-// sends WAIT with the script, on the same connection.
+// Replicas is how many replicas have to acknowledge a grant. The Runner sends WAIT with the script,
+// on the same connection.
 type Replicas struct {
 	N       int
 	Timeout time.Duration
@@ -135,6 +151,11 @@ func NewReplicas(n int, timeout time.Duration) (Replicas, error) {
 	}
 }
 
+// Awaited reports whether replicas have to acknowledge what any of calls does.
+func (r Replicas) Awaited(calls []Call) bool {
+	return r.N > 0 && slices.ContainsFunc(calls, func(c Call) bool { return c.Script.Grants })
+}
+
 // Within returns r for a WAIT that is sent now. A quarter of what is left of ctx is for the answer
 // to come back. WAIT 0 would be for ever.
 func (r Replicas) Within(ctx context.Context) Replicas {
@@ -145,9 +166,25 @@ func (r Replicas) Within(ctx context.Context) Replicas {
 	return r
 }
 
-// Check returns an error if reply, of a script that Grants, was a grant that too few have
-// acknowledged. The script has run.
-func (r Replicas) Check(reply any, acknowledged int64) error {
+// Acknowledged takes in the reply to a WAIT, or why there is none: grants among replies that too
+// few have acknowledged are errors, though the script has run. What is no grant waits for nobody.
+func (r Replicas) Acknowledged(calls []Call, replies []Reply, by int64, unheard error) {
+	if unheard != nil {
+		by = 0 // what go-redis leaves of a try before
+	}
+	for i := range replies {
+		reply := &replies[i]
+		if reply.Err != nil || !calls[i].Script.Grants {
+			continue
+		}
+		if err := r.check(reply.Value, by); err != nil {
+			reply.Err, reply.Ran, reply.MayHaveRun = cmp.Or(unheard, err), true, true
+		}
+	}
+}
+
+// check returns an error if reply was a grant that too few have acknowledged.
+func (r Replicas) check(reply any, acknowledged int64) error {
 	switch r := reply.(type) {
 	case []any:
 		if len(r) > 0 {

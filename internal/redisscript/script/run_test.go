@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -72,10 +74,74 @@ func TestRun_sendsAgainWhatTheServerHasNotRun(t *testing.T) {
 	assert.Equal(t, one, replies[4])
 }
 
+// go-redis sends a pipeline again, and keeps the number that the try before has brought.
+func TestReplicas_areNotThoseOfATryBefore(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("connection reset")
+	replies := []Reply{{Value: int64(Granted)}, {Value: int64(Held)}}
+	Replicas{N: 1}.Acknowledged([]Call{{Script: Extend}, {Script: Extend}}, replies, 1, broken)
+	assert.Equal(t, []Reply{{Value: int64(Granted), Err: broken, Ran: true, MayHaveRun: true}, {Value: int64(Held)}}, replies)
+}
+
 // Servers word it so: Redis 7.0.15, and 6.0.16.
 func TestIsReadOnly(t *testing.T) {
 	t.Parallel()
 	assert.True(t, IsReadOnly("READONLY You can't write against a read only replica."))
 	assert.True(t, IsReadOnly("ERR Error running script (call to f_0a1b): @user_script:366: @user_script: 366: -READONLY You can't write against a read only replica."))
 	assert.False(t, IsReadOnly("ERR the name READONLY is taken"))
+}
+
+// tag is the part of a key that Redis Cluster hashes: between the first '{' and the next '}', if
+// there is anything between them, else all of it.
+func tag(key string) string {
+	_, rest, ok := strings.Cut(key, "{")
+	if !ok {
+		return key
+	}
+	inner, _, ok := strings.Cut(rest, "}")
+	if !ok || inner == "" {
+		return key
+	}
+	return inner
+}
+
+var names = []string{
+	"a", "b", "A", " ", "  ", "{", "}", "{}", "}{", "{{", "}}", "{a}", "{a}b", "a}", "a{", "%", "%%", "%7D", "%7d", "%257D",
+	"%25", "%25%7D", "%}", "}%", "\x00", "a\x00", "\n", "\r\n", "/", "//", ":", "locker:a", "locker%3Aa", "locker:%mark", "é", "e\u0301",
+	strings.Repeat("}", 4096), strings.Repeat("}", 4095), strings.Repeat("x", 4096),
+}
+
+func FuzzKey(f *testing.F) {
+	for i, name := range names {
+		f.Add(name, names[(i+1)%len(names)])
+	}
+	f.Fuzz(func(t *testing.T, a, b string) {
+		if a == "" || b == "" || !utf8.ValidString(a) || !utf8.ValidString(b) {
+			return // the core refuses them
+		}
+		if (a == b) != (Key(a) == Key(b)) {
+			t.Errorf("names %q and %q have the keys %q and %q", a, b, Key(a), Key(b))
+		}
+		key := Key(a)
+		if want := key[1 : len(key)-1]; tag(key) != want {
+			t.Errorf("the hash tag of %q is %q, and not all of it", key, tag(key))
+		}
+		if tag(key+b) != tag(key) || tag(key+":"+b+"}") != tag(key) {
+			t.Errorf("keys that begin with %q are not all on one slot", key)
+		}
+		// Key has an inverse, so it is injective.
+		if back, ok := NameOf(key); !ok || back != a {
+			t.Errorf("%q can be read back from %q as %q", a, key, back)
+		}
+	})
+}
+
+func TestNameOf_isOfTheKeysOfLocksAlone(t *testing.T) {
+	for _, key := range []string{
+		MarkKey("locker:a", false), MarkKey("locker:a", true),
+		"{locker:a}:queue", "locker:a", "{locker:a", "locker:a}", "{locker:a}b}", "", "{", "}",
+	} {
+		name, ok := NameOf(key)
+		assert.False(t, ok, "%q is the key of %q", key, name)
+	}
 }

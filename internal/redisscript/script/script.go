@@ -38,16 +38,15 @@ var (
 	TakeShared = newScript("take_shared", anyTake) // of an owner that has a ~ in it
 	Propose    = newScript("propose", anyTake)     // as a node of Redlock
 
-	Extend        = newScript("extend", Script{Grants: true, Queue: true}) // the lock's key is enough
-	ExtendShared  = newScript("extend_shared", Script{Grants: true, Queue: true})
-	Release       = newScript("release", Script{Queue: true})
-	ReleaseShared = newScript("release_shared", Script{Queue: true})
-	Downgrade     = newScript("downgrade", Script{Queue: true})
-	Raise         = newScript("raise", Script{Grants: true})
-	Inspect       = newScript("inspect", Script{Queue: true})
-	Force         = newScript("force", Script{Queue: true})
-	Notify        = newScript("notify", Script{Queue: true})
-	Info          = newScript("info", Script{})
+	Extend       = newScript("extend", Script{Grants: true, Queue: true}) // the lock key is enough
+	ExtendShared = newScript("extend_shared", Script{Grants: true, Queue: true})
+	Release      = newScript("release", Script{Queue: true})
+	Downgrade    = newScript("downgrade", Script{Queue: true})
+	Raise        = newScript("raise", Script{Grants: true})
+	Inspect      = newScript("inspect", Script{Queue: true})
+	Force        = newScript("force", Script{Queue: true})
+	Notify       = newScript("notify", Script{Queue: true})
+	Info         = newScript("info", Script{})
 )
 
 // assembled has all scripts, each behind a separator and its name. It is made of what is in lua.

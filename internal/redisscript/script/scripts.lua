@@ -8,6 +8,7 @@ local QUEUE = KEYS[2] or KEYS[1] .. ':queue'
 local READERS = KEYS[3] or KEYS[1] .. ':readers'
 local SHARES = '+'
 local ELSEWHERE = 'TRYAGAIN locker: the shares are not where the lock is: its slot moves, or they were removed'
+local function wants_share(owner) return string.find(owner, '^[^\n~]*~') end
 local CLAIM = 2000 -- ms that a claim lasts at the longest
 local subscribed = {} -- by process, what reachable has found out
 local function reachable(waiter)
@@ -58,7 +59,7 @@ local function admit(asks)
     local some, writer_at, off, claims = redis.pcall('ZRANGE', QUEUE, 0, at_once - 1, 'WITHSCORES'), nil, {}, {}
     for i = 1, #some, 2 do
       local waiter = some[i]
-      if not string.find(waiter, '~', 1, true) then
+      if not wants_share(waiter) then
         if waiter == asks or comes(waiter, some[i + 1], now) then
           writer_at = tonumber(some[i + 1])
           break
@@ -82,7 +83,6 @@ local function admit(asks)
     end
     if #claims > 0 and redis.call('PTTL', KEYS[1]) < CLAIM + KEEP then
       redis.call('PEXPIRE', KEYS[1], CLAIM + KEEP)
-      keep_readers(CLAIM)
     end
     if writer_at or #off < at_once then
       return writer_at, admitted
@@ -163,6 +163,7 @@ local READERS = KEYS[3] or KEYS[1] .. ':readers'
 local SHARES = '+'
 local CLAIMS = '>+'
 local function id_of(owner) return string.match(owner, '^[^\n]*') end
+local function wants_share(owner) return string.find(owner, '^[^\n~]*~') end
 local CLAIM = 2000 -- ms that a claim lasts at the longest
 local subscribed = {} -- by process, what reachable has found out
 local function reachable(waiter)
@@ -242,7 +243,7 @@ local function admit(asks)
     local some, writer_at, off, claims = redis.pcall('ZRANGE', QUEUE, 0, at_once - 1, 'WITHSCORES'), nil, {}, {}
     for i = 1, #some, 2 do
       local waiter = some[i]
-      if not string.find(waiter, '~', 1, true) then
+      if not wants_share(waiter) then
         if waiter == asks or comes(waiter, some[i + 1], now) then
           writer_at = tonumber(some[i + 1])
           break
@@ -266,7 +267,6 @@ local function admit(asks)
     end
     if #claims > 0 and redis.call('PTTL', KEYS[1]) < CLAIM + KEEP then
       redis.call('PEXPIRE', KEYS[1], CLAIM + KEEP)
-      keep_readers(CLAIM)
     end
     if writer_at or #off < at_once then
       return writer_at, admitted
@@ -276,21 +276,18 @@ local function admit(asks)
 end
 local function hand_over(waiter, asks)
   local claim, writer_at, admitted = '>' .. waiter, nil, false
-  if string.find(waiter, '~', 1, true) then
+  if wants_share(waiter) then
     forget_readers()
     local time = redis.call('TIME')
     if redis.pcall('ZADD', READERS, time[1] * 1000 + math.floor(time[2] / 1000) + CLAIM, claim) == 1 then -- else the slot moves
       claim = CLAIMS
     end
   end
-  if claim == CLAIMS then
-    redis.call('HSET', KEYS[1], 'owner', claim, 'meta', '', 'queue', 1, 'first', '')
-  else
-    redis.call('HSET', KEYS[1], 'owner', claim, 'meta', '', 'queue', 1)
-  end
+  redis.call('HSET', KEYS[1], 'owner', claim, 'meta', '', 'queue', 1)
   redis.call('PEXPIRE', KEYS[1], CLAIM + KEEP)
   tell(waiter)
   if claim == CLAIMS then
+    redis.call('HSET', KEYS[1], 'first', '')
     writer_at, admitted = admit(asks)
     keep_readers(CLAIM)
   end
@@ -315,9 +312,7 @@ local function end_share(member)
   local longest = redis.call('ZRANGE', READERS, -1, -1, 'WITHSCORES')
   local left = longest[2] and tonumber(longest[2]) - now or 0
   if left > 0 then
-    if tonumber(longest[2]) < ends then
-      redis.call('PEXPIRE', KEYS[1], left + KEEP)
-    end
+    redis.call('PEXPIRE', KEYS[1], left + KEEP)
     return 1
   end
   if longest[1] then -- they have expired
@@ -334,7 +329,7 @@ if current == '' or string.sub(current, 1, 1) == '>' or redis.call('PTTL', KEYS[
   return 0
 end
 local some_shares = current == SHARES and owners ~= ''
-if owners ~= '' and owners ~= current and not some_shares or token ~= '0' and token ~= lock[2] then
+if owners ~= '' and owners ~= id_of(current) and not some_shares or token ~= '0' and token ~= lock[2] then
   return -1
 end
 if some_shares then
@@ -351,9 +346,7 @@ if some_shares then
   return ended
 end
 redis.call('HSET', KEYS[1], 'lapsed', lock[2])
-if current == SHARES then
-  forget_readers()
-end
+forget_readers()
 pass_on(lock[3])
 return 1
 ---- info
@@ -389,7 +382,7 @@ if left > 0 and last ~= '0' and is_shared(owner) then
   local all, time = redis.pcall('ZRANGE', READERS, 0, -1, 'WITHSCORES'), redis.call('TIME')
   for i = 1, #all, 2 do
     if tonumber(all[i + 1]) > time[1] * 1000 + time[2] / 1000 then
-      readers[#readers + 1] = all[i] == lock[4] and all[i] .. '\n' .. meta or all[i]
+      readers[#readers + 1] = all[i] == lock[4] and meta ~= '' and all[i] .. '\n' .. meta or all[i]
     end
   end
 end
@@ -440,29 +433,31 @@ local NUMBER = 33
 local last, proposed = lock[2], string.match(due, '^%d+', NUMBER)
 if not lock[1] and not lock[3] and last and #last == 16 and last < proposed and #proposed == 16 and #clock == 16 and
     clock <= due and proposed < '9007199254740992' and tonumber(proposed) <= clock + AHEAD then
-  local token = proposed
-  if meta == '' then -- where there is no owner, there is no metadata of one
-    redis.call('HSET', KEYS[1], 'owner', owner, 'token', token, 'before', last)
-  else
-    redis.call('HSET', KEYS[1], 'owner', owner, 'token', token, 'before', last, 'meta', meta)
+local function grant(owner, token, last, meta, expired, expires)
+  if meta then
+    redis.call('HSET', KEYS[1], 'owner', owner, 'token', token, 'before', last or 0, 'meta', meta)
+  else -- it has none, and nobody's is there: to write that would cost a pair 3 %
+    redis.call('HSET', KEYS[1], 'owner', owner, 'token', token, 'before', last or 0)
+  end
+  if expired or not last then -- what was before this hash is not known
+    redis.call('HSET', KEYS[1], 'lapsed', expired or token - 1)
   end
   local failed = redis.pcall('PEXPIRE', KEYS[1], expires)
-  if type(failed) ~= 'table' then
-    return clock
+  if type(failed) == 'table' then
+    redis.call('HSET', KEYS[1], 'owner', '', 'meta', '')
+    return failed
   end
-  redis.call('HSET', KEYS[1], 'owner', '', 'meta', '') -- for want of a right
-  return failed
+end
+
+  return grant(owner, proposed, last, meta ~= '' and meta, nil, expires) or clock
 end
 
 local WHOLE = 17
-local function lateness(due, now)
-  local late = now - string.sub(due, WHOLE, NUMBER - 1)
-  return math.max(late, 0), late > 0 and late > tonumber(string.match(due, '/(%d+)', NUMBER))
-end
 
 local now, current = time[1] * 1000000 + time[2], lock[1] or ''
 last = tonumber(last)
-local late, too_late = lateness(due, now)
+local late = now - string.sub(due, WHOLE, NUMBER - 1) -- µs since it stopped getting its whole TTL; negative: it gets it
+local too_late = late > 0 and late > tonumber(string.match(due, '/(%d+)', NUMBER)) -- for anything
 if late > 0 then
   expires = expires - math.floor(late / 1000)
 end
@@ -470,32 +465,32 @@ local claimed, left = current == '>' .. owner, 0 -- ms
 if current ~= '' and not claimed then
   left = redis.call('PTTL', KEYS[1]) - KEEP
 end
+local function own_place(owner) return string.match(owner, '^>?[ps-][^/]*/(%d+)/') end
+
+local ordered = own_place(owner)
+local place = tonumber(ordered) or 0
 -- Of an owner that wants the lock alone, where it is not free.
 if left > 0 and current == owner then
+  -- The request was sent twice. The owner counts the TTL from this one, or has extended the hold since.
+  -- This script writes, for a WAIT behind it waits for what this connection has written.
 local GRANTED = 1
 local function granted(token, now, covered) return {GRANTED, token, now, covered} end
-local function sent_twice(left, expires, token, now)
-  redis.call('PEXPIRE', KEYS[1], math.max(left + KEEP, expires))
-  return granted(token, now, 0)
-end
 
-  return sent_twice(left, expires, last, now)
+  redis.call('PEXPIRE', KEYS[1], math.max(left + KEEP, expires))
+  return granted(last, now, 0)
 elseif too_late then
 local LATE = -1
 
   return {LATE, now}
 end
-
-local function own_place(owner) return string.match(owner, '^>?[ps-][^/]*/(%d+)/') end
-
-local ordered, expired, claim = own_place(owner), nil, nil
-local place = tonumber(ordered) or 0
+local expired, claim
 if left <= 0 and not claimed then
 local QUEUE = KEYS[2] or KEYS[1] .. ':queue'
 local READERS = KEYS[3] or KEYS[1] .. ':readers'
 local SHARES = '+'
 local CLAIMS = '>+'
 local function id_of(owner) return string.match(owner, '^[^\n]*') end
+local function wants_share(owner) return string.find(owner, '^[^\n~]*~') end
 local function is_shared(owner) return owner == SHARES or owner == CLAIMS end
 local CLAIM = 2000 -- ms that a claim lasts at the longest
 local subscribed = {} -- by process, what reachable has found out
@@ -576,7 +571,7 @@ local function admit(asks)
     local some, writer_at, off, claims = redis.pcall('ZRANGE', QUEUE, 0, at_once - 1, 'WITHSCORES'), nil, {}, {}
     for i = 1, #some, 2 do
       local waiter = some[i]
-      if not string.find(waiter, '~', 1, true) then
+      if not wants_share(waiter) then
         if waiter == asks or comes(waiter, some[i + 1], now) then
           writer_at = tonumber(some[i + 1])
           break
@@ -600,7 +595,6 @@ local function admit(asks)
     end
     if #claims > 0 and redis.call('PTTL', KEYS[1]) < CLAIM + KEEP then
       redis.call('PEXPIRE', KEYS[1], CLAIM + KEEP)
-      keep_readers(CLAIM)
     end
     if writer_at or #off < at_once then
       return writer_at, admitted
@@ -610,21 +604,18 @@ local function admit(asks)
 end
 local function hand_over(waiter, asks)
   local claim, writer_at, admitted = '>' .. waiter, nil, false
-  if string.find(waiter, '~', 1, true) then
+  if wants_share(waiter) then
     forget_readers()
     local time = redis.call('TIME')
     if redis.pcall('ZADD', READERS, time[1] * 1000 + math.floor(time[2] / 1000) + CLAIM, claim) == 1 then -- else the slot moves
       claim = CLAIMS
     end
   end
-  if claim == CLAIMS then
-    redis.call('HSET', KEYS[1], 'owner', claim, 'meta', '', 'queue', 1, 'first', '')
-  else
-    redis.call('HSET', KEYS[1], 'owner', claim, 'meta', '', 'queue', 1)
-  end
+  redis.call('HSET', KEYS[1], 'owner', claim, 'meta', '', 'queue', 1)
   redis.call('PEXPIRE', KEYS[1], CLAIM + KEEP)
   tell(waiter)
   if claim == CLAIMS then
+    redis.call('HSET', KEYS[1], 'first', '')
     writer_at, admitted = admit(asks)
     keep_readers(CLAIM)
   end
@@ -686,9 +677,6 @@ local function held(left, now, place, back, earlier, holder, about) return {HELD
     return held(left, now, 0, 0, 0, '', '')
   end
 local QUEUE = KEYS[2] or KEYS[1] .. ':queue'
-local SHARES = '+'
-local CLAIMS = '>+'
-local function is_shared(owner) return owner == SHARES or owner == CLAIMS end
 local FORGOTTEN = 60000 -- ms after which a queue that nobody looks at is removed
 local function tell(waiter)
   local kind, process = string.match(waiter, '^([ps])(.-)/')
@@ -718,20 +706,12 @@ local function enqueue(waiter, place, now, flagged)
   if place > 0 or not latest then
     redis.call('PEXPIRE', QUEUE, FORGOTTEN)
   end
-  if place == 0 and added == 0 then
-    score = tonumber(redis.call('ZSCORE', QUEUE, waiter)) -- sent twice
+  if added == 0 then
+    score = tonumber(redis.call('ZSCORE', QUEUE, waiter)) -- it is there already
   end
   return score, place > 0 and added or 0
 end
-local function note_look(waiter, now)
-  if redis.call('HGET', KEYS[1], 'first') == waiter then
-    redis.call('HSET', KEYS[1], 'seen', now)
-  end
-end
 
-  if is_shared(current) then
-    note_look(owner, now)
-  end
   local theirs, earlier = own_place(current), 0
   if theirs and (#theirs < #ordered or #theirs == #ordered and theirs < ordered) then
     earlier = 1
@@ -797,13 +777,13 @@ local function next_token(last, now, due, proposal)
   return token, not unmarked and (KEYS[2] or tag == '') and write_mark(tag, now, token, written, floor) or 0
 end
 local function grant(owner, token, last, meta, expired, expires)
-  if not last then
-    expired = token - 1 -- what was before this hash is not known
+  if meta then
+    redis.call('HSET', KEYS[1], 'owner', owner, 'token', token, 'before', last or 0, 'meta', meta)
+  else -- it has none, and nobody's is there: to write that would cost a pair 3 %
+    redis.call('HSET', KEYS[1], 'owner', owner, 'token', token, 'before', last or 0)
   end
-  if expired then
-    redis.call('HSET', KEYS[1], 'owner', owner, 'token', token, 'before', last or 0, 'meta', meta, 'lapsed', expired)
-  else
-    redis.call('HSET', KEYS[1], 'owner', owner, 'token', token, 'before', last, 'meta', meta)
+  if expired or not last then -- what was before this hash is not known
+    redis.call('HSET', KEYS[1], 'lapsed', expired or token - 1)
   end
   local failed = redis.pcall('PEXPIRE', KEYS[1], expires)
   if type(failed) == 'table' then
@@ -864,272 +844,26 @@ end
 redis.call('HSET', KEYS[1], 'token', token) -- also if it is that already, for a WAIT behind it
 return 1
 ---- release
--- Releases the hold of one owner alone, or declines what is claimed for it, or gives up its place
--- in the queue. Returns 1, or 0 if the hold had ended before.
+-- Releases what one owner holds, alone or as a share, or declines what is claimed for it, or gives
+-- up its place in the queue. Returns 1, or 0 if the hold had ended before.
 local owner, token, sent = unpack(ARGV) -- see layout.lua
 
 -- Most often the hold is there, and nobody waits for the lock. Then this is all.
 local KEEP = 60000 -- ms
 
 local lock = redis.call('HMGET', KEYS[1], 'owner', 'queue')
-local holds = lock[1] == owner or lock[1] == '>' .. owner
-if holds and redis.call('PTTL', KEYS[1]) <= KEEP then
-  return 0 -- left as it is: the next take sees that it expired
-elseif holds and not lock[2] then
-  redis.call('HDEL', KEYS[1], 'owner', 'meta')
-  return 1
-end
-
-if holds then
-local QUEUE = KEYS[2] or KEYS[1] .. ':queue'
-local READERS = KEYS[3] or KEYS[1] .. ':readers'
-local CLAIMS = '>+'
-local CLAIM = 2000 -- ms that a claim lasts at the longest
-local subscribed = {} -- by process, what reachable has found out
-local function reachable(waiter)
-  local kind, process = string.match(waiter, '^([ps])(.-)/')
-  if kind and subscribed[process] == nil then
-    -- Not the count that PUBLISH returns: there a monitor's PSUBSCRIBE * counts.
-    local subscribers = redis.pcall('PUBSUB', kind == 's' and 'SHARDNUMSUB' or 'NUMSUB', KEYS[1] .. ':' .. process)
-    subscribed[process] = subscribers[2] ~= 0 -- an error says nothing
-  end
-  return not kind or subscribed[process]
-end
-local function tell(waiter)
-  local kind, process = string.match(waiter, '^([ps])(.-)/')
-  if kind then
-    redis.pcall(kind == 's' and 'SPUBLISH' or 'PUBLISH', KEYS[1] .. ':' .. process, waiter)
-  end
-end
-local function next_waiter(asks)
-  while true do
-    local first = redis.pcall('ZPOPMIN', QUEUE)[1]
-    if not first or first == asks or reachable(first) then
-      return first
-    end
-  end
-end
-local SUBSCRIBING = 1000000 -- µs that a waiter has for it before a share goes to one behind it
-local ABSENT = 5000000 -- µs without a look of the first of all waiters, which looks every 1.5 s: it waits no more, or its process hangs
-local function keep_readers(ms) return redis.pcall('PEXPIRE', READERS, ms + KEEP) end
-local function forget_readers()
-  if redis.pcall('ZCARD', READERS) ~= 0 then
-    redis.pcall('PEXPIRE', READERS, 0)
-  end
-end
-local function comes(waiter, place, now)
-  local age = now - place
-  if age >= 0 and age < SUBSCRIBING then
-    return true
-  elseif not reachable(waiter) then
-    return false
-  end
-  local known = redis.call('HMGET', KEYS[1], 'first', 'seen')
-  local absence = known[1] == waiter and now - known[2] or -1
-  if absence < 0 then -- or the clock was set back
-    redis.pcall('HSET', KEYS[1], 'first', waiter, 'seen', now)
-  elseif absence >= ABSENT then
-    redis.call('HDEL', KEYS[1], 'first')
-  end
-  return absence < ABSENT
-end
-local function admit(asks)
-  local at_once, admitted = 1, false -- most often the first wants the lock alone
-  local time = redis.call('TIME')
-  local now = time[1] * 1000000 + time[2]
-  local ends = math.floor(now / 1000) + CLAIM
-  while true do
-    local some, writer_at, off, claims = redis.pcall('ZRANGE', QUEUE, 0, at_once - 1, 'WITHSCORES'), nil, {}, {}
-    for i = 1, #some, 2 do
-      local waiter = some[i]
-      if not string.find(waiter, '~', 1, true) then
-        if waiter == asks or comes(waiter, some[i + 1], now) then
-          writer_at = tonumber(some[i + 1])
-          break
-        end
-      elseif waiter == asks then
-        admitted = true
-      elseif reachable(waiter) then
-        claims[#claims + 1] = ends
-        claims[#claims + 1] = '>' .. waiter
-      end
-      off[#off + 1] = waiter
-    end
-    if #claims > 0 and type(redis.pcall('ZADD', READERS, unpack(claims))) == 'table' then
-      return 0, admitted -- the slot moves: they stay in the queue, and nobody comes ahead of them
-    end
-    if #off > 0 then
-      redis.call('ZREM', QUEUE, unpack(off))
-    end
-    for i = 2, #claims, 2 do
-      tell(string.sub(claims[i], 2))
-    end
-    if #claims > 0 and redis.call('PTTL', KEYS[1]) < CLAIM + KEEP then
-      redis.call('PEXPIRE', KEYS[1], CLAIM + KEEP)
-      keep_readers(CLAIM)
-    end
-    if writer_at or #off < at_once then
-      return writer_at, admitted
-    end
-    at_once = 100
-  end
-end
-local function hand_over(waiter, asks)
-  local claim, writer_at, admitted = '>' .. waiter, nil, false
-  if string.find(waiter, '~', 1, true) then
-    forget_readers()
-    local time = redis.call('TIME')
-    if redis.pcall('ZADD', READERS, time[1] * 1000 + math.floor(time[2] / 1000) + CLAIM, claim) == 1 then -- else the slot moves
-      claim = CLAIMS
-    end
-  end
-  if claim == CLAIMS then
-    redis.call('HSET', KEYS[1], 'owner', claim, 'meta', '', 'queue', 1, 'first', '')
-  else
-    redis.call('HSET', KEYS[1], 'owner', claim, 'meta', '', 'queue', 1)
-  end
-  redis.call('PEXPIRE', KEYS[1], CLAIM + KEEP)
-  tell(waiter)
-  if claim == CLAIMS then
-    writer_at, admitted = admit(asks)
-    keep_readers(CLAIM)
-  end
-  return claim, writer_at, admitted
-end
-local function pass_on(flagged)
-  local waiter = flagged and next_waiter()
-  if waiter then
-    hand_over(waiter)
-  else
-    redis.call('HDEL', KEYS[1], 'owner', 'meta', 'queue', 'first', 'seen', 'writer')
-  end
-end
-
-  pass_on(lock[2])
-  return 1
-end
-local current = lock[1] or ''
-if token == '0' then
-local QUEUE = KEYS[2] or KEYS[1] .. ':queue'
-local READERS = KEYS[3] or KEYS[1] .. ':readers'
-local SHARES = '+'
-local CLAIMS = '>+'
-local function is_shared(owner) return owner == SHARES or owner == CLAIMS end
-local CLAIM = 2000 -- ms that a claim lasts at the longest
-local subscribed = {} -- by process, what reachable has found out
-local function reachable(waiter)
-  local kind, process = string.match(waiter, '^([ps])(.-)/')
-  if kind and subscribed[process] == nil then
-    -- Not the count that PUBLISH returns: there a monitor's PSUBSCRIBE * counts.
-    local subscribers = redis.pcall('PUBSUB', kind == 's' and 'SHARDNUMSUB' or 'NUMSUB', KEYS[1] .. ':' .. process)
-    subscribed[process] = subscribers[2] ~= 0 -- an error says nothing
-  end
-  return not kind or subscribed[process]
-end
-local function tell(waiter)
-  local kind, process = string.match(waiter, '^([ps])(.-)/')
-  if kind then
-    redis.pcall(kind == 's' and 'SPUBLISH' or 'PUBLISH', KEYS[1] .. ':' .. process, waiter)
-  end
-end
-local SUBSCRIBING = 1000000 -- µs that a waiter has for it before a share goes to one behind it
-local ABSENT = 5000000 -- µs without a look of the first of all waiters, which looks every 1.5 s: it waits no more, or its process hangs
-local function keep_readers(ms) return redis.pcall('PEXPIRE', READERS, ms + KEEP) end
-local function comes(waiter, place, now)
-  local age = now - place
-  if age >= 0 and age < SUBSCRIBING then
-    return true
-  elseif not reachable(waiter) then
-    return false
-  end
-  local known = redis.call('HMGET', KEYS[1], 'first', 'seen')
-  local absence = known[1] == waiter and now - known[2] or -1
-  if absence < 0 then -- or the clock was set back
-    redis.pcall('HSET', KEYS[1], 'first', waiter, 'seen', now)
-  elseif absence >= ABSENT then
-    redis.call('HDEL', KEYS[1], 'first')
-  end
-  return absence < ABSENT
-end
-local function admit(asks)
-  local at_once, admitted = 1, false -- most often the first wants the lock alone
-  local time = redis.call('TIME')
-  local now = time[1] * 1000000 + time[2]
-  local ends = math.floor(now / 1000) + CLAIM
-  while true do
-    local some, writer_at, off, claims = redis.pcall('ZRANGE', QUEUE, 0, at_once - 1, 'WITHSCORES'), nil, {}, {}
-    for i = 1, #some, 2 do
-      local waiter = some[i]
-      if not string.find(waiter, '~', 1, true) then
-        if waiter == asks or comes(waiter, some[i + 1], now) then
-          writer_at = tonumber(some[i + 1])
-          break
-        end
-      elseif waiter == asks then
-        admitted = true
-      elseif reachable(waiter) then
-        claims[#claims + 1] = ends
-        claims[#claims + 1] = '>' .. waiter
-      end
-      off[#off + 1] = waiter
-    end
-    if #claims > 0 and type(redis.pcall('ZADD', READERS, unpack(claims))) == 'table' then
-      return 0, admitted -- the slot moves: they stay in the queue, and nobody comes ahead of them
-    end
-    if #off > 0 then
-      redis.call('ZREM', QUEUE, unpack(off))
-    end
-    for i = 2, #claims, 2 do
-      tell(string.sub(claims[i], 2))
-    end
-    if #claims > 0 and redis.call('PTTL', KEYS[1]) < CLAIM + KEEP then
-      redis.call('PEXPIRE', KEYS[1], CLAIM + KEEP)
-      keep_readers(CLAIM)
-    end
-    if writer_at or #off < at_once then
-      return writer_at, admitted
-    end
-    at_once = 100
-  end
-end
-local function leave_queue(waiter, shared)
-  local waited = redis.call('ZREM', QUEUE, waiter)
-  if waited == 1 and shared and redis.pcall('ZCARD', READERS) ~= 0 and redis.call('PTTL', KEYS[1]) > KEEP then
-    admit() -- it may have been before others that want a share
-  end
-  return waited
-end
-
-  return leave_queue(owner, is_shared(current))
-end
-
--- Was it released the first time that this was sent, and the reply lost? Then the hold was granted
--- here, and did not expire; and it is not the one that is there now. What is sent for the first
--- time is not here because it expired, or because a failover forgot it. One that several holds have
--- followed may have been forgotten too: only the last two tokens are known.
-if sent == '0' then
-  return 0
-end
-local known = redis.call('HMGET', KEYS[1], 'token', 'before', 'lapsed')
-local is_held = current ~= '' and string.sub(current, 1, 1) ~= '>'
-local was_granted = token == known[2] or token == known[1] and not is_held
-return was_granted and known[3] and tonumber(known[3]) < tonumber(token) and 1 or 0
----- release_shared
--- As release.lua, of a share, or of a hold that may not have become one yet.
-local owner, token, sent = unpack(ARGV) -- see layout.lua
-local KEEP = 60000 -- ms
-local READERS = KEYS[3] or KEYS[1] .. ':readers'
-local SHARES = '+'
-local CLAIMS = '>+'
-local function is_shared(owner) return owner == SHARES or owner == CLAIMS end
-
-local lock = redis.call('HMGET', KEYS[1], 'owner', 'queue')
 local current = lock[1] or ''
 if current == owner or current == '>' .. owner then
   if redis.call('PTTL', KEYS[1]) <= KEEP then
-    return 0
+    return 0 -- left as it is: the next take sees that it expired
+  elseif not lock[2] then
+    redis.call('HDEL', KEYS[1], 'owner', 'meta')
+    return 1
   end
 local QUEUE = KEYS[2] or KEYS[1] .. ':queue'
+local READERS = KEYS[3] or KEYS[1] .. ':readers'
+local CLAIMS = '>+'
+local function wants_share(owner) return string.find(owner, '^[^\n~]*~') end
 local CLAIM = 2000 -- ms that a claim lasts at the longest
 local subscribed = {} -- by process, what reachable has found out
 local function reachable(waiter)
@@ -1188,7 +922,7 @@ local function admit(asks)
     local some, writer_at, off, claims = redis.pcall('ZRANGE', QUEUE, 0, at_once - 1, 'WITHSCORES'), nil, {}, {}
     for i = 1, #some, 2 do
       local waiter = some[i]
-      if not string.find(waiter, '~', 1, true) then
+      if not wants_share(waiter) then
         if waiter == asks or comes(waiter, some[i + 1], now) then
           writer_at = tonumber(some[i + 1])
           break
@@ -1212,7 +946,6 @@ local function admit(asks)
     end
     if #claims > 0 and redis.call('PTTL', KEYS[1]) < CLAIM + KEEP then
       redis.call('PEXPIRE', KEYS[1], CLAIM + KEEP)
-      keep_readers(CLAIM)
     end
     if writer_at or #off < at_once then
       return writer_at, admitted
@@ -1222,21 +955,18 @@ local function admit(asks)
 end
 local function hand_over(waiter, asks)
   local claim, writer_at, admitted = '>' .. waiter, nil, false
-  if string.find(waiter, '~', 1, true) then
+  if wants_share(waiter) then
     forget_readers()
     local time = redis.call('TIME')
     if redis.pcall('ZADD', READERS, time[1] * 1000 + math.floor(time[2] / 1000) + CLAIM, claim) == 1 then -- else the slot moves
       claim = CLAIMS
     end
   end
-  if claim == CLAIMS then
-    redis.call('HSET', KEYS[1], 'owner', claim, 'meta', '', 'queue', 1, 'first', '')
-  else
-    redis.call('HSET', KEYS[1], 'owner', claim, 'meta', '', 'queue', 1)
-  end
+  redis.call('HSET', KEYS[1], 'owner', claim, 'meta', '', 'queue', 1)
   redis.call('PEXPIRE', KEYS[1], CLAIM + KEEP)
   tell(waiter)
   if claim == CLAIMS then
+    redis.call('HSET', KEYS[1], 'first', '')
     writer_at, admitted = admit(asks)
     keep_readers(CLAIM)
   end
@@ -1254,9 +984,16 @@ end
   pass_on(lock[2])
   return 1
 end
+
+local SHARES = '+'
+local CLAIMS = '>+'
+local function wants_share(owner) return string.find(owner, '^[^\n~]*~') end
+local function is_shared(owner) return owner == SHARES or owner == CLAIMS end
+
 local shared = is_shared(current)
-if shared then
+if shared and (wants_share(owner) or token ~= '0' and redis.call('HGET', KEYS[1], 'writer') == owner) then
 local QUEUE = KEYS[2] or KEYS[1] .. ':queue'
+local READERS = KEYS[3] or KEYS[1] .. ':readers'
 local ELSEWHERE = 'TRYAGAIN locker: the shares are not where the lock is: its slot moves, or they were removed'
 local function id_of(owner) return string.match(owner, '^[^\n]*') end
 local CLAIM = 2000 -- ms that a claim lasts at the longest
@@ -1338,7 +1075,7 @@ local function admit(asks)
     local some, writer_at, off, claims = redis.pcall('ZRANGE', QUEUE, 0, at_once - 1, 'WITHSCORES'), nil, {}, {}
     for i = 1, #some, 2 do
       local waiter = some[i]
-      if not string.find(waiter, '~', 1, true) then
+      if not wants_share(waiter) then
         if waiter == asks or comes(waiter, some[i + 1], now) then
           writer_at = tonumber(some[i + 1])
           break
@@ -1362,7 +1099,6 @@ local function admit(asks)
     end
     if #claims > 0 and redis.call('PTTL', KEYS[1]) < CLAIM + KEEP then
       redis.call('PEXPIRE', KEYS[1], CLAIM + KEEP)
-      keep_readers(CLAIM)
     end
     if writer_at or #off < at_once then
       return writer_at, admitted
@@ -1372,21 +1108,18 @@ local function admit(asks)
 end
 local function hand_over(waiter, asks)
   local claim, writer_at, admitted = '>' .. waiter, nil, false
-  if string.find(waiter, '~', 1, true) then
+  if wants_share(waiter) then
     forget_readers()
     local time = redis.call('TIME')
     if redis.pcall('ZADD', READERS, time[1] * 1000 + math.floor(time[2] / 1000) + CLAIM, claim) == 1 then -- else the slot moves
       claim = CLAIMS
     end
   end
-  if claim == CLAIMS then
-    redis.call('HSET', KEYS[1], 'owner', claim, 'meta', '', 'queue', 1, 'first', '')
-  else
-    redis.call('HSET', KEYS[1], 'owner', claim, 'meta', '', 'queue', 1)
-  end
+  redis.call('HSET', KEYS[1], 'owner', claim, 'meta', '', 'queue', 1)
   redis.call('PEXPIRE', KEYS[1], CLAIM + KEEP)
   tell(waiter)
   if claim == CLAIMS then
+    redis.call('HSET', KEYS[1], 'first', '')
     writer_at, admitted = admit(asks)
     keep_readers(CLAIM)
   end
@@ -1411,9 +1144,7 @@ local function end_share(member)
   local longest = redis.call('ZRANGE', READERS, -1, -1, 'WITHSCORES')
   local left = longest[2] and tonumber(longest[2]) - now or 0
   if left > 0 then
-    if tonumber(longest[2]) < ends then
-      redis.call('PEXPIRE', KEYS[1], left + KEEP)
-    end
+    redis.call('PEXPIRE', KEYS[1], left + KEEP)
     return 1
   end
   if longest[1] then -- they have expired
@@ -1436,8 +1167,9 @@ end
     return redis.error_reply(ELSEWHERE)
   end
 end
-if token == '0' then
+if token == '0' then -- it waits no more
 local QUEUE = KEYS[2] or KEYS[1] .. ':queue'
+local READERS = KEYS[3] or KEYS[1] .. ':readers'
 local CLAIM = 2000 -- ms that a claim lasts at the longest
 local subscribed = {} -- by process, what reachable has found out
 local function reachable(waiter)
@@ -1457,7 +1189,6 @@ local function tell(waiter)
 end
 local SUBSCRIBING = 1000000 -- µs that a waiter has for it before a share goes to one behind it
 local ABSENT = 5000000 -- µs without a look of the first of all waiters, which looks every 1.5 s: it waits no more, or its process hangs
-local function keep_readers(ms) return redis.pcall('PEXPIRE', READERS, ms + KEEP) end
 local function comes(waiter, place, now)
   local age = now - place
   if age >= 0 and age < SUBSCRIBING then
@@ -1483,7 +1214,7 @@ local function admit(asks)
     local some, writer_at, off, claims = redis.pcall('ZRANGE', QUEUE, 0, at_once - 1, 'WITHSCORES'), nil, {}, {}
     for i = 1, #some, 2 do
       local waiter = some[i]
-      if not string.find(waiter, '~', 1, true) then
+      if not wants_share(waiter) then
         if waiter == asks or comes(waiter, some[i + 1], now) then
           writer_at = tonumber(some[i + 1])
           break
@@ -1507,7 +1238,6 @@ local function admit(asks)
     end
     if #claims > 0 and redis.call('PTTL', KEYS[1]) < CLAIM + KEEP then
       redis.call('PEXPIRE', KEYS[1], CLAIM + KEEP)
-      keep_readers(CLAIM)
     end
     if writer_at or #off < at_once then
       return writer_at, admitted
@@ -1515,19 +1245,20 @@ local function admit(asks)
     at_once = 100
   end
 end
-local function leave_queue(waiter, shared)
-  local waited = redis.call('ZREM', QUEUE, waiter)
+
+  local waited = redis.call('ZREM', QUEUE, owner)
   if waited == 1 and shared and redis.pcall('ZCARD', READERS) ~= 0 and redis.call('PTTL', KEYS[1]) > KEEP then
     admit() -- it may have been before others that want a share
   end
   return waited
+elseif sent == '0' then
+  return 0 -- it expired, or a failover forgot it
 end
 
-  return leave_queue(owner, shared)
-end
-
--- As in release.lua: was it released the first time that this was sent? Many have the token of a
--- share. The last of them is known, and of the others that nobody has had the lock alone since.
+-- Was it released the first time that this was sent, and the reply lost? Then it was granted here,
+-- and did not expire; and it is not what is there now. A hold that several have followed may have
+-- been forgotten by a failover: only the last two tokens are known. Many have the token of a share.
+-- The last of them is known, and of the others that nobody has had the lock alone since.
 local function id_of(owner) return string.match(owner, '^[^\n]*') end
 
 local known = redis.call('HMGET', KEYS[1], 'token', 'before', 'lapsed', 'shared', 'reader', 'gone')
@@ -1538,11 +1269,11 @@ if string.match(gone, '^%d+') == token and string.find(gone .. '\n', '\n' .. id_
   return 0
 elseif token == known[4] then
   if known[5] == owner then
-    return tonumber(sent) > 0 and 1 or 0
+    return 1
   end
   was_granted = token == known[1] and not (is_held and redis.call('PTTL', KEYS[1]) <= KEEP)
 end
-return tonumber(sent) > 0 and was_granted and known[3] and tonumber(known[3]) < tonumber(token) and 1 or 0
+return was_granted and tonumber(known[3]) < tonumber(token) and 1 or 0
 ---- take
 -- Takes the lock for one owner alone, or gives one that waits a place in the queue.
 local owner, expires, due, meta = unpack(ARGV) -- see layout.lua
@@ -1558,30 +1289,32 @@ local NUMBER = 33
 
 if not lock[1] and not lock[3] and last and #last == 16 and last < clock and #clock == 16 and clock <= due and
     clock < '9007199254740992' and string.byte(due, NUMBER) == 48 then -- and no place is known
-  local token = clock
-  if meta == '' then -- where there is no owner, there is no metadata of one
-    redis.call('HSET', KEYS[1], 'owner', owner, 'token', token, 'before', last)
-  else
-    redis.call('HSET', KEYS[1], 'owner', owner, 'token', token, 'before', last, 'meta', meta)
+local function grant(owner, token, last, meta, expired, expires)
+  if meta then
+    redis.call('HSET', KEYS[1], 'owner', owner, 'token', token, 'before', last or 0, 'meta', meta)
+  else -- it has none, and nobody's is there: to write that would cost a pair 3 %
+    redis.call('HSET', KEYS[1], 'owner', owner, 'token', token, 'before', last or 0)
+  end
+  if expired or not last then -- what was before this hash is not known
+    redis.call('HSET', KEYS[1], 'lapsed', expired or token - 1)
   end
   local failed = redis.pcall('PEXPIRE', KEYS[1], expires)
-  if type(failed) ~= 'table' then
-    return clock
+  if type(failed) == 'table' then
+    redis.call('HSET', KEYS[1], 'owner', '', 'meta', '')
+    return failed
   end
-  redis.call('HSET', KEYS[1], 'owner', '', 'meta', '') -- for want of a right
-  return failed
+end
+
+  return grant(owner, clock, last, meta ~= '' and meta, nil, expires) or clock
 end
 
 local KEEP = 60000 -- ms
 local WHOLE = 17
-local function lateness(due, now)
-  local late = now - string.sub(due, WHOLE, NUMBER - 1)
-  return math.max(late, 0), late > 0 and late > tonumber(string.match(due, '/(%d+)', NUMBER))
-end
 
 local now, current = time[1] * 1000000 + time[2], lock[1] or ''
 last = tonumber(last)
-local late, too_late = lateness(due, now)
+local late = now - string.sub(due, WHOLE, NUMBER - 1) -- µs since it stopped getting its whole TTL; negative: it gets it
+local too_late = late > 0 and late > tonumber(string.match(due, '/(%d+)', NUMBER)) -- for anything
 if late > 0 then
   expires = expires - math.floor(late / 1000)
 end
@@ -1589,23 +1322,21 @@ local claimed, left = current == '>' .. owner, 0 -- ms
 if current ~= '' and not claimed then
   left = redis.call('PTTL', KEYS[1]) - KEEP
 end
+local place = tonumber(string.match(due, '^%d+', NUMBER))
 -- Of an owner that wants the lock alone, where it is not free.
 if left > 0 and current == owner then
+  -- The request was sent twice. The owner counts the TTL from this one, or has extended the hold since.
+  -- This script writes, for a WAIT behind it waits for what this connection has written.
 local GRANTED = 1
 local function granted(token, now, covered) return {GRANTED, token, now, covered} end
-local function sent_twice(left, expires, token, now)
-  redis.call('PEXPIRE', KEYS[1], math.max(left + KEEP, expires))
-  return granted(token, now, 0)
-end
 
-  return sent_twice(left, expires, last, now)
+  redis.call('PEXPIRE', KEYS[1], math.max(left + KEEP, expires))
+  return granted(last, now, 0)
 elseif too_late then
 local LATE = -1
 
   return {LATE, now}
 end
-
-local place = tonumber(string.match(due, '^%d+', NUMBER))
 local expired, claim
 if left <= 0 and not claimed then
 local QUEUE = KEYS[2] or KEYS[1] .. ':queue'
@@ -1613,6 +1344,7 @@ local READERS = KEYS[3] or KEYS[1] .. ':readers'
 local SHARES = '+'
 local CLAIMS = '>+'
 local function id_of(owner) return string.match(owner, '^[^\n]*') end
+local function wants_share(owner) return string.find(owner, '^[^\n~]*~') end
 local function is_shared(owner) return owner == SHARES or owner == CLAIMS end
 local CLAIM = 2000 -- ms that a claim lasts at the longest
 local subscribed = {} -- by process, what reachable has found out
@@ -1693,7 +1425,7 @@ local function admit(asks)
     local some, writer_at, off, claims = redis.pcall('ZRANGE', QUEUE, 0, at_once - 1, 'WITHSCORES'), nil, {}, {}
     for i = 1, #some, 2 do
       local waiter = some[i]
-      if not string.find(waiter, '~', 1, true) then
+      if not wants_share(waiter) then
         if waiter == asks or comes(waiter, some[i + 1], now) then
           writer_at = tonumber(some[i + 1])
           break
@@ -1717,7 +1449,6 @@ local function admit(asks)
     end
     if #claims > 0 and redis.call('PTTL', KEYS[1]) < CLAIM + KEEP then
       redis.call('PEXPIRE', KEYS[1], CLAIM + KEEP)
-      keep_readers(CLAIM)
     end
     if writer_at or #off < at_once then
       return writer_at, admitted
@@ -1727,21 +1458,18 @@ local function admit(asks)
 end
 local function hand_over(waiter, asks)
   local claim, writer_at, admitted = '>' .. waiter, nil, false
-  if string.find(waiter, '~', 1, true) then
+  if wants_share(waiter) then
     forget_readers()
     local time = redis.call('TIME')
     if redis.pcall('ZADD', READERS, time[1] * 1000 + math.floor(time[2] / 1000) + CLAIM, claim) == 1 then -- else the slot moves
       claim = CLAIMS
     end
   end
-  if claim == CLAIMS then
-    redis.call('HSET', KEYS[1], 'owner', claim, 'meta', '', 'queue', 1, 'first', '')
-  else
-    redis.call('HSET', KEYS[1], 'owner', claim, 'meta', '', 'queue', 1)
-  end
+  redis.call('HSET', KEYS[1], 'owner', claim, 'meta', '', 'queue', 1)
   redis.call('PEXPIRE', KEYS[1], CLAIM + KEEP)
   tell(waiter)
   if claim == CLAIMS then
+    redis.call('HSET', KEYS[1], 'first', '')
     writer_at, admitted = admit(asks)
     keep_readers(CLAIM)
   end
@@ -1843,20 +1571,18 @@ local function enqueue(waiter, place, now, flagged)
   if place > 0 or not latest then
     redis.call('PEXPIRE', QUEUE, FORGOTTEN)
   end
-  if place == 0 and added == 0 then
-    score = tonumber(redis.call('ZSCORE', QUEUE, waiter)) -- sent twice
+  if added == 0 then
+    score = tonumber(redis.call('ZSCORE', QUEUE, waiter)) -- it is there already
   end
   return score, place > 0 and added or 0
 end
-local function note_look(waiter, now)
-  if redis.call('HGET', KEYS[1], 'first') == waiter then
+local function note_look(waiter, owner, now)
+  if is_shared(owner) and redis.call('HGET', KEYS[1], 'first') == waiter then
     redis.call('HSET', KEYS[1], 'seen', now)
   end
 end
 
-  if is_shared(current) then
-    note_look(owner, now)
-  end
+  note_look(owner, current, now)
   local stands, back, refused = enqueue(owner, place, now, lock[3])
   return refused or held(left, now, stands, back, 0, holder, about)
 end
@@ -1919,13 +1645,13 @@ local function next_token(last, now, due, proposal)
   return token, not unmarked and (KEYS[2] or tag == '') and write_mark(tag, now, token, written, floor) or 0
 end
 local function grant(owner, token, last, meta, expired, expires)
-  if not last then
-    expired = token - 1 -- what was before this hash is not known
+  if meta then
+    redis.call('HSET', KEYS[1], 'owner', owner, 'token', token, 'before', last or 0, 'meta', meta)
+  else -- it has none, and nobody's is there: to write that would cost a pair 3 %
+    redis.call('HSET', KEYS[1], 'owner', owner, 'token', token, 'before', last or 0)
   end
-  if expired then
-    redis.call('HSET', KEYS[1], 'owner', owner, 'token', token, 'before', last or 0, 'meta', meta, 'lapsed', expired)
-  else
-    redis.call('HSET', KEYS[1], 'owner', owner, 'token', token, 'before', last, 'meta', meta)
+  if expired or not last then -- what was before this hash is not known
+    redis.call('HSET', KEYS[1], 'lapsed', expired or token - 1)
   end
   local failed = redis.pcall('PEXPIRE', KEYS[1], expires)
   if type(failed) == 'table' then
@@ -1946,14 +1672,11 @@ local last = lock[2]
 local KEEP = 60000 -- ms
 local WHOLE = 17
 local NUMBER = 33
-local function lateness(due, now)
-  local late = now - string.sub(due, WHOLE, NUMBER - 1)
-  return math.max(late, 0), late > 0 and late > tonumber(string.match(due, '/(%d+)', NUMBER))
-end
 
 local now, current = time[1] * 1000000 + time[2], lock[1] or ''
 last = tonumber(last)
-local late, too_late = lateness(due, now)
+local late = now - string.sub(due, WHOLE, NUMBER - 1) -- µs since it stopped getting its whole TTL; negative: it gets it
+local too_late = late > 0 and late > tonumber(string.match(due, '/(%d+)', NUMBER)) -- for anything
 if late > 0 then
   expires = expires - math.floor(late / 1000)
 end
@@ -1990,6 +1713,7 @@ local expired, claim, writer_at
 if left <= 0 and not claimed then
 local QUEUE = KEYS[2] or KEYS[1] .. ':queue'
 local function id_of(owner) return string.match(owner, '^[^\n]*') end
+local function wants_share(owner) return string.find(owner, '^[^\n~]*~') end
 local CLAIM = 2000 -- ms that a claim lasts at the longest
 local subscribed = {} -- by process, what reachable has found out
 local function reachable(waiter)
@@ -2069,7 +1793,7 @@ local function admit(asks)
     local some, writer_at, off, claims = redis.pcall('ZRANGE', QUEUE, 0, at_once - 1, 'WITHSCORES'), nil, {}, {}
     for i = 1, #some, 2 do
       local waiter = some[i]
-      if not string.find(waiter, '~', 1, true) then
+      if not wants_share(waiter) then
         if waiter == asks or comes(waiter, some[i + 1], now) then
           writer_at = tonumber(some[i + 1])
           break
@@ -2093,7 +1817,6 @@ local function admit(asks)
     end
     if #claims > 0 and redis.call('PTTL', KEYS[1]) < CLAIM + KEEP then
       redis.call('PEXPIRE', KEYS[1], CLAIM + KEEP)
-      keep_readers(CLAIM)
     end
     if writer_at or #off < at_once then
       return writer_at, admitted
@@ -2103,21 +1826,18 @@ local function admit(asks)
 end
 local function hand_over(waiter, asks)
   local claim, writer_at, admitted = '>' .. waiter, nil, false
-  if string.find(waiter, '~', 1, true) then
+  if wants_share(waiter) then
     forget_readers()
     local time = redis.call('TIME')
     if redis.pcall('ZADD', READERS, time[1] * 1000 + math.floor(time[2] / 1000) + CLAIM, claim) == 1 then -- else the slot moves
       claim = CLAIMS
     end
   end
-  if claim == CLAIMS then
-    redis.call('HSET', KEYS[1], 'owner', claim, 'meta', '', 'queue', 1, 'first', '')
-  else
-    redis.call('HSET', KEYS[1], 'owner', claim, 'meta', '', 'queue', 1)
-  end
+  redis.call('HSET', KEYS[1], 'owner', claim, 'meta', '', 'queue', 1)
   redis.call('PEXPIRE', KEYS[1], CLAIM + KEEP)
   tell(waiter)
   if claim == CLAIMS then
+    redis.call('HSET', KEYS[1], 'first', '')
     writer_at, admitted = admit(asks)
     keep_readers(CLAIM)
   end
@@ -2171,6 +1891,7 @@ end
   end
 elseif shared and lock[3] and not admitted then
 local QUEUE = KEYS[2] or KEYS[1] .. ':queue'
+local function wants_share(owner) return string.find(owner, '^[^\n~]*~') end
 local CLAIM = 2000 -- ms that a claim lasts at the longest
 local subscribed = {} -- by process, what reachable has found out
 local function reachable(waiter)
@@ -2190,7 +1911,6 @@ local function tell(waiter)
 end
 local SUBSCRIBING = 1000000 -- µs that a waiter has for it before a share goes to one behind it
 local ABSENT = 5000000 -- µs without a look of the first of all waiters, which looks every 1.5 s: it waits no more, or its process hangs
-local function keep_readers(ms) return redis.pcall('PEXPIRE', READERS, ms + KEEP) end
 local function comes(waiter, place, now)
   local age = now - place
   if age >= 0 and age < SUBSCRIBING then
@@ -2216,7 +1936,7 @@ local function admit(asks)
     local some, writer_at, off, claims = redis.pcall('ZRANGE', QUEUE, 0, at_once - 1, 'WITHSCORES'), nil, {}, {}
     for i = 1, #some, 2 do
       local waiter = some[i]
-      if not string.find(waiter, '~', 1, true) then
+      if not wants_share(waiter) then
         if waiter == asks or comes(waiter, some[i + 1], now) then
           writer_at = tonumber(some[i + 1])
           break
@@ -2240,7 +1960,6 @@ local function admit(asks)
     end
     if #claims > 0 and redis.call('PTTL', KEYS[1]) < CLAIM + KEEP then
       redis.call('PEXPIRE', KEYS[1], CLAIM + KEEP)
-      keep_readers(CLAIM)
     end
     if writer_at or #off < at_once then
       return writer_at, admitted
@@ -2296,8 +2015,8 @@ local function enqueue(waiter, place, now, flagged)
   if place > 0 or not latest then
     redis.call('PEXPIRE', QUEUE, FORGOTTEN)
   end
-  if place == 0 and added == 0 then
-    score = tonumber(redis.call('ZSCORE', QUEUE, waiter)) -- sent twice
+  if added == 0 then
+    score = tonumber(redis.call('ZSCORE', QUEUE, waiter)) -- it is there already
   end
   return score, place > 0 and added or 0
 end
@@ -2307,7 +2026,7 @@ end
 end
 
 -- Shares that are held at the same time have the same token.
-local others, token, covered = last and left > 0 and current == SHARES, last, 0
+local others, token, covered = left > 0 and current == SHARES, last, 0
 if not others then
 local AHEAD = KEEP * 500 -- µs
 local COVER = 1000000 -- µs: until then the take of a name that is known neither reads nor writes the mark
@@ -2378,7 +2097,7 @@ local GRANTED = 1
 local function granted(token, now, covered) return {GRANTED, token, now, covered} end
 
 local keeps = math.max(left + KEEP, expires)
-if not others and not shared then
+if not shared then
 local function forget_readers()
   if redis.pcall('ZCARD', READERS) ~= 0 then
     redis.pcall('PEXPIRE', READERS, 0)
@@ -2401,9 +2120,7 @@ if not others then
   redis.call('HSET', KEYS[1], 'owner', SHARES, 'meta', '', 'token', token, 'before', last or 0, 'shared', token, 'first', '')
 end
 redis.call('PEXPIRE', KEYS[1], keeps)
-if waits(owner) then
-  redis.call('ZREM', READERS, '>' .. owner)
-end
+redis.call('ZREM', READERS, '>' .. owner)
 
 -- What has expired counts no more, and was not released, but for what was claimed and never taken.
 local first = redis.call('ZRANGE', READERS, 0, 0, 'WITHSCORES')
@@ -2435,14 +2152,12 @@ end
   note_gone({ first[1] })
   first = redis.call('ZRANGE', READERS, 0, 0, 'WITHSCORES')
 end
-if not last then
-  expired = token - 1 -- what was before this hash is not known
-end
-if expired then
-  redis.call('HSET', KEYS[1], 'lapsed', expired)
+if expired or not last then -- what was before this hash is not known
+  redis.call('HSET', KEYS[1], 'lapsed', expired or token - 1)
 end
 if lock[3] and not shared then
 local QUEUE = KEYS[2] or KEYS[1] .. ':queue'
+local function wants_share(owner) return string.find(owner, '^[^\n~]*~') end
 local CLAIM = 2000 -- ms that a claim lasts at the longest
 local subscribed = {} -- by process, what reachable has found out
 local function reachable(waiter)
@@ -2487,7 +2202,7 @@ local function admit(asks)
     local some, writer_at, off, claims = redis.pcall('ZRANGE', QUEUE, 0, at_once - 1, 'WITHSCORES'), nil, {}, {}
     for i = 1, #some, 2 do
       local waiter = some[i]
-      if not string.find(waiter, '~', 1, true) then
+      if not wants_share(waiter) then
         if waiter == asks or comes(waiter, some[i + 1], now) then
           writer_at = tonumber(some[i + 1])
           break
@@ -2511,7 +2226,6 @@ local function admit(asks)
     end
     if #claims > 0 and redis.call('PTTL', KEYS[1]) < CLAIM + KEEP then
       redis.call('PEXPIRE', KEYS[1], CLAIM + KEEP)
-      keep_readers(CLAIM)
     end
     if writer_at or #off < at_once then
       return writer_at, admitted

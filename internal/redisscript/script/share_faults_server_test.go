@@ -2,7 +2,6 @@ package script
 
 import (
 	"testing"
-	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -51,34 +50,20 @@ func TestShare_whoLacksARightEndsNoOtherAndLeavesNothing(t *testing.T) {
 	}
 }
 
-// Its look finds that the hold before has expired, and a reader is first.
-func TestShare_aWriterThatLooksIsNotOvertaken(t *testing.T) {
+// A user who never waits needs no right to sorted sets, also where others share.
+func TestShare_whoHeldTheLockAloneAndHasNoRightToSharesIsToldOfTheLoss(t *testing.T) {
 	t.Parallel()
-	s := newAtServer(t)
-	s.subscribe("P")
-	s.ask("x", ttl, 0)
-	s.join("pP/~a", ttl, 0)
-	writer := s.ask("pP/w", ttl, 0)
-	s.join("pP/~b", ttl, 0)
+	s := atServerOf(t, testserver.Redis(t))
+	token := s.ask("x", ttl, 0).Token
 	s.expire()
-	looks := s.ask("pP/w", ttl, writer.Place)
-	require.EqualValues(t, Held, looks.Status)
-	assert.False(t, looks.Back, "it has kept its place")
-	assert.Equal(t, []string{">pP/~a"}, s.readers(), "the reader behind it waits")
-	assert.Equal(t, []string{"pP/w", "pP/~b"}, s.queue())
-}
-
-// A replica, or a disk, that is behind knows of the readers before a writer, and not of that.
-func TestShare_tokensRiseThoughTheServerForgetsAWriter(t *testing.T) {
-	t.Parallel()
-	s := newAtServer(t)
-	ctx := t.Context()
-	token := s.share(ttl, "~a")
-	require.EqualValues(t, 1, s.release("~a", token, 0))
-	behind := s.rdb.Dump(ctx, s.keys[0]).Val()
-	writer := s.ask("x", ttl, 0).Token
-	require.NoError(t, s.rdb.RestoreReplace(ctx, s.keys[0], Keep, behind).Err())
-	assert.Greater(t, s.share(ttl, "~b"), writer)
+	s.share(ttl, "~a")
+	few := s.without("zscore", "zcard", "zrem", "zrange")
+	for sent := range 2 {
+		reply, err := few.Eval(t.Context(), Release.Source, s.keys, "x", token, sent).Int()
+		require.NoError(t, err)
+		assert.Zero(t, reply)
+	}
+	assert.Equal(t, []string{"~a"}, s.readers())
 }
 
 // What cannot be helped: those that are there have one token. See docs/backends/redis.md.
@@ -132,7 +117,7 @@ func TestShare_aWriterThatNeverLooksIsPassedOver(t *testing.T) {
 		require.EqualValues(t, Held, reader.Status)
 		looks := func() int64 { return s.join("pP/~b", ttl, reader.Place).Status }
 		unseen := func() {
-			past := s.rdb.Time(t.Context()).Val().Add(-6 * time.Second).UnixMicro()
+			past := s.serverTime() - 6e6
 			require.NoError(t, s.rdb.HSet(t.Context(), s.keys[0], "seen", past).Err())
 		}
 		require.EqualValues(t, Held, looks())
@@ -182,7 +167,7 @@ func TestShare_aWriterThatStoodStillOnceIsNotOvertakenLater(t *testing.T) {
 			writes := s.ask("pR/x", ttl, x)
 			require.EqualValues(t, Granted, writes.Status)
 			require.True(t, s.ask("pQ/w", ttl, w).Back)
-			past := s.rdb.Time(t.Context()).Val().Add(-6 * time.Second).UnixMicro()
+			past := s.serverTime() - 6e6
 			require.NoError(t, s.rdb.HSet(t.Context(), s.keys[0], "seen", past).Err())
 			require.False(t, s.ask("pQ/w", ttl, w).Back, "it looks")
 			begin(s, writes)

@@ -18,9 +18,7 @@ import (
 // join is the script for a share.
 func (s *atServer) join(owner string, ttl time.Duration, place uint64) Answer {
 	s.t.Helper()
-	a, err := ParseAnswer(s.run(TakeShared, []any{owner, Expiry(ttl), inTime(int64(place)), ""}), 0)
-	require.NoError(s.t, err)
-	return a
+	return s.take(TakeShared, owner, ttl, inTime(int64(place)), "", 0)
 }
 
 // share has owners get shares of a TTL, and returns their token.
@@ -48,7 +46,7 @@ func (s *atServer) readers() []string {
 // expireShare has one share be over.
 func (s *atServer) expireShare(owner string) {
 	s.t.Helper()
-	past := s.rdb.Time(s.t.Context()).Val().UnixMilli() - 1
+	past := s.serverTime()/1000 - 1
 	require.NoError(s.t, s.rdb.ZAddXX(s.t.Context(), s.readersKey(), goredis.Z{Score: float64(past), Member: owner}).Err())
 }
 
@@ -81,6 +79,17 @@ func TestShare_theLockLastsAsLongAsTheLongestShare(t *testing.T) {
 	require.EqualValues(t, Held, s.join("~e", ttl, 0).Status)
 }
 
+func TestShare_anExtensionMovesItsEndTheLocksAndTheSets(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	s.share(ttl/3, "~a")
+	require.EqualValues(t, 1, s.extend("~a"))
+	s.wantLeft(ttl)
+	ends := s.rdb.ZScore(t.Context(), s.readersKey(), "~a").Val()
+	assert.InDelta(t, time.Now().Add(ttl).UnixMilli(), ends, 3000)
+	assert.Greater(t, s.rdb.PTTL(t.Context(), s.readersKey()).Val(), Keep+ttl/2)
+}
+
 func TestShare_thatHasExpiredIsNotKeptByOthers(t *testing.T) {
 	t.Parallel()
 	s := newAtServer(t)
@@ -97,18 +106,20 @@ func TestShare_thatHasExpiredIsNotKeptByOthers(t *testing.T) {
 	s.expire()
 	require.EqualValues(t, 0, s.release("~c", token, 0))
 	require.EqualValues(t, Granted, s.ask("x", ttl, 0).Status)
+
+	s.subscribe("P")
+	for _, waiter := range []string{"pP/~d", "pP/~e"} {
+		require.EqualValues(t, Held, s.join(waiter, ttl, 0).Status)
+	}
+	s.expire()
+	require.EqualValues(t, Granted, s.join("pP/~d", ttl, 0).Status)
+	assert.Equal(t, []string{">pP/~e", "pP/~d"}, s.readers(), "who stands behind the one that looked is let in with it")
 }
 
 func TestShare_whatArrivesLateGetsWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	s := newAtServer(t)
-	late := func(owner string, ago time.Duration) Answer {
-		now := s.rdb.Time(t.Context()).Val().UnixMicro()
-		by := Due{Whole: now - ago.Microseconds(), Rest: (4 * time.Second).Microseconds()}
-		a, err := ParseAnswer(s.run(TakeShared, []any{owner, Expiry(ttl10), by.Arg(&Mark{}, 0), ""}), 0)
-		require.NoError(t, err)
-		return a
-	}
+	late := func(owner string, ago time.Duration) Answer { a, _ := s.askLate(TakeShared, owner, ago); return a }
 	require.EqualValues(t, -1, late("~a", 5*time.Second).Status)
 	assert.Empty(t, s.readers())
 	require.EqualValues(t, Granted, late("~a", 3*time.Second).Status)
@@ -136,16 +147,29 @@ func TestShare_aReleaseThatIsSentAgain(t *testing.T) {
 
 // Of shares under one token some expire, or are ended by force. Who was released before, and asks
 // again, is told that it was.
+// Its server's clock has jumped, and the reply to its first take was lost.
+func TestShare_aReleaseThatIsSentAgain_ofAnOwnerThatHadAShareWhichExpired(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	first := s.share(ttl, "~a")
+	s.expire()
+	token := s.share(ttl, "~a")
+	require.Greater(t, token, first)
+	require.EqualValues(t, 1, s.release("~a", token, 0))
+	assert.EqualValues(t, 1, s.release("~a", token, 1))
+	assert.EqualValues(t, 0, s.release("~a", first, 1))
+}
+
 func TestShare_aReleaseThatIsSentAgainAfterAnotherShareHasEnded(t *testing.T) {
 	t.Parallel()
 	expires := func(s *atServer) { s.expireShare("~b") }
-	lapses := func(s *atServer) { expires(s); s.expire() }
+	expiresLast := func(s *atServer) { expires(s); s.expire() }
 	for how, end := range map[string]func(s *atServer, token int64){
 		"expired, and another joins":              func(s *atServer, _ int64) { s.share(ttl, "~c"); expires(s); s.share(ttl, "~d") },
 		"expired, and another releases":           func(s *atServer, token int64) { s.share(ttl, "~c"); expires(s); s.release("~c", token, 0) },
-		"expired as the last, and a reader comes": func(s *atServer, _ int64) { lapses(s); s.share(ttl, "~c") },
+		"expired as the last, and a reader comes": func(s *atServer, _ int64) { expiresLast(s); s.share(ttl, "~c") },
 		"expired as the last, and a reader comes, who expires": func(s *atServer, _ int64) {
-			lapses(s)
+			expiresLast(s)
 			s.share(ttl, "~c")
 			s.expireShare("~c")
 			s.share(ttl, "~d")
@@ -201,6 +225,7 @@ func TestShare_readersBehindAWriterWaitAndAreClaimedForTogether(t *testing.T) {
 	assert.Equal(t, []string{"pP/~b", "pP/~c"}, []string{(<-told).Payload, (<-told).Payload})
 	assert.Equal(t, []string{">-Q/~d", ">pP/~b", ">pP/~c"}, s.readers())
 	s.wantLeft(2 * time.Second)
+	assert.Positive(t, s.rdb.PTTL(t.Context(), s.readersKey()).Val(), "claims for which nobody comes do not stay")
 	require.EqualValues(t, Held, s.join("~visitor", ttl, 0).Status, "a writer waits")
 
 	c := s.join("pP/~c", ttl, 0)
@@ -246,12 +271,13 @@ func TestDowngrade_letsInThoseAtTheHeadOfTheQueue(t *testing.T) {
 	require.EqualValues(t, 0, down("y"))
 	require.EqualValues(t, 1, down("x"))
 	assert.Equal(t, []string{">pP/~b", "x"}, s.readers())
+	assert.Greater(t, s.rdb.PTTL(t.Context(), s.readersKey()).Val(), Keep, "as long as the lock")
 	require.EqualValues(t, 1, down("x"), "sent again")
 	s.wantLeft(ttl)
 	require.EqualValues(t, 1, s.extend("x"))
 	assert.Equal(t, a.Token, s.join("pP/~b", ttl, 0).Token)
 	for sentBefore := range 2 {
-		require.EqualValues(t, 1, s.run(ReleaseShared, []any{"x", a.Token, sentBefore}))
+		require.EqualValues(t, 1, s.run(Release, []any{"x", a.Token, sentBefore}))
 	}
 	require.EqualValues(t, 0, down("x"), "it arrives late")
 	require.EqualValues(t, 0, s.extend("x"))
@@ -265,7 +291,9 @@ func TestShare_thoseThatAreNotWhereTheLockIsAreNotTakenForGone(t *testing.T) {
 	s := newAtServer(t)
 	token := s.share(ttl, "~a", "~b")
 	require.NoError(t, s.rdb.Del(t.Context(), s.readersKey()).Err())
-	for script, args := range map[*Script][]any{TakeShared: {"~c", Expiry(ttl), inTime(0), ""}, ExtendShared: {"~a", Expiry(ttl)}, ReleaseShared: {"~a", token, 1}} {
+	for script, args := range map[*Script][]any{
+		TakeShared: {"~c", Expiry(ttl), inTime(0), ""}, ExtendShared: {"~a", Expiry(ttl)}, Release: {"~a", token, 1},
+	} {
 		require.ErrorContains(t, s.rdb.Eval(t.Context(), script.Source, s.keys, args...).Err(), "TRYAGAIN locker")
 	}
 	require.EqualValues(t, Held, s.ask("x", ttl, 0).Status, "others may hold")
@@ -300,7 +328,7 @@ func TestForce_ofShares(t *testing.T) {
 
 func TestShare_withoutMemory(t *testing.T) {
 	t.Parallel()
-	s := atServerOf(t, testserver.Redis(t, testserver.RedisArgs("--maxmemory-policy", "noeviction")))
+	s := atServerOf(t, testserver.Redis(t, testserver.RedisConfig("maxmemory-policy noeviction")))
 	token := s.share(ttl, "~a", "~b")
 	s.expireShare("~b")
 	require.NoError(t, s.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())

@@ -28,7 +28,8 @@ import (
 //   - no other is in flight, or each request is a batch;
 //   - nothing but its deadline ends the caller's context, and the client library heeds deadlines;
 //
-// or if it is Counted: its caller waits in a goroutine of its own. Requests that come while atOnce
+// or if it is Counted, a batch more may be in flight, and nothing waits: its caller waits in a
+// goroutine of its own. Requests that come while atOnce
 // batches are in flight share the next round trip.
 //
 // The Done of a context costs more than all else here, and most requests are answered before it

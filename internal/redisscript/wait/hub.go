@@ -26,7 +26,7 @@ import (
 //  2. The server gives it a place (OnPlace), and its list subscribes. When that is confirmed the
 //     first looks once more: what was published before was missed.
 //  3. A message names an owner for whom the lock is claimed, which asks; if it has left, the claim is
-//     declined. Or it names this process: the holders that have asked are told that somebody waits.
+//     declined. Or it names this process: the holders that have asked are woken, as somebody waits.
 //  4. The first of a list looks every 1 to 1.5 s, and when the lock would expire; without a
 //     subscription every 0.1 to 0.2 s.
 //  5. Leave, when it is granted or gives up. What nobody uses for a while is given up, too: the list,
@@ -43,12 +43,13 @@ import (
 // Hub wakes the waiters of a Driver.
 type Hub struct {
 	// Set once:
-	runner   Runner
-	decline  func(ctx context.Context, keys []any, owner string)
-	process  string          // names this hub in owners and channels
-	prefixes map[byte]string // of owners, by their kind
-	ctx      context.Context
-	cancel   context.CancelFunc
+	runner     Runner
+	decline    func(ctx context.Context, keys []any, owner string)
+	process    string // names this hub in owners and channels
+	subscribes string // prefix of owners; a message that is no more than this is for holders
+	polls      string // the prefix where there are no subscriptions
+	ctx        context.Context
+	cancel     context.CancelFunc
 
 	done         sync.WaitGroup
 	refusedUntil atomic.Int64 // no subscription is tried before, in nanoseconds since epoch; 0: never refused
@@ -79,28 +80,26 @@ var epoch = clock.Now()
 // NewHub returns a Hub that subscribes through r. decline hands over what is claimed for an owner
 // that has left.
 func NewHub(r Runner, decline func(ctx context.Context, keys []any, owner string)) *Hub {
-	h := &Hub{
-		runner: r, decline: decline, process: rand.Text()[:13],
-		prefixes: map[byte]string{}, waiters: map[string]*Waiter{}, lists: map[string]*list{}, subscribers: map[string]*subscriber{},
+	process, subscribes := rand.Text()[:13], script.Subscribes
+	if r.Sharded() {
+		subscribes = script.SubscribesSharded
 	}
-	for _, kind := range []byte{script.Subscribes, script.SubscribesSharded, script.Polls} {
-		h.prefixes[kind] = string(kind) + h.process + "/"
+	h := &Hub{
+		runner: r, decline: decline, process: process,
+		subscribes: string(subscribes) + process + "/", polls: string(script.Polls) + process + "/",
+		waiters: map[string]*Waiter{}, lists: map[string]*list{}, subscribers: map[string]*subscriber{},
 	}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	return h
 }
 
-// Prefix returns what the owner of a new waiter begins with: how it can be told, and the process;
-// see lua/lib/layout.lua.
+// Prefix returns the prefix of a new waiter's owner ID: how to notify it, and its process; see
+// lua/lib/layout.lua.
 func (h *Hub) Prefix() string {
-	switch {
-	case h.Refused():
-		return h.prefixes[script.Polls]
-	case h.runner.Sharded():
-		return h.prefixes[script.SubscribesSharded]
-	default:
-		return h.prefixes[script.Subscribes]
+	if h.Refused() {
+		return h.polls
 	}
+	return h.subscribes
 }
 
 // Refused reports whether there are no subscriptions for now.
@@ -109,8 +108,8 @@ func (h *Hub) Refused() bool {
 	return until != 0 && clock.Since(epoch) < time.Duration(until)
 }
 
-// Enter has w be told, and adds it to the list of its lock if there is one: else nobody is
-// subscribed yet.
+// Enter begins to deliver messages to w, and adds it to the list of its lock if there is one: else
+// nobody is subscribed yet.
 func (h *Hub) Enter(w *Waiter) {
 	if w.entered {
 		return
@@ -124,7 +123,7 @@ func (h *Hub) Enter(w *Waiter) {
 	}
 }
 
-// Leave has w not be told any more, and takes it off its list.
+// Leave ends the delivery of messages to w, and takes it off its list.
 func (h *Hub) Leave(w *Waiter) {
 	if !w.entered {
 		return
@@ -191,16 +190,18 @@ func (h *Hub) OnFailure(w *Waiter, sent time.Time) {
 	if l == nil {
 		return
 	}
-	l.onFailure(sent)
+	if !l.failing.After(l.news) {
+		l.failing = sent
+	}
 	if !l.armed && !h.closed {
 		l.arm(l.interval())
 	}
 }
 
-// Poll makes w, which the hub does not know any more, an owner that polls, in the same place.
+// Poll is Leave, and makes w an owner that polls, in the same place.
 func (h *Hub) Poll(w *Waiter) {
-	prefix := h.prefixes[script.Polls]
-	w.Owner = prefix + w.Owner[len(prefix):] // all are as long
+	h.Leave(w)
+	w.Owner = h.polls + w.Owner[len(h.polls):] // all prefixes are as long
 }
 
 // Watch has a holder of the lock with these keys be woken when somebody may have begun to wait,
@@ -226,17 +227,6 @@ func (h *Hub) Watch(ctx context.Context, keys [3]any, wake func()) (subscribed b
 	})
 	h.subscribe(l)
 	return l.subscribed
-}
-
-// Len returns how many waiters and holders are to be woken.
-func (h *Hub) Len() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	n := len(h.waiters)
-	for _, l := range h.lists {
-		n += len(l.holders)
-	}
-	return n
 }
 
 // Close ends everything, and returns when no goroutine is left.
@@ -353,7 +343,7 @@ func (h *Hub) received(s *subscriber, event Event) {
 	switch event.Kind {
 	case Message:
 		l.news = clock.Now()
-		if event.Message == h.prefixes[script.Subscribes] || event.Message == h.prefixes[script.SubscribesSharded] {
+		if event.Message == h.subscribes {
 			l.wakeHolders()
 			return
 		}

@@ -53,9 +53,9 @@ type list struct {
 	keys    [3]any
 	channel string
 	present int       // how many waiters and holders there are
-	queue   []*Waiter // those that were told to wait, in the order of their places
+	queue   []*Waiter // the waiters that the server has enqueued, in the order of their places
 	idle    time.Time // since when there is none
-	news    time.Time // when the server last answered or told any of them
+	news    time.Time // when the server last answered or notified any of them
 	failing time.Time // the first request after that which has failed
 
 	holders map[*func()]bool // by what wakes them
@@ -123,13 +123,6 @@ func (l *list) wakeHolders() {
 	}
 }
 
-// onFailure notes that a request failed that was sent at sent.
-func (l *list) onFailure(sent time.Time) {
-	if !l.failing.After(l.news) {
-		l.failing = sent
-	}
-}
-
 // tellOfSilence has those look for themselves who wait for a server that is silent, when one of
 // them leaves: it may have given up.
 func (l *list) tellOfSilence() {
@@ -159,7 +152,7 @@ func (l *list) interval() time.Duration {
 	return soon()
 }
 
-// soon returns how soon to look again where nobody is told.
+// soon returns the poll interval without a subscription.
 func soon() time.Duration { return 100*time.Millisecond + rand.N(100*time.Millisecond) }
 
 // unsubscribed leaves l without a subscriber, so that its first waiter looks more often.

@@ -9,13 +9,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/go-locker/locker/internal/history"
 	"github.com/go-locker/locker/internal/stories"
+	"github.com/go-locker/locker/internal/test/testserver"
 )
 
 func main() {
@@ -59,27 +59,18 @@ func record(s stories.Source, file string) error {
 	if err != nil {
 		return err
 	}
-	commit, err := output(regexp.MustCompile(`\S+`), "git", "rev-parse", "--short", "HEAD")
+	commit, err := exec.Command("git", "rev-parse", "--short", "HEAD").Output()
 	if err != nil {
-		return err
+		return fmt.Errorf("git rev-parse: %w", err)
 	}
-	version, err := output(regexp.MustCompile(`\d+(\.\d+)+`), s.Program, "--version")
+	version, err := testserver.Version(s.Program)
 	if err != nil {
 		return err
 	}
 	h.Again = "LOCKER_NIGHTLY=1 " + h.Again + " -conformance.record=DIR"
 	prune(h)
-	r := stories.Recording{History: h, Servers: fmt.Sprintf(s.Servers, version), Commit: commit, Date: time.Now().UTC().Format(time.DateOnly)}
+	r := stories.Recording{History: h, Servers: fmt.Sprintf(s.Servers, version), Commit: strings.TrimSpace(string(commit)), Date: time.Now().UTC().Format(time.DateOnly)}
 	return write(r, file)
-}
-
-// output is the first match in what a command prints.
-func output(match *regexp.Regexp, name string, args ...string) (string, error) {
-	out, err := exec.Command(name, args...).CombinedOutput()
-	if found := match.Find(out); err == nil && found != nil {
-		return string(found), nil
-	}
-	return "", fmt.Errorf("%s: %w: %s", name, err, out)
 }
 
 // prune leaves the locks for which A and B contend. The others ask whether servers answer.

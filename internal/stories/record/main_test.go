@@ -32,7 +32,7 @@ func TestRecord_makesWhatTheStoriesTell(t *testing.T) {
 				require.NoError(t, err)
 				kept, err := stories.Read(r.File)
 				require.NoError(t, err)
-				want, err := r.View(kept)
+				want, err := r.Told()
 				require.NoError(t, err)
 				got, err := r.View(fresh)
 				require.NoError(t, err)

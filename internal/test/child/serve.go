@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"testing"
+
+	"github.com/go-locker/locker/internal/tb"
 )
 
 // nameEnv is the name of what a child is for, in its environment.
@@ -29,35 +31,30 @@ func Serve() {
 		fmt.Fprintf(os.Stderr, "child: nothing is registered as %q\n", name)
 		os.Exit(1)
 	}
-	t := &served{name: name}
-	ctx, cancel := context.WithCancel(context.Background())
-	t.ctx = ctx
+	t := &served{name: name, Scope: tb.New(context.Background(), func(format string, args ...any) {
+		fmt.Fprintf(os.Stderr, name+": "+format+"\n", args...)
+	})}
 	f(t)
-	cancel()
-	t.end()
+	t.End()
+	if t.failed {
+		os.Exit(1)
+	}
+	os.Exit(0)
 }
 
 // served is the TB of a child, which has no more than what helpers of tests commonly call.
 type served struct {
-	testing.TB
+	unimplemented
+	*tb.Scope
 
-	name     string
-	ctx      context.Context
-	cleanups []func()
-	failed   bool
+	name   string
+	failed bool
 }
 
-func (t *served) Helper() {}
+// unimplemented has the methods of a TB that nobody calls.
+type unimplemented struct{ testing.TB } // nil
 
 func (t *served) Name() string { return t.name }
-
-func (t *served) Context() context.Context { return t.ctx }
-
-func (t *served) Cleanup(f func()) { t.cleanups = append(t.cleanups, f) }
-
-func (t *served) Logf(format string, args ...any) {
-	fmt.Fprintf(os.Stderr, t.name+": "+format+"\n", args...)
-}
 
 func (t *served) Errorf(format string, args ...any) {
 	t.failed = true
@@ -74,16 +71,3 @@ func (t *served) Fatalf(format string, args ...any) {
 }
 
 func (t *served) Fatal(args ...any) { t.Fatalf("%s", fmt.Sprint(args...)) }
-
-// end runs the clean-ups, last in, first out, and ends the process.
-func (t *served) end() {
-	for len(t.cleanups) > 0 {
-		last := t.cleanups[len(t.cleanups)-1]
-		t.cleanups = t.cleanups[:len(t.cleanups)-1]
-		last()
-	}
-	if t.failed {
-		os.Exit(1)
-	}
-	os.Exit(0)
-}

@@ -4,7 +4,11 @@ package claims
 import (
 	"context"
 	"errors"
+	"slices"
+	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/quorum"
@@ -24,18 +28,13 @@ type claimer interface {
 }
 
 // Take asks d once. It returns the claim, beside an error too if that is not that the lock is held.
-func Take(ctx context.Context, d claimer, req driver.Request) (driver.Lease, error) {
+func Take(ctx context.Context, d claimer, req driver.Request) (driver.Claim, error) {
 	claim := d.Claim(req)
 	_, err := claim.Ask(ctx)
 	if errors.Is(err, driver.ErrHeld) {
 		return nil, err
 	}
 	return claim, err
-}
-
-// Queue takes the lock, or a share, as Wait does.
-func Queue(ctx context.Context, d claimer, req driver.Request) (driver.Lease, error) {
-	return Wait(ctx, d, req, func(error) {})
 }
 
 // Wait asks until the lock is granted, ctx ends, or what is answered has been failures for half a
@@ -88,7 +87,7 @@ func released(claim driver.Claim, err error) error {
 }
 
 // Share is Take for a share.
-func Share(ctx context.Context, d claimer, req driver.Request) (driver.Lease, error) {
+func Share(ctx context.Context, d claimer, req driver.Request) (driver.Claim, error) {
 	req.Shared = true
 	return Take(ctx, d, req)
 }
@@ -103,4 +102,19 @@ func Propose(ctx context.Context, d claimer, req driver.Request, token uint64) (
 		return nil, err
 	}
 	return c, err
+}
+
+// List returns the names that d lists, sorted, how many have none, and how many pages that took.
+func List(t *testing.T, d driver.Operator, prefix string) (names []string, unnamed, pages int) {
+	t.Helper()
+	for next := d.List(prefix); ; {
+		page, err := next(t.Context())
+		require.NoError(t, err)
+		pages++
+		names, unnamed = append(names, page.Names...), unnamed+page.Unnamed
+		if page.Last {
+			slices.Sort(names)
+			return names, unnamed, pages
+		}
+	}
 }

@@ -2,9 +2,11 @@ package core_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,31 +16,28 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 func TestClose_waitersGetErrClosed(t *testing.T) {
-	for name, f := range map[string]fault{
-		"in a pause": {}, "request hangs": hangs, "request hangs, heeds no ctx": {hang: true, ignoresCtx: true},
+	each(t, map[string]fault{
+		"in a pause": {then: func() {}}, "request hangs": hangs, "request hangs, heeds no ctx": {hang: true, ignoresCtx: true},
 		"granted later": {request: time.Second, ignoresCtx: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, b *backend) {
-				c := b.client(t)
-				if name == "in a pause" {
-					b.steal("x")
-				}
-				b.every(acquire, f)
-				waiter := inBackground(func() error { return c.Mutex("x").Lock(context.Background()) })
-				synctest.Wait()
-				closed := inBackground(c.Close)
-				assert.Zero(t, took(func() { require.ErrorIs(t, <-waiter, locker.ErrClosed) }))
-				require.NoError(t, <-closed)
-				if f.request > 0 {
-					assert.Zero(t, b.holder("x"))
-				}
-			})
-		})
-	}
+	}, func(t *testing.T, b *backend, f fault) {
+		c := b.client(t)
+		if f.then != nil {
+			b.steal("x")
+		}
+		b.every(acquire, f)
+		waiter := testwait.Go(func() error { return c.Mutex("x").Lock(context.Background()) })
+		synctest.Wait()
+		closed := testwait.Go(c.Close)
+		assert.Zero(t, took(func() { require.ErrorIs(t, <-waiter, locker.ErrClosed) }))
+		require.NoError(t, <-closed)
+		if f.request > 0 {
+			assert.Zero(t, b.holder("x"))
+		}
+	})
 }
 
 func TestClose_losesAndReleasesHolds(t *testing.T) {
@@ -104,59 +103,43 @@ func TestClose_closesTheDriverOnceAndReturnsItsError(t *testing.T) {
 	})
 }
 
-func TestClose_ofADriverThatDoesNotClose(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		c := clientOf(t, &fakeDriver{b: b, shut: func() error { <-b.over; return nil }})
-		holdMany(t, c, 1)
-		assert.LessOrEqual(t, took(func() { require.Error(t, c.Close()) }), 5*time.Second)
-		assert.Zero(t, b.holder("0"))
-	})
-}
-
-// A Driver is to heed its contexts. One that does not keeps Close no longer than another.
-func TestClose_ofADriverThatHeedsNoContext(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		d := &fakeDriver{b: b, wrap: func(c driver.Claim) driver.Claim { return deafClaim{c, b} }}
+// A Driver is to close, and to heed its contexts. One that does not keeps Close no longer than
+// another.
+func TestClose_ofADriverThatHangs(t *testing.T) {
+	each(t, map[string]*fakeDriver{"2 holds": {deaf: true}, "has not closed": {}}, func(t *testing.T, b *backend, d *fakeDriver) {
+		d.b = b
 		c := clientOf(t, d)
 		holdMany(t, c, 2)
-		began := time.Now()
-		require.ErrorContains(t, c.Close(), "2 holds")
-		assert.LessOrEqual(t, time.Since(began), 5*time.Second)
-		assert.True(t, d.closed)
+		closed := false
+		d.shut = func() error { closed = true; return nil }
+		if d.deaf {
+			b.every(release, hangs)
+		} else {
+			d.shut = func() error { <-b.over; return nil }
+		}
+		_, want, _ := strings.Cut(strings.ReplaceAll(t.Name(), "_", " "), "/")
+		assert.LessOrEqual(t, took(func() { require.ErrorContains(t, c.Close(), want) }), 5*time.Second)
+		assert.Equal(t, d.deaf, closed)
+		assert.Equal(t, d.deaf, b.holder("0") != 0)
 	})
-}
-
-// deafClaim heeds no context when it is released.
-type deafClaim struct {
-	driver.Claim
-	b *backend
-}
-
-func (c deafClaim) Release(context.Context) error {
-	<-c.b.over
-	return nil
 }
 
 // A goroutine for each would be a gigabyte for a Client of many holds that is told to stop.
 func TestClose_ofManyHoldsNeedsFewGoroutines(t *testing.T) {
 	const holds, few = 10_000, 500
-	for name, f := range map[string]fault{"in order": {reply: time.Millisecond}, "hangs": hangIgnoringCtx} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, b *backend) {
-				c := b.client(t, locker.WithTTL(time.Minute))
-				holdMany(t, c, holds)
-				b.every(release, f)
-				before, began := runtime.NumGoroutine(), time.Now()
-				closed := inBackground(c.Close)
-				synctest.Wait()
-				require.NotEmpty(t, b.calls(release))
-				assert.LessOrEqual(t, runtime.NumGoroutine()-before, few, "goroutines of Close, for %d holds", holds)
-				err := <-closed
-				assert.LessOrEqual(t, time.Since(began), 5*time.Second)
-				assert.Equal(t, name == "in order", err == nil)
-			})
-		})
-	}
+	each(t, map[string]fault{"in order": {reply: time.Millisecond}, "hangs": hangIgnoringCtx}, func(t *testing.T, b *backend, f fault) {
+		c := b.client(t, locker.WithTTL(time.Minute))
+		holdMany(t, c, holds)
+		b.every(release, f)
+		before, began := runtime.NumGoroutine(), time.Now()
+		closed := testwait.Go(c.Close)
+		synctest.Wait()
+		require.NotEmpty(t, b.calls(release))
+		assert.LessOrEqual(t, runtime.NumGoroutine()-before, few, "goroutines of Close, for %d holds", holds)
+		err := <-closed
+		assert.LessOrEqual(t, time.Since(began), 5*time.Second)
+		assert.Equal(t, f.hang, err != nil)
+	})
 }
 
 func TestClose_namesTheLocksThatWereNotReleased(t *testing.T) {
@@ -164,6 +147,7 @@ func TestClose_namesTheLocksThatWereNotReleased(t *testing.T) {
 		c := b.client(t)
 		m := holdMany(t, c, 3)[1]
 		b.everyOf("1", release, hangs)
+		b.next(release, unreachable, unheard) // which are sent again
 		thief := b.steal("2")
 		err := c.Close()
 		require.ErrorContains(t, err, `"1"`)
@@ -175,25 +159,15 @@ func TestClose_namesTheLocksThatWereNotReleased(t *testing.T) {
 	})
 }
 
-func TestClose_sendsAReleaseAgainThatFailed(t *testing.T) {
-	each(t, map[string]fault{"never arrived": unreachable, "reply lost": unheard}, func(t *testing.T, b *backend, f fault) {
-		c := b.client(t)
-		holdMany(t, c, 1)
-		b.next(release, f)
-		require.NoError(t, c.Close(), "it has 5 s to release its holds")
-		assert.Zero(t, b.holder("0"))
-	})
-}
-
 func TestClose_whileCallsAreUnderWay(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		c := b.client(t)
 		ms := holdMany(t, c, 3)
 		b.every(release, fault{request: time.Second})
 		b.every(extend, fault{request: 2 * time.Second})
-		unlocked := inBackground(func() error { return ms[0].Unlock(context.Background()) })
-		extended := inBackground(func() error { return ms[1].Extend(context.Background()) })
-		did := inBackground(func() error {
+		unlocked := testwait.Go(func() error { return ms[0].Unlock(context.Background()) })
+		extended := testwait.Go(func() error { return ms[1].Extend(context.Background()) })
+		did := testwait.Go(func() error {
 			return c.Mutex("y").Do(context.Background(), func(ctx context.Context) error {
 				<-ctx.Done()
 				return context.Cause(ctx)
@@ -230,72 +204,58 @@ func TestClose_waitsForWhatRunsUnderAHold(t *testing.T) {
 			return h.Unlock(context.Background())
 		},
 	}, func(t *testing.T, b *backend, run func(c *locker.Client, f func(context.Context)) error) {
+		b.every(extend, fault{reply: 100 * time.Millisecond})
 		c := b.client(t)
-		var returned time.Time
-		ran := inBackground(func() error {
+		ran := testwait.Go(func() error {
 			return run(c, func(ctx context.Context) {
 				<-ctx.Done()
 				time.Sleep(400 * time.Millisecond)
-				returned = time.Now()
-			})
-		})
-		synctest.Wait()
-		other := b.client(t).Mutex("x", locker.WithBackoff(time.Millisecond, 2*time.Millisecond))
-		var got time.Time
-		locked := inBackground(func() error {
-			err := other.Lock(context.Background())
-			got = time.Now()
-			return err
-		})
-		require.NoError(t, c.Close())
-		require.ErrorIs(t, <-ran, locker.ErrLost)
-		require.NoError(t, <-locked)
-		assert.False(t, got.Before(returned), "it had the lock %v before the function returned", returned.Sub(got))
-		assert.Less(t, got.Sub(returned), time.Second, "and soon after it")
-	})
-}
-
-// A renewal that is answered while Close waits for the function releases nothing: Close does.
-func TestClose_waitsForWhatRunsUnderAHoldThatIsBeingRenewed(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		b.every(extend, fault{reply: 100 * time.Millisecond})
-		c := b.client(t)
-		ran := inBackground(func() error {
-			return c.Mutex("x").Do(context.Background(), func(ctx context.Context) error {
-				<-ctx.Done()
-				time.Sleep(time.Second)
 				assert.NotZero(t, b.holder("x"), "while the function returns")
-				return nil
 			})
 		})
-		for len(b.calls(extend)) == 0 {
+		for len(b.calls(extend)) == 0 { // the answer comes while Close waits, and releases nothing
 			time.Sleep(10 * time.Millisecond)
 		}
-		require.NoError(t, c.Close())
+		assert.Less(t, took(func() { require.NoError(t, c.Close()) }), time.Second)
 		require.ErrorIs(t, <-ran, locker.ErrLost)
 		assert.Zero(t, b.holder("x"))
 	})
 }
 
-// What does not return is not waited for longer than Close lasts, and keeps the lock until it
-// expires.
+// leaving counts the names that are not to be given back when their session ends.
+type leaving struct {
+	*lease
+	left map[string]int
+}
+
+func (l leaving) Leave() { l.left[l.name]++ }
+
+// What does not return is not waited for longer than Close lasts, nor longer than the hold, and
+// keeps the lock until it expires.
 func TestClose_leavesToExpireWhatDoesNotReturn(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		c := b.client(t)
-		idle := holdMany(t, c, 1)[0]
+	each(t, map[string]time.Duration{"Close": 0, "the hold": life - 2*time.Second}, func(t *testing.T, b *backend, worked time.Duration) {
+		left := map[string]int{}
+		c := clientOf(t, &fakeDriver{b: b, wrap: func(l driver.Claim) driver.Claim {
+			return leaving{l.(*lease), left}
+		}}, locker.WithoutRenewal())
+		idle, abandoned := holdMany(t, c, 1)[0], c.Mutex("abandoned")
+		require.NoError(t, abandoned.Lock(t.Context()))
+		require.NoError(t, abandoned.Hold().Abandon())
 		stop := make(chan struct{})
-		ran := inBackground(func() error {
+		ran := testwait.Go(func() error {
 			return c.Mutex("x").Do(context.Background(), func(context.Context) error { <-stop; return nil })
 		})
 		synctest.Wait()
+		time.Sleep(worked)
 		began := time.Now()
-		closed := inBackground(c.Close)
+		closed := testwait.Go(c.Close)
 		time.Sleep(time.Second)
 		assert.Zero(t, b.holder("0"), "a hold under which nothing runs is released at once")
 		require.ErrorContains(t, <-closed, "has not ended")
-		assert.LessOrEqual(t, time.Since(began), 5*time.Second)
+		assert.LessOrEqual(t, time.Since(began), min(5*time.Second, life-worked))
+		assert.Equal(t, map[string]int{"locker:x": 1, "locker:abandoned": 1}, left)
 		require.NoError(t, b.client(t).Mutex("x").Lock(t.Context()))
-		assert.GreaterOrEqual(t, time.Since(began), life-time.Millisecond, "it had expired")
+		assert.GreaterOrEqual(t, time.Since(b.start), life-time.Millisecond, "it had expired")
 		close(stop)
 		require.ErrorIs(t, <-ran, locker.ErrLost)
 		require.ErrorIs(t, idle.Unlock(t.Context()), locker.ErrLost)
@@ -304,29 +264,22 @@ func TestClose_leavesToExpireWhatDoesNotReturn(t *testing.T) {
 
 // A part of the backend that does not answer, or refuses, keeps no hold of the rest taken.
 func TestClose_releasesTheOthersFirst(t *testing.T) {
-	for name, f := range map[string]fault{"hangs": hangs, "refuses": unreachable} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, b *backend) {
-				const holds = 900
-				c := b.client(t, locker.WithTTL(time.Minute))
-				holdMany(t, c, holds)
-				for i := range holds / 3 {
-					b.everyOf(strconv.Itoa(i), release, f)
-				}
-				began := time.Now()
-				closed := inBackground(c.Close)
-				time.Sleep(2 * time.Second)
-				for i := holds / 3; i < holds; i++ {
-					require.Zero(t, b.holder(strconv.Itoa(i)), "hold %d is still taken after %v", i, time.Since(began))
-				}
-				err := <-closed
-				if name == "refuses" {
-					require.ErrorIs(t, err, errRefused)
-				}
-				require.Error(t, err)
-			})
-		})
-	}
+	each(t, map[string]fault{"hangs": hangs, "refuses": unreachable}, func(t *testing.T, b *backend, f fault) {
+		const holds = 900
+		c := b.client(t, locker.WithTTL(time.Minute))
+		holdMany(t, c, holds)
+		for i := range holds / 3 {
+			b.everyOf(strconv.Itoa(i), release, f)
+		}
+		closed := testwait.Go(c.Close)
+		time.Sleep(2 * time.Second)
+		for i := holds / 3; i < holds; i++ {
+			require.Zero(t, b.holder(strconv.Itoa(i)), "hold %d is still taken", i)
+		}
+		err := <-closed
+		require.Error(t, err)
+		assert.Equal(t, f.err != nil, errors.Is(err, errRefused))
+	})
 }
 
 // A clean-up that cannot reach the backend has its whole TTL, but must not hold up Close that
@@ -355,7 +308,7 @@ func TestClose_endsAnUnlock(t *testing.T) {
 		m := c.Mutex("x", locker.WithTTL(time.Minute))
 		require.NoError(t, m.Lock(t.Context()))
 		b.every(release, hangs)
-		unlocked := inBackground(func() error { return m.Unlock(context.Background()) })
+		unlocked := testwait.Go(func() error { return m.Unlock(context.Background()) })
 		time.Sleep(time.Second)
 		require.NoError(t, c.Close(), "it has waited for nothing in vain")
 		require.Error(t, <-unlocked)

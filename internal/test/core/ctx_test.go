@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/memory"
 )
 
 var errShutdown = errors.New("shutting down")
@@ -66,55 +67,51 @@ func TestLock_ctxEndsWhileTheRequestIsOut(t *testing.T) {
 // The phases of a wait, by what the backend did before ctx ended.
 func TestLock_ctxEndsWhileWaiting(t *testing.T) {
 	held := fault{}
-	for name, c := range map[string]struct {
+	type phase struct {
 		answers []fault
 		then    fault
 		held    bool
 		refused bool
-	}{
+	}
+	each(t, map[string]phase{
 		"in a pause after ErrHeld":                 {then: held, held: true},
 		"while a request is out":                   {answers: []fault{held, held}, then: hangs, held: true},
 		"while a request that ignores ctx is out":  {answers: []fault{held, held}, then: hangIgnoringCtx, held: true},
 		"in a pause after a failure":               {answers: []fault{held, held}, then: unreachable, refused: true},
 		"while a request is out after a failure":   {answers: []fault{held, unreachable}, then: hangs, refused: true},
 		"in a pause after a failure, then ErrHeld": {answers: []fault{held, unreachable, unreachable}, then: held, held: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, b *backend) {
-				b.steal("x")
-				b.next(acquire, c.answers...)
-				b.every(acquire, c.then)
-				ctx := ending(t, 3*time.Second)
-				err := b.client(t).Mutex("x").Lock(ctx)
-				assert.Equal(t, 3*time.Second, time.Since(b.start))
-				interruptedBy(ctx, t, err)
-				assert.Equal(t, c.held, errors.Is(err, locker.ErrHeld), "%v", err)
-				assert.Equal(t, c.refused, errors.Is(err, errRefused), "%v", err)
-			})
-		})
-	}
+	}, func(t *testing.T, b *backend, c phase) {
+		b.steal("x")
+		b.next(acquire, c.answers...)
+		b.every(acquire, c.then)
+		ctx := ending(t, 3*time.Second)
+		err := b.client(t).Mutex("x").Lock(ctx)
+		assert.Equal(t, 3*time.Second, time.Since(b.start))
+		interruptedBy(ctx, t, err)
+		assert.Equal(t, c.held, errors.Is(err, locker.ErrHeld), "%v", err)
+		assert.Equal(t, c.refused, errors.Is(err, errRefused), "%v", err)
+	})
 }
 
 // One that is woken asks at once. Between that it asks again when the Driver has said so.
 func TestLock_inAQueue(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		wakes := make(chan func(), 1)
-		d := &scripted{fakeDriver: &fakeDriver{b: b}}
-		d.ask = func(ctx context.Context, c *lease, wake func()) (time.Duration, error) {
+		d := scripted(b, func(ctx context.Context, c *lease) (time.Duration, error) {
 			c.there = true
 			unknown, err := b.send(ctx, call{op: acquire, name: "x"}, func(fault) error { return nil })
 			require.NoError(t, err)
 			require.False(t, unknown)
 			switch len(b.calls(acquire)) {
 			case 1:
-				wakes <- wake
-				wake() // while it is asked: it may have missed something
+				wakes <- c.wake
+				c.wake() // while it is asked: it may have missed something
 				return time.Hour, locker.ErrHeld
 			case 5:
 				return c.Ask(ctx)
 			}
 			return time.Hour, &locker.HeldError{}
-		}
+		})
 		m := clientOf(t, d).Mutex("x")
 		locked, _ := waiting(t, m.Lock)
 		assert.Len(t, b.calls(acquire), 2, "with what came too early, once")
@@ -133,10 +130,10 @@ func TestLock_inAQueue(t *testing.T) {
 func TestLock_ctxEndsInTheQueue(t *testing.T) {
 	each(t, map[string]fault{"it leaves at once": {}, "the server is slow": {request: time.Second}}, func(t *testing.T, b *backend, f fault) {
 		b.every(release, f)
-		d := &scripted{&fakeDriver{b: b}, func(_ context.Context, c *lease, _ func()) (time.Duration, error) {
+		d := scripted(b, func(_ context.Context, c *lease) (time.Duration, error) {
 			c.there = true
 			return 2 * time.Hour, locker.ErrHeld
-		}}
+		})
 		ctx := ending(t, time.Hour)
 		err := clientOf(t, d).Mutex("x").Lock(ctx)
 		interruptedBy(ctx, t, err)
@@ -147,6 +144,11 @@ func TestLock_ctxEndsInTheQueue(t *testing.T) {
 		assert.Len(t, b.calls(release), 1, "the waiter leaves the queue")
 	})
 }
+
+// hurried is a context that does not end by the deadline that it says.
+type hurried struct{ context.Context }
+
+func (hurried) Deadline() (time.Time, bool) { return time.Now(), true }
 
 // The context of a request may be asked for Err alone, or for Done before or after its end.
 func TestLock_contextOfARequestEnds(t *testing.T) {
@@ -163,11 +165,11 @@ func TestLock_contextOfARequestEnds(t *testing.T) {
 		for _, asked := range []bool{true, false} {
 			t.Run(fmt.Sprint(name, ", Done asked for before: ", asked), func(t *testing.T) {
 				bubble(t, func(t *testing.T, b *backend) {
-					caller, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, 7), time.Hour)
+					caller, cancel := context.WithCancel(hurried{context.WithValue(t.Context(), key{}, 7)})
 					defer cancel()
 					var client *locker.Client
 					var ended func()
-					d := &scripted{&fakeDriver{b: b}, func(ctx context.Context, _ *lease, _ func()) (time.Duration, error) {
+					d := scripted(b, func(ctx context.Context, _ *lease) (time.Duration, error) {
 						deadline, _ := ctx.Deadline()
 						assert.Equal(t, b.start.Add(ttl/2), deadline, "and not the caller's")
 						assert.Equal(t, 7, ctx.Value(key{}))
@@ -190,7 +192,7 @@ func TestLock_contextOfARequestEnds(t *testing.T) {
 							ended()
 						}
 						return 0, locker.ErrHeld
-					}}
+					})
 					client = clientOf(t, d)
 					require.Error(t, client.Mutex("x").TryLock(caller))
 					if c.end == nil {
@@ -204,8 +206,7 @@ func TestLock_contextOfARequestEnds(t *testing.T) {
 
 func TestHoldContext_endsAReserveBeforeTheDeadline(t *testing.T) {
 	each(t, map[string]fault{"renewals fail": unreachable, "renewals hang": hangIgnoringCtx}, func(t *testing.T, b *backend, down fault) {
-		h, err := b.client(t).Mutex("x").Acquire(t.Context())
-		require.NoError(t, err)
+		h := acquired(t, b.client(t))
 		ctx, cancel := h.Context(t.Context(), 2*time.Second)
 		defer cancel()
 		time.Sleep(3 * ttl)
@@ -229,8 +230,7 @@ func TestHoldContext_endsAReserveBeforeTheDeadline(t *testing.T) {
 
 func TestHoldContext_eachHasItsOwnReserve(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		h, err := b.client(t, locker.WithoutRenewal()).Mutex("x").Acquire(t.Context())
-		require.NoError(t, err)
+		h := acquired(t, b.client(t, locker.WithoutRenewal()))
 		for _, c := range []struct {
 			reserve, left time.Duration
 			lost          bool
@@ -254,8 +254,7 @@ func TestHoldContext_eachHasItsOwnReserve(t *testing.T) {
 
 func TestHoldContext_endsWithALossThatComesFirst(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		h, err := b.client(t).Mutex("x").Acquire(t.Context())
-		require.NoError(t, err)
+		h := acquired(t, b.client(t))
 		ctx, cancel := h.Context(t.Context(), time.Second)
 		defer cancel()
 		b.steal("x")
@@ -271,8 +270,7 @@ func TestHoldContext_endsWithALossThatComesFirst(t *testing.T) {
 
 func TestHoldContext_endsWithUnlockWhichItDoesNotDisturb(t *testing.T) {
 	each(t, map[string]bool{"by that context": true, "by another": false}, func(t *testing.T, b *backend, carried bool) {
-		h, err := b.client(t).Mutex("x").Acquire(t.Context())
-		require.NoError(t, err)
+		h := acquired(t, b.client(t))
 		ctx, cancel := h.Context(t.Context(), time.Second)
 		defer cancel()
 		unlocking := t.Context()
@@ -293,8 +291,7 @@ func TestHoldContext_endsWithUnlockWhichItDoesNotDisturb(t *testing.T) {
 
 func TestHoldContext_isAlsoTheCallersOwn(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		h, err := b.client(t).Mutex("x").Acquire(t.Context())
-		require.NoError(t, err)
+		h := acquired(t, b.client(t))
 		type key struct{}
 		outer, stop := context.WithTimeoutCause(context.WithValue(t.Context(), key{}, 7), time.Hour, errShutdown)
 		defer stop()
@@ -320,8 +317,7 @@ func TestHoldContext_isAlsoTheCallersOwn(t *testing.T) {
 // but not yet this one, must not go on.
 func TestHoldContext_hasEndedThoughWhoNoticedIsStillTellingOthers(t *testing.T) {
 	each(t, map[string]time.Duration{"a loss": 0, "a reserve": 2 * time.Second}, func(t *testing.T, b *backend, reserve time.Duration) {
-		h, err := b.client(t, locker.WithoutRenewal()).Mutex("x").Acquire(t.Context())
-		require.NoError(t, err)
+		h := acquired(t, b.client(t, locker.WithoutRenewal()))
 		var later context.Context
 		looks := 0
 		told, cancel := h.Context(asked{t.Context(), func() {
@@ -352,4 +348,31 @@ type asked struct {
 func (a asked) Done() <-chan struct{} {
 	a.look()
 	return a.Context.Done()
+}
+
+// lookingContext is like Do's: its Err checks whether the hold has ended, and then ends it.
+type lookingContext struct {
+	context.Context
+	look func()
+}
+
+func (c lookingContext) Err() error {
+	c.look()
+	return c.Context.Err()
+}
+
+func TestTryLock_besideAHoldWhoseContextLooksAtIt(t *testing.T) {
+	c, err := locker.New(memory.NewDriver(memory.InSpace(t.Name())))
+	require.NoError(t, err)
+	m := c.Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	tried := make(chan error, 1)
+	go func() { tried <- m.TryLock(lookingContext{t.Context(), func() { m.Hold() }}) }()
+	select {
+	case err := <-tried:
+		require.ErrorIs(t, err, locker.ErrHeld)
+	case <-time.After(10 * time.Second):
+		t.Fatal("it waits for itself")
+	}
+	require.NoError(t, c.Close())
 }

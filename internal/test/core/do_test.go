@@ -18,35 +18,6 @@ import (
 
 var errWork = errors.New("work failed")
 
-func TestDo_runsUnderTheLock(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		m := b.client(t).Mutex("x")
-		type key struct{ string }
-		ctx := context.WithValue(t.Context(), key{"user"}, 7)
-		var inside context.Context
-		require.NoError(t, m.Do(ctx, func(ctx context.Context) error {
-			inside = ctx //nolint:fatcontext // to look at after its end
-			assert.NotZero(t, m.FencingToken())
-			assert.Equal(t, m.FencingToken(), b.holder("x"))
-			assert.Equal(t, 7, ctx.Value(key{"user"}))
-			time.Sleep(3 * ttl)
-			return ctx.Err()
-		}))
-		require.Error(t, inside.Err())
-		assert.Zero(t, b.holder("x"))
-		assert.Zero(t, m.FencingToken())
-	})
-}
-
-func TestDo_whoseLockFailsDoesNotRunF(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		b.every(acquire, unreachable)
-		err := b.client(t).Mutex("x").Do(t.Context(), func(context.Context) error { panic("f ran") })
-		require.ErrorIs(t, err, errRefused)
-		assert.ErrorContains(t, err, `lock "x"`)
-	})
-}
-
 func TestDo_joinsTheErrorsOfFAndUnlock(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		m := b.client(t).Mutex("x")
@@ -95,16 +66,6 @@ func TestDo_thatOutlivesTheLockIsToldAndWaitedFor(t *testing.T) {
 		require.ErrorIs(t, err, locker.ErrLost, "nil never hides a loss")
 		assert.True(t, returned)
 		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrNotHeld)
-	})
-}
-
-func TestDo_thatNeverLooksIsToldOfALossInTheEnd(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		err := b.client(t, locker.WithoutRenewal()).Mutex("x").Do(t.Context(), func(context.Context) error {
-			b.steal("x")
-			return nil
-		})
-		require.ErrorIs(t, err, locker.ErrLost)
 	})
 }
 
@@ -197,9 +158,11 @@ func TestTryDo_runsUnderTheLockOrNotAtAll(t *testing.T) {
 
 // Five machines start a short job, one after the other as their clocks are late.
 func TestAtLeast_theJobRunsOnce(t *testing.T) {
+	const granted = 10 * time.Millisecond
 	each := func(ends, fails bool) {
 		bubble(t, func(t *testing.T, b *backend) {
 			started := 0
+			b.next(acquire, fault{request: granted})
 			for range 5 {
 				c, err := locker.New(&fakeDriver{b: b}, locker.AtLeast(time.Minute))
 				require.NoError(t, err)
@@ -220,14 +183,14 @@ func TestAtLeast_theJobRunsOnce(t *testing.T) {
 			}
 			assert.Equal(t, 1, started)
 			assert.Len(t, b.calls(extend), 1, "it is confirmed that the hold lasted")
-			time.Sleep(time.Minute - time.Since(b.start) - time.Millisecond)
+			time.Sleep(granted + time.Minute - time.Since(b.start) - time.Millisecond)
 			assert.NotZero(t, b.holder("x"))
 			assert.Empty(t, b.calls(release))
 			time.Sleep(2 * time.Millisecond)
 			if !ends {
 				assert.Zero(t, b.holder("x"), "released on time, though the lease goes on")
 			}
-			time.Sleep(time.Second + 20*time.Millisecond)
+			time.Sleep(time.Second + granted + 20*time.Millisecond)
 			assert.Zero(t, b.holder("x"), "one TTL, which is in whole seconds, after the Unlock")
 		})
 	}
@@ -275,7 +238,8 @@ func TestAtLeast_tellsOfALoss(t *testing.T) {
 // A hold that shares a session begins with what is left of that.
 func TestAtLeast_aHoldThatBeginsShortIsExtendedFirst(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		m := b.client(t).Mutex("x", locker.AtLeast(9*time.Second))
+		s := &spy{}
+		m := b.client(t, s.observer()).Mutex("x", locker.AtLeast(9*time.Second))
 		b.next(acquire, fault{age: 4 * time.Second})
 		ran, err := m.TryDo(t.Context(), func(context.Context) error {
 			assert.Len(t, b.calls(extend), 1)
@@ -286,7 +250,10 @@ func TestAtLeast_aHoldThatBeginsShortIsExtendedFirst(t *testing.T) {
 		time.Sleep(9 * time.Second)
 		synctest.Wait()
 
-		for refused, f := range map[error]fault{errRefused: unreachable, locker.ErrUnsupported: {age: 4 * time.Second}} {
+		for refused, f := range map[error]fault{
+			errRefused: unreachable, locker.ErrUnsupported: {age: 4 * time.Second},
+			locker.ErrLost: {lost: true, err: locker.ErrLost},
+		} {
 			b.next(acquire, fault{age: 4 * time.Second})
 			b.next(extend, f)
 			ran, err = m.TryDo(t.Context(), func(context.Context) error { panic("f ran") })
@@ -294,6 +261,7 @@ func TestAtLeast_aHoldThatBeginsShortIsExtendedFirst(t *testing.T) {
 			assert.False(t, ran)
 			synctest.Wait()
 			assert.Zero(t, b.holder("x"), "given back")
+			assert.Equal(t, s.held, s.ended)
 		}
 	})
 }
@@ -303,7 +271,7 @@ func TestAtLeast_thatTheBackendCannotKeep(t *testing.T) {
 		for d, want := range map[time.Duration]error{
 			0: errors.New("more than 0"), 900 * time.Millisecond: nil, 59 * time.Second: locker.ErrUnsupported,
 		} {
-			m := clientOf(t, &atMost{&fakeDriver{b: b}}, locker.WithTTL(time.Second)).Mutex("x", locker.AtLeast(d))
+			m := clientOf(t, &fakeDriver{b: b, whole: true}, locker.WithTTL(time.Second)).Mutex("x", locker.AtLeast(d))
 			err := m.TryLock(t.Context())
 			if want == nil {
 				require.NoError(t, err)
@@ -313,16 +281,4 @@ func TestAtLeast_thatTheBackendCannotKeep(t *testing.T) {
 		}
 		assert.Len(t, b.sent, 1)
 	})
-}
-
-// atMost is a driver that honours no TTL above a minute.
-type atMost struct{ *fakeDriver }
-
-func (*atMost) DefaultTTL() time.Duration { return 0 }
-
-func (*atMost) CheckTTL(ttl time.Duration) error {
-	if ttl >= time.Minute {
-		return locker.ErrUnsupported
-	}
-	return nil
 }

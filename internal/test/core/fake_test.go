@@ -3,6 +3,7 @@ package core_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"sync"
 	"testing"
@@ -214,7 +215,9 @@ func (b *backend) take(l *lease) error {
 // lease implements driver.Claim.
 type lease struct {
 	b        *backend
+	deaf     bool
 	req      driver.Request
+	wake     func()
 	there    bool           // the backend has it, or may
 	asking   sync.WaitGroup // requests for the lock, also those that nobody waits for
 	name     string
@@ -231,7 +234,7 @@ func (l *lease) Ask(ctx context.Context) (time.Duration, error) {
 	}
 	from, age := time.Now(), time.Duration(0)
 	l.asking.Add(1)
-	return 0, driver.Detach(ctx, time.Hour, func(context.Context) error {
+	return 0, l.detach(ctx, func(ctx context.Context) error {
 		defer l.asking.Done()
 		unknown, err := l.b.send(ctx, call{op: acquire, name: l.name, req: l.req}, func(f fault) error {
 			age = f.age
@@ -242,6 +245,17 @@ func (l *lease) Ask(ctx context.Context) (time.Duration, error) {
 		l.from, l.there = from.Add(-age), l.there || unknown || err == nil
 		return err
 	})
+}
+
+// detach makes a request, if ctx has not ended, and waits for it until ctx ends, unless l is deaf.
+func (l *lease) detach(ctx context.Context, request func(context.Context) error) error {
+	switch {
+	case l.deaf:
+		return request(context.WithoutCancel(ctx))
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	return driver.Detach(ctx, time.Hour, func(context.Context) error { return request(ctx) })
 }
 
 func (l *lease) Token() uint64 {
@@ -258,7 +272,7 @@ func (l *lease) Validity() time.Duration {
 
 func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
 	sent := time.Now()
-	return driver.Detach(ctx, time.Hour, func(context.Context) error {
+	return l.detach(ctx, func(ctx context.Context) error {
 		_, err := l.b.send(ctx, call{op: extend, name: l.name}, func(f fault) error {
 			sent = sent.Add(-f.age)
 			return l.prolong(ttl)
@@ -287,7 +301,7 @@ func (l *lease) heard(from time.Time, err error) error {
 }
 
 func (l *lease) Release(ctx context.Context) error {
-	return driver.Detach(ctx, time.Hour, func(context.Context) error {
+	return l.detach(ctx, func(ctx context.Context) error {
 		l.asking.Wait()
 		l.b.mu.Lock()
 		there := l.there
@@ -357,12 +371,26 @@ func clientOf(t *testing.T, d driver.Driver, opts ...locker.Option) *locker.Clie
 	return c
 }
 
-// locked is a Mutex of a Client of its own that has taken name.
-func (b *backend) locked(t *testing.T, name string, opts ...locker.Option) *locker.Mutex {
+// locked is a Mutex of a Client of its own that has taken x.
+func (b *backend) locked(t *testing.T, opts ...locker.Option) *locker.Mutex {
 	t.Helper()
-	m := b.client(t, opts...).Mutex(name)
+	return lockedOf(t, &fakeDriver{b: b}, opts...)
+}
+
+// lockedOf is a Mutex of a Client over d that has taken x.
+func lockedOf(t *testing.T, d driver.Driver, opts ...locker.Option) *locker.Mutex {
+	t.Helper()
+	m := clientOf(t, d, opts...).Mutex("x")
 	require.NoError(t, m.Lock(t.Context()))
 	return m
+}
+
+// acquired is a hold on x.
+func acquired(t *testing.T, c *locker.Client, opts ...locker.MutexOption) *locker.Hold {
+	t.Helper()
+	h, err := c.Mutex("x", opts...).Acquire(t.Context())
+	require.NoError(t, err)
+	return h
 }
 
 // fired reports whether c is closed.
@@ -382,13 +410,6 @@ func took(f func()) time.Duration {
 	return time.Since(start)
 }
 
-// inBackground runs f, and returns where its error will be.
-func inBackground(f func() error) <-chan error {
-	c := make(chan error, 1)
-	go func() { c <- f() }()
-	return c
-}
-
 // noErrorIs asserts that err is an error that matches none of those.
 func noErrorIs(t *testing.T, err error, none ...error) {
 	t.Helper()
@@ -399,33 +420,192 @@ func noErrorIs(t *testing.T, err error, none ...error) {
 	}
 }
 
-// doubtful is a lease, and may be more, that notes what is called.
-type doubtful struct {
-	driver.Claim
-
-	mu     sync.Mutex
-	called []string
+// fakeDriver implements driver.Driver as its obligations say.
+type fakeDriver struct {
+	b      *backend
+	wrap   func(driver.Claim) driver.Claim // of all claims; nil: as they are
+	shut   func() error                    // called by Close; may be nil
+	ttl    time.Duration                   // the default; 0: that of the core
+	whole  bool                            // it honours whole seconds below a minute alone
+	deaf   bool                            // it heeds no context
+	closed bool
 }
 
-func (l *doubtful) note(method string) {
+func (d *fakeDriver) Claim(req driver.Request) driver.Claim {
+	l := &lease{b: d.b, deaf: d.deaf, name: req.Name, ttl: req.TTL, req: req, wake: req.Wake, from: time.Now()}
+	l.req.Wake = nil // which compares with nothing
+	if d.wrap != nil {
+		return d.wrap(l)
+	}
+	return l
+}
+
+func (d *fakeDriver) DefaultTTL() time.Duration { return d.ttl }
+
+func (d *fakeDriver) CheckTTL(ttl time.Duration) error {
+	if d.whole && (ttl%time.Second != 0 || ttl >= time.Minute) {
+		return errors.Join(locker.ErrUnsupported, errors.New("whole seconds would do"))
+	}
+	return nil
+}
+
+func (d *fakeDriver) Guarantees() locker.Guarantees {
+	return locker.Guarantees{
+		locker.Exclusive: {Level: locker.LevelYes},
+		locker.Fencing:   {Level: locker.LevelConditional, Condition: "while the moon is full"},
+		locker.Failover:  {Level: locker.LevelNo, Condition: "there is one of it"},
+	}
+}
+
+func (d *fakeDriver) Close() error {
+	d.closed = true
+	if d.shut != nil {
+		return d.shut()
+	}
+	return nil
+}
+
+// lasting is a driver whose leases say of how long they last what left says.
+func lasting(b *backend, left func(driver.Claim) time.Duration) *fakeDriver {
+	return &fakeDriver{b: b, wrap: func(l driver.Claim) driver.Claim { return lastingLease{l, left} }}
+}
+
+type lastingLease struct {
+	driver.Claim
+	left func(driver.Claim) time.Duration
+}
+
+func (l lastingLease) Validity() time.Duration { return l.left(l.Claim) }
+
+// forHours is what a lease says that claims to last longer than it does, or belongs to a session
+// that goes on.
+func forHours(driver.Claim) time.Duration { return time.Hour }
+
+// notifying is a driver whose leases tell early that they have ended, by the function that notified
+// gets.
+func notifying(b *backend, notified func(lost func())) *fakeDriver {
+	return &fakeDriver{b: b, wrap: func(l driver.Claim) driver.Claim {
+		return notifyingLease{l, notified}
+	}}
+}
+
+type notifyingLease struct {
+	driver.Claim
+	notified func(lost func())
+}
+
+func (l notifyingLease) NotifyLost(f func()) { l.notified(f) }
+
+// batcher is a driver that extends many leases in one round trip.
+type batcher struct {
+	*fakeDriver
+	short bool // answers for one lease too few
+}
+
+func (d *batcher) ExtendAll(ctx context.Context, leases []driver.Claim, ttl time.Duration) []error {
+	sent := time.Now()
+	errs := make([]error, len(leases))
+	_, err := d.b.send(ctx, call{op: batch, holds: len(leases)}, func(fault) error {
+		for i, l := range leases {
+			errs[i] = l.(*lease).prolong(ttl)
+		}
+		return nil
+	})
+	for i := range errs {
+		errs[i] = leases[i].(*lease).heard(sent, errors.Join(errs[i], err))
+	}
+	if d.short {
+		return errs[1:]
+	}
+	return errs
+}
+
+// scripted is a driver whose claims are asked as a test says.
+func scripted(b *backend, ask func(context.Context, *lease) (time.Duration, error)) *fakeDriver {
+	return &fakeDriver{b: b, wrap: func(l driver.Claim) driver.Claim { return scriptedLease{l.(*lease), ask} }}
+}
+
+type scriptedLease struct {
+	*lease
+	ask func(context.Context, *lease) (time.Duration, error)
+}
+
+func (l scriptedLease) Ask(ctx context.Context) (time.Duration, error) { return l.ask(ctx, l.lease) }
+
+// operable is a driver that does for operators what a test says.
+type operable struct {
+	*fakeDriver
+	inspect  func(ctx context.Context, name string) (locker.State, error)
+	list     func(prefix string) driver.Pager
+	force    func(ctx context.Context, name string, shown locker.State) error
+	warnings func(ctx context.Context) ([]string, error)
+}
+
+func (d *operable) Inspect(ctx context.Context, name string) (locker.State, error) {
+	return d.inspect(ctx, name)
+}
+
+func (d *operable) List(prefix string) driver.Pager { return d.list(prefix) }
+
+func (d *operable) ForceRelease(ctx context.Context, name string, shown locker.State) error {
+	return d.force(ctx, name, shown)
+}
+
+func (d *operable) Warnings(ctx context.Context) ([]string, error) {
+	if d.warnings == nil {
+		return nil, nil
+	}
+	return d.warnings(ctx)
+}
+
+// logs is a slog.Handler that keeps what it gets. It calls wait first, if there is one: when it is
+// asked for its level, or to handle.
+type logs struct {
+	slog.Handler
+	asked bool
+	wait  func()
+
+	mu      sync.Mutex
+	records []slog.Record
+}
+
+func (l *logs) Enabled(context.Context, slog.Level) bool {
+	if l.asked {
+		l.wait()
+	}
+	return true
+}
+
+func (l *logs) Handle(_ context.Context, r slog.Record) error {
+	if l.wait != nil && !l.asked {
+		l.wait()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.called = append(l.called, method)
+	l.records = append(l.records, r)
+	return nil
 }
 
-func (l *doubtful) Token() uint64           { l.note("Token"); return l.Claim.Token() }
-func (l *doubtful) Validity() time.Duration { l.note("Validity"); return l.Claim.Validity() }
-func (l *doubtful) NotifyLost(func())       { l.note("NotifyLost") }
-
-func (l *doubtful) Extend(ctx context.Context, ttl time.Duration) error {
-	l.note("Extend")
-	return l.Claim.Extend(ctx, ttl)
+func (l *logs) messages() (all []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range l.records {
+		all = append(all, r.Message)
+	}
+	return all
 }
 
-func (l *doubtful) Release(ctx context.Context) error {
-	l.note("Release")
-	return l.Claim.Release(ctx)
+// doubtful is a claim that ends the test if another method is called than those it has.
+type doubtful struct {
+	driver.Claim // nil
+
+	of driver.Claim
 }
+
+func (l doubtful) Ask(ctx context.Context) (time.Duration, error) { return l.of.Ask(ctx) }
+func (l doubtful) Validity() time.Duration                        { return l.of.Validity() }
+func (l doubtful) Release(ctx context.Context) error              { return l.of.Release(ctx) }
+func (doubtful) NotifyLost(func())                                { panic("there is no lease to lose") }
 
 // Whether it waits or not, and whatever the error is.
 func TestDriver_claimOfUnknownOutcomeIsReleasedAndAskedForNothingButItsValidity(t *testing.T) {
@@ -434,16 +614,10 @@ func TestDriver_claimOfUnknownOutcomeIsReleasedAndAskedForNothingButItsValidity(
 	}, func(t *testing.T, b *backend, lock func(*locker.Mutex, context.Context) error) {
 		b.every(release, unreachable)
 		b.every(acquire, unheard)
-		var c *doubtful
-		d := &fakeDriver{b: b, wrap: func(claim driver.Claim) driver.Claim {
-			c = &doubtful{Claim: claim}
-			return c
-		}}
+		d := &fakeDriver{b: b, wrap: func(c driver.Claim) driver.Claim { return doubtful{of: c} }}
 		require.ErrorIs(t, lock(clientOf(t, d).Mutex("x"), t.Context()), errRefused)
 		time.Sleep(3 * ttl)
 		synctest.Wait()
 		assert.Greater(t, len(b.calls(release)), 5)
-		slices.Sort(c.called)
-		assert.Equal(t, []string{"Release", "Validity"}, slices.Compact(c.called))
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 func notCalled(context.Context, *locker.Hold) error { panic("f ran") }
@@ -130,7 +131,7 @@ func TestJoin_whichOutlivesTheOuterOne(t *testing.T) {
 		var running <-chan error
 		require.NoError(t, c.Mutex("x").Do(t.Context(), func(ctx context.Context) error {
 			contexts <- ctx
-			running = inBackground(func() error {
+			running = testwait.Go(func() error {
 				return c.Mutex("x").Join(context.WithoutCancel(ctx), func(ctx context.Context, h *locker.Hold) error {
 					<-ctx.Done()
 					assert.NotZero(t, b.holder("x"), "it is told before the release")

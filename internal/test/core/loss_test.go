@@ -16,33 +16,17 @@ import (
 	"github.com/go-locker/locker/memory"
 )
 
-func TestLoss_withoutRenewalIsAtTheDeadline(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		m := b.locked(t, "x", locker.WithoutRenewal())
-		time.Sleep(life - time.Nanosecond)
-		synctest.Wait()
-		assert.False(t, fired(m.Hold().Lost()))
-		assert.NotZero(t, m.FencingToken())
-		time.Sleep(time.Nanosecond)
-		assert.Zero(t, m.FencingToken(), "by the clock, whether or not a timer has run")
-		synctest.Wait()
-		assert.True(t, fired(m.Hold().Lost()))
-		assert.Empty(t, b.calls(extend))
-	})
-}
-
 // The time of the hold and the allowance for drift are over, and the answer to a request of another
 // hold comes just before the session would end.
 func TestLoss_releasesALeaseWhoseSessionIsHeardOfAtTheLastMoment(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		revives := func(l driver.Lease) time.Duration {
+		revives := func(l driver.Claim) time.Duration {
 			if left := l.Validity() + drift/2; left > 0 {
 				return left
 			}
 			return ttl
 		}
-		m := clientOf(t, lasting(b, revives), locker.WithoutRenewal()).Mutex("x")
-		require.NoError(t, m.Lock(t.Context()))
+		lockedOf(t, lasting(b, revives), locker.WithoutRenewal())
 		time.Sleep(ttl + drift)
 		assert.Len(t, b.calls(release), 1, "nobody may ever unlock it")
 	})
@@ -50,7 +34,7 @@ func TestLoss_releasesALeaseWhoseSessionIsHeardOfAtTheLastMoment(t *testing.T) {
 
 func TestClose_doesNotWaitForTheLastMomentOfALease(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		little := func(l driver.Lease) time.Duration { return max(l.Validity(), drift/2) }
+		little := func(l driver.Claim) time.Duration { return max(l.Validity(), drift/2) }
 		c := clientOf(t, lasting(b, little), locker.WithoutRenewal())
 		require.NoError(t, c.Mutex("x").Lock(t.Context()))
 		time.Sleep(ttl + drift/4)
@@ -61,7 +45,8 @@ func TestClose_doesNotWaitForTheLastMomentOfALease(t *testing.T) {
 func TestLoss_isSeenWhenTheBackendTells(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		var lost func()
-		m := clientOf(t, notifying(b, func(f func()) { lost = f })).Mutex("x")
+		c := clientOf(t, notifying(b, func(f func()) { lost = f }))
+		m := c.Mutex("x")
 		require.NoError(t, m.Lock(t.Context()))
 		lost()
 		assert.True(t, fired(m.Hold().Lost()))
@@ -76,6 +61,8 @@ func TestLoss_isSeenWhenTheBackendTells(t *testing.T) {
 		lost()
 		assert.False(t, fired(h.Lost()), "told after its Unlock")
 		require.ErrorIs(t, h.Unlock(t.Context()), locker.ErrNotHeld)
+		require.NoError(t, c.Close())
+		assert.Len(t, b.calls(release), 2, "Close has nothing to release")
 	})
 }
 
@@ -85,32 +72,13 @@ func TestLoss_inTheMomentOfTheGrantEndsTheWaitingOfOthers(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		m := clientOf(t, notifying(b, func(lost func()) { lost() })).Mutex("x")
 		b.next(acquire, fault{request: 2 * time.Second})
-		first := inBackground(func() error { return m.Lock(t.Context()) })
+		first := testwait.Go(func() error { return m.Lock(t.Context()) })
 		time.Sleep(time.Second)
 		b.next(acquire, hangs)
-		second := inBackground(func() error { return m.Lock(context.Background()) })
+		second := testwait.Go(func() error { return m.Lock(context.Background()) })
 		require.NoError(t, <-first)
 		assert.Zero(t, took(func() { require.ErrorIs(t, <-second, locker.ErrLost) }))
 		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
-	})
-}
-
-// The lock has gone to another, who keeps it: a goroutine that waits on the Mutex whose hold was
-// lost hears of the loss, and not only when its turn comes.
-func TestLock_thatWaitsHearsOfItsMutexsLoss(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := clientOf(t, memory.NewDriver(memory.InSpace(t.Name())), locker.WithoutRenewal())
-		m, other := c.Mutex("x"), c.Mutex("x", locker.WithTTL(time.Hour))
-		require.NoError(t, m.Lock(t.Context()))
-		taken, _ := waiting(t, other.Lock)
-		waits, _ := waiting(t, m.Lock)
-		assert.LessOrEqual(t, took(func() { require.ErrorIs(t, <-waits, locker.ErrLost) }), ttl)
-		require.NoError(t, <-taken)
-		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
-		require.ErrorIs(t, m.Lock(ending(t, time.Second)), locker.ErrHeld, "the loss is dealt with, and Lock waits again")
-		require.NoError(t, other.Unlock(t.Context()))
-		require.NoError(t, m.Lock(t.Context()))
-		require.NoError(t, m.Unlock(t.Context()))
 	})
 }
 
@@ -120,7 +88,7 @@ func TestLock_oneOfManyGoroutinesContends(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		m := b.client(t, locker.WithoutRenewal()).Mutex("x")
 		b.next(acquire, fault{reply: time.Second})
-		first := inBackground(func() error { return m.Lock(t.Context()) })
+		first := testwait.Go(func() error { return m.Lock(t.Context()) })
 		synctest.Wait()
 		require.ErrorIs(t, m.TryLock(t.Context()), locker.ErrHeld)
 		noErrorIs(t, m.Lock(ending(t, time.Millisecond)), locker.ErrHeld) // nobody has it yet
@@ -150,6 +118,21 @@ func TestLock_oneOfManyGoroutinesContends(t *testing.T) {
 	})
 }
 
+// Who waits for its turn with a Mutex knows what those before it were told.
+func TestLock_thatHadNoTurnSaysThatAnotherHasTheLock(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		b.steal("x")
+		m := b.client(t).Mutex("x")
+		_, leave := waiting(t, m.Lock)
+		require.ErrorIs(t, m.Lock(ending(t, time.Second)), locker.ErrHeld)
+		b.every(acquire, hangs)
+		next := testwait.Go(func() error { return m.Lock(ending(t, time.Second)) })
+		synctest.Wait()
+		leave()
+		require.ErrorIs(t, <-next, locker.ErrHeld, "though its own request is not answered")
+	})
+}
+
 // A hold can be lost while its Unlock is under way. Those who wait with its Mutex get the lock: no
 // loss awaits its Unlock any more.
 func TestLock_isNotEndedByTheLossOfAHoldThatIsBeingUnlocked(t *testing.T) {
@@ -162,11 +145,13 @@ func TestLock_isNotEndedByTheLossOfAHoldThatIsBeingUnlocked(t *testing.T) {
 			return ctx
 		}
 		d := notifying(b, func(f func()) { lost = f })
-		m := clientOf(t, d, locker.WithObserver(locker.Observer{Start: loses})).Mutex("x")
-		require.NoError(t, m.Lock(t.Context()))
-		waits, _ := waiting(t, m.Lock)
+		m := lockedOf(t, d, locker.WithObserver(locker.Observer{Start: loses}))
+		first, _ := waiting(t, m.Lock)
+		second, _ := waiting(t, m.Lock)
 		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
-		require.NoError(t, <-waits)
+		require.NoError(t, <-first)
+		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
+		require.NoError(t, <-second)
 	})
 }
 
@@ -174,14 +159,13 @@ func TestLock_isNotEndedByTheLossOfAHoldThatIsBeingUnlocked(t *testing.T) {
 func TestLoss_isAtTheDeadlineThoughTheProcessStoodStillWhenTheHoldBegan(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		pause := 900 * time.Millisecond
-		d := lasting(b, func(l driver.Lease) time.Duration {
+		d := lasting(b, func(l driver.Claim) time.Duration {
 			left := l.Validity()
 			time.Sleep(pause)
 			pause = 0
 			return left
 		})
-		m := clientOf(t, d, locker.WithTTL(2*time.Second), locker.WithoutRenewal()).Mutex("x")
-		require.NoError(t, m.Lock(t.Context()))
+		m := lockedOf(t, d, locker.WithTTL(2*time.Second), locker.WithoutRenewal())
 		<-m.Hold().Lost()
 		assert.Equal(t, m.Hold().Deadline(), time.Now())
 	})
@@ -190,9 +174,8 @@ func TestLoss_isAtTheDeadlineThoughTheProcessStoodStillWhenTheHoldBegan(t *testi
 // A lease may count its TTL from a little later than the core does, as a quorum's does.
 func TestLoss_ofALeaseThatEndsByItselfMakesNoRelease(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		late := func(l driver.Lease) time.Duration { return l.Validity() + time.Millisecond }
-		m := clientOf(t, lasting(b, late), locker.WithoutRenewal()).Mutex("x")
-		require.NoError(t, m.Lock(t.Context()))
+		late := func(l driver.Claim) time.Duration { return l.Validity() + time.Millisecond }
+		lockedOf(t, lasting(b, late), locker.WithoutRenewal())
 		time.Sleep(2 * ttl)
 		assert.Empty(t, b.calls(release))
 	})
@@ -225,56 +208,13 @@ func (d *untold) Inspect(ctx context.Context, name string) (driver.State, error)
 }
 
 // ofWaiters runs a test in a bubble, with a Client in a space of its own, and another beside it.
-func ofWaiters(t *testing.T, test func(t *testing.T, c, other *locker.Client, d *untold), tells bool) {
+func ofWaiters(t *testing.T, test func(t *testing.T, c, other *locker.Client, d *untold)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		inMemory := memory.NewDriver(memory.InSpace(t.Name()))
-		own := &untold{Driver: inMemory, Operator: inMemory.(driver.Operator), hasOrder: true}
-		drivers := []driver.Driver{own, memory.NewDriver(memory.InSpace(t.Name()))}
-		if tells {
-			drivers[0] = own.Driver
-		}
-		var clients []*locker.Client
-		for _, d := range drivers {
-			c, err := locker.New(d, locker.WithTTL(ttl))
-			require.NoError(t, err)
-			t.Cleanup(func() { _ = c.Close() })
-			clients = append(clients, c)
-		}
-		test(t, clients[0], clients[1], own)
+		d := &untold{Driver: inMemory, Operator: inMemory.(driver.Operator), hasOrder: true}
+		test(t, clientOf(t, d), clientOf(t, memory.NewDriver(memory.InSpace(t.Name()))), d)
 	})
-}
-
-func TestWanted_isToldAtOnceWhereTheBackendTells(t *testing.T) {
-	ofWaiters(t, func(t *testing.T, c, other *locker.Client, _ *untold) {
-		h, err := c.Mutex("x").Acquire(t.Context())
-		require.NoError(t, err)
-		wanted := h.Wanted()
-		synctest.Wait()
-		require.ErrorIs(t, other.Mutex("x").TryLock(t.Context()), locker.ErrHeld)
-		synctest.Wait()
-		assert.False(t, fired(wanted), "of a TryLock nothing is heard")
-		next, last := c.Mutex("x"), other.Mutex("x")
-		var locked []<-chan error
-		for _, m := range []*locker.Mutex{next, last} {
-			locked = append(locked, testwait.Go(func() error { return m.Lock(t.Context()) }))
-			synctest.Wait()
-		}
-		assert.True(t, fired(wanted))
-		assert.True(t, fired(h.Wanted()), "it is the same channel")
-		require.NoError(t, h.Unlock(t.Context()))
-		require.NoError(t, <-locked[0])
-		wanted = next.Hold().Wanted()
-		synctest.Wait()
-		assert.True(t, fired(wanted), "somebody waited already")
-		require.NoError(t, next.Unlock(t.Context()))
-		require.NoError(t, <-locked[1])
-		wanted = last.Hold().Wanted()
-		synctest.Wait()
-		assert.False(t, fired(wanted))
-		require.NoError(t, last.Unlock(t.Context()))
-		assert.Nil(t, last.Hold(), "nothing is held")
-	}, true)
 }
 
 func TestWanted_isToldOfGoroutinesThatWaitForTheSameMutex(t *testing.T) {
@@ -296,15 +236,14 @@ func TestWanted_isToldOfGoroutinesThatWaitForTheSameMutex(t *testing.T) {
 		require.NoError(t, m.Unlock(t.Context()))
 		require.NoError(t, <-locked[1])
 		require.NoError(t, m.Unlock(t.Context()))
-	}, false)
+	})
 }
 
 // A hold that asked looks ten times in a TTL, until somebody waits. One that did not ask never
 // looks.
 func TestWanted_looksWhereTheBackendDoesNotTell(t *testing.T) {
 	ofWaiters(t, func(t *testing.T, c, other *locker.Client, d *untold) {
-		h, err := c.Mutex("x").Acquire(t.Context())
-		require.NoError(t, err)
+		h := acquired(t, c)
 		time.Sleep(5 * ttl)
 		assert.Zero(t, d.looks.Load(), "nobody has asked")
 		wanted := h.Wanted()
@@ -322,20 +261,19 @@ func TestWanted_looksWhereTheBackendDoesNotTell(t *testing.T) {
 		assert.Equal(t, int64(12), d.looks.Load(), "it knows")
 		require.NoError(t, h.Unlock(t.Context()))
 		require.NoError(t, <-locked)
-	}, false)
+	})
 }
 
 func TestWanted_looksInNoQueueThatIsNotThere(t *testing.T) {
 	ofWaiters(t, func(t *testing.T, c, _ *locker.Client, d *untold) {
 		d.hasOrder = false
-		h, err := c.Mutex("x").Acquire(t.Context())
-		require.NoError(t, err)
+		h := acquired(t, c)
 		wanted := h.Wanted()
 		time.Sleep(5 * ttl)
 		assert.Zero(t, d.looks.Load())
 		assert.False(t, fired(wanted))
 		require.NoError(t, h.Unlock(t.Context()))
-	}, false)
+	})
 }
 
 func TestWanted_looksNoLongerThanTheHoldLasts(t *testing.T) {
@@ -350,8 +288,7 @@ func TestWanted_looksNoLongerThanTheHoldLasts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ofWaiters(t, func(t *testing.T, c, _ *locker.Client, d *untold) {
-				h, err := c.Mutex("x", locker.WithoutRenewal()).Acquire(t.Context())
-				require.NoError(t, err)
+				h := acquired(t, c, locker.WithoutRenewal())
 				wanted := h.Wanted()
 				end(t, c, h)
 				synctest.Wait()
@@ -361,7 +298,7 @@ func TestWanted_looksNoLongerThanTheHoldLasts(t *testing.T) {
 				assert.False(t, fired(wanted))
 				assert.False(t, fired(h.Wanted()))
 				assert.Equal(t, looks, d.looks.Load())
-			}, false)
+			})
 		})
 	}
 }

@@ -3,7 +3,6 @@ package core_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"regexp"
@@ -18,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // span is the key under which a spy's contexts have the number of the call.
@@ -104,8 +104,7 @@ func TestObserver_hearsOfEachCallOnce(t *testing.T) {
 		h, err := m.TryAcquire(ctx)
 		is("trylock", 2, false, err)
 		is("extend", 2, false, h.Extend(ctx))
-
-		waiting := inBackground(func() error { return n.Lock(ctx) })
+		waiting := testwait.Go(func() error { return n.Lock(ctx) })
 		time.Sleep(time.Second)
 		is("unlock", 2, false, h.Unlock(ctx))
 		is("lock", 3, true, <-waiting)
@@ -114,7 +113,6 @@ func TestObserver_hearsOfEachCallOnce(t *testing.T) {
 		is("lock", 0, true, m.Lock(ending(t, time.Second)))
 		is("unlock", 3, false, n.Unlock(ctx))
 		assert.Len(t, s.calls, s.spans, "a Done for each Start")
-
 		require.NoError(t, m.Do(ctx, func(ctx context.Context) error {
 			assert.Nil(t, ctx.Value(span{}), "what runs under the lock is no part of locking it")
 			is("lock", 4, false, nil)
@@ -164,28 +162,36 @@ func TestObserver_hearsHowEachHoldEnds(t *testing.T) {
 			b.steal("x")
 			require.ErrorIs(t, h.Extend(t.Context()), locker.ErrLost)
 		},
+		"revoked, as Unlock hears": func(t *testing.T, b *backend, _ *locker.Client, h *locker.Hold) {
+			b.steal("x")
+			require.ErrorIs(t, h.Unlock(t.Context()), locker.ErrLost)
+		},
+		"revoked, as a driver's own error says": func(t *testing.T, b *backend, _ *locker.Client, h *locker.Hold) {
+			b.next(release, fault{lost: true, err: fmt.Errorf("no such key: %w", locker.ErrLost)})
+			require.ErrorContains(t, h.Unlock(t.Context()), "no such key")
+		},
 		locker.CauseClosed: func(t *testing.T, _ *backend, c *locker.Client, _ *locker.Hold) { require.NoError(t, c.Close()) },
 	} {
 		t.Run(string(cause), func(t *testing.T) {
+			name, _, byUnlock := strings.Cut(string(cause), ",")
 			bubble(t, func(t *testing.T, b *backend) {
 				s := &spy{}
 				c := b.client(t, s.observer())
-				h, err := c.Mutex("x").Acquire(t.Context())
-				require.NoError(t, err)
+				h := acquired(t, c)
 				time.Sleep(2 * time.Second)
 				end(t, b, c, h)
 				synctest.Wait()
-				want := locker.HoldEnd{Cause: cause, Held: 2 * time.Second, Left: life - 2*time.Second}
+				want := locker.HoldEnd{Cause: locker.Cause(name), Held: 2 * time.Second, Left: life - 2*time.Second}
 				if cause == locker.CauseExpired {
 					want.Held, want.Left = life, 0
 				}
 				assert.Equal(t, []locker.HoldID{{Name: "x", Token: 1}}, s.ended)
 				assert.Equal(t, []locker.HoldEnd{want}, s.endings)
-				if cause == locker.CauseUnlocked {
-					assert.Equal(t, []any{1, 2}, s.of, "the calls that began and ended it")
-				} else {
-					assert.Equal(t, []any{1, nil}, s.of)
+				of := []any{1, nil}
+				if byUnlock || cause == locker.CauseUnlocked {
+					of[1] = 2
 				}
+				assert.Equal(t, of, s.of, "the calls that began and ended it")
 				_ = h.Unlock(t.Context())
 				time.Sleep(2 * ttl)
 				assert.Len(t, s.ended, 1, "it has ended once")
@@ -197,7 +203,7 @@ func TestObserver_hearsHowEachHoldEnds(t *testing.T) {
 func TestObserver_hearsHowLateRenewalsAre(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		s := &spy{}
-		m := b.locked(t, "x", s.observer())
+		m := b.locked(t, s.observer())
 		b.next(extend, unreachable, hangs)
 		time.Sleep(ttl)
 		heard := s.renewed()
@@ -210,7 +216,6 @@ func TestObserver_hearsHowLateRenewalsAre(t *testing.T) {
 		noErrorIs(t, heard[1].Err, context.DeadlineExceeded, context.Canceled)
 		assert.Greater(t, heard[2].Lag, heard[1].Lag, "still the same renewal")
 		require.NoError(t, heard[2].Err)
-
 		require.NoError(t, m.Extend(t.Context()))
 		count := len(s.renewed())
 		time.Sleep(ttl / 2)
@@ -222,8 +227,7 @@ func TestObserver_hearsHowLateRenewalsAre(t *testing.T) {
 	})
 }
 
-// An Observer may block for ever, and so may a logger: on a full disk, a pipe that nobody reads. It
-// costs Close its 5 s, and a program that closes nothing.
+// An Observer or a logger that blocks for ever, as on a full disk, costs Close its 5 s, and no more.
 func TestReports_toWhomIsStuckDelayNoRenewalAndNoLoss(t *testing.T) {
 	each(t, map[string]func(stuck func()) locker.Option{
 		"Observer": func(stuck func()) locker.Option {
@@ -260,7 +264,6 @@ func TestReports_toWhomIsStuckDelayNoRenewalAndNoLoss(t *testing.T) {
 	})
 }
 
-// What no caller waits for is told one after another, in the order in which it happened.
 func TestObserver_hearsInOrder(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		var heard []string
@@ -349,7 +352,7 @@ func TestLog_ofLosses(t *testing.T) {
 
 func TestLog_ofRenewals(t *testing.T) {
 	lines := logged(t, func(t *testing.T, b *backend, opts ...locker.Option) {
-		m := b.locked(t, "x", opts...)
+		m := b.locked(t, opts...)
 		b.next(extend, unreachable, unreachable)
 		time.Sleep(ttl)
 		b.every(extend, hangs)
@@ -386,7 +389,7 @@ func TestLog_ofReleases(t *testing.T) {
 	assert.Regexp(t, `^level=DEBUG msg="lock released late" name=y after=\S+s$`, late[1])
 
 	never := logged(t, func(t *testing.T, b *backend, opts ...locker.Option) {
-		m := b.locked(t, "x", opts...)
+		m := b.locked(t, opts...)
 		b.down(unreachable)
 		require.ErrorIs(t, m.Unlock(t.Context()), errRefused)
 		time.Sleep(2 * ttl)
@@ -444,20 +447,4 @@ func dropped(r slog.Record) (n int64) {
 		return true
 	})
 	return n
-}
-
-// What an Observer is told at Close it has been told when Close returns.
-func TestClose_waitsForReports(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		var told error
-		c := b.client(t, locker.WithObserver(locker.Observer{
-			Ended: func(_ context.Context, _ locker.HoldID, e locker.HoldEnd) {
-				time.Sleep(time.Second)
-				told = errors.New(string(e.Cause))
-			},
-		}))
-		require.NoError(t, c.Mutex("x").Lock(t.Context()))
-		require.NoError(t, c.Close())
-		assert.EqualError(t, told, "closed")
-	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 func names(ctx context.Context, c *locker.Client, prefix string) (all []string, err error) {
@@ -99,12 +100,10 @@ func TestOperator_hearsTheClientLibrarysError(t *testing.T) {
 func TestOperator_asksNobodyWithAContextThatHasEndedOrOfAClientThatIsClosed(t *testing.T) {
 	asked := 0
 	answer := func(context.Context) error { asked++; return nil }
-	eachRequest(t, answer, func(t *testing.T, c *locker.Client, op string, ask request) {
+	eachRequest(t, answer, func(t *testing.T, c *locker.Client, _ string, ask request) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errShutdown)
-		if op != "warnings" {
-			interruptedBy(ctx, t, ask(ctx))
-		}
+		interruptedBy(ctx, t, ask(ctx))
 		require.NoError(t, c.Close())
 		require.ErrorIs(t, ask(t.Context()), locker.ErrClosed)
 	})
@@ -128,9 +127,9 @@ func TestOperator_ofASilentBackend(t *testing.T) {
 			noErrorIs(t, ask(t.Context()), context.DeadlineExceeded, locker.ErrClosed, locker.ErrHeld)
 		}), "also 5 s")
 		assert.Equal(t, time.Now(), deadlines[1], "the Driver knows how long it has")
-		looking := inBackground(func() error { return ask(context.Background()) })
+		looking := testwait.Go(func() error { return ask(context.Background()) })
 		synctest.Wait()
-		closing := inBackground(c.Close)
+		closing := testwait.Go(c.Close)
 		assert.Zero(t, took(func() { require.ErrorIs(t, <-looking, locker.ErrClosed) }))
 		require.NoError(t, <-closing)
 	})
@@ -147,6 +146,33 @@ func TestOperator_ofADriverThatCannot(t *testing.T) {
 		warnings, err := c.Warnings(t.Context())
 		require.NoError(t, err, "it does not ask")
 		assert.Empty(t, warnings)
+	})
+}
+
+type (
+	inspects struct{ driver.Driver }
+	lists    struct{ driver.Driver }
+	releases struct{ driver.Driver }
+)
+
+func (inspects) Inspect(context.Context, string) (s driver.State, err error) { return s, nil }
+
+func (lists) List(string) driver.Pager {
+	return func(context.Context) (driver.Page, error) { return driver.Page{Last: true}, nil }
+}
+
+func (releases) ForceRelease(context.Context, string, driver.State) error { return nil }
+
+// No method is lost because another is not there.
+func TestOperator_ofADriverThatHasOneMethod(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		d := &fakeDriver{b: b}
+		for only, d := range map[string]driver.Driver{
+			"inspect": inspects{d}, "list": lists{d}, "forcerelease": releases{d},
+		} {
+			c := clientOf(t, d, locker.WithTokenBase(100))
+			require.NoError(t, requests[only](t.Context(), c))
+		}
 	})
 }
 
@@ -264,7 +290,7 @@ func TestList_saysHowManyHaveNoNames(t *testing.T) {
 func TestHeldError_isInTheErrorOfWhoDoesNotGetTheLock(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		said := &locker.HeldError{Holder: locker.Participant{ID: "7", Metadata: "host 7"}}
-		c := clientOf(t, &scripted{&fakeDriver{b: b}, func(context.Context, *lease, func()) (time.Duration, error) { return time.Hour, said }})
+		c := clientOf(t, scripted(b, func(context.Context, *lease) (time.Duration, error) { return time.Hour, said }))
 		tried, ctx := c.Mutex("x").TryLock(t.Context()), ending(t, time.Second)
 		waited := c.Mutex("x").Lock(ctx)
 		require.ErrorIs(t, waited, context.DeadlineExceeded)

@@ -14,12 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 func TestUnlock_ofALostHoldEndsItAtTheBackendToo(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		m := b.locked(t, "x")
+		m := b.locked(t)
 		b.every(extend, unheard) // the backend extends the lease, and nobody here knows
 		<-m.Hold().Lost()
 		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
@@ -28,27 +28,12 @@ func TestUnlock_ofALostHoldEndsItAtTheBackendToo(t *testing.T) {
 	})
 }
 
-// careful is a driver whose leases make no request on a context that has ended.
-func careful(b *backend) *fakeDriver {
-	return &fakeDriver{b: b, wrap: func(l driver.Claim) driver.Claim { return carefulLease{l} }}
-}
-
-type carefulLease struct{ driver.Claim }
-
-func (l carefulLease) Release(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return l.Claim.Release(ctx)
-}
-
 func TestUnlock_withAnEndedContextStillReleases(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errShutdown)
 		b.every(release, fault{request: time.Second})
-		m := clientOf(t, careful(b)).Mutex("x")
-		require.NoError(t, m.Lock(t.Context()))
+		m := b.locked(t)
 		assert.Zero(t, took(func() { interruptedBy(ctx, t, m.Unlock(ctx)) }))
 		require.ErrorIs(t, m.Unlock(ctx), locker.ErrNotHeld, "it has ended here")
 		time.Sleep(time.Second)
@@ -58,26 +43,10 @@ func TestUnlock_withAnEndedContextStillReleases(t *testing.T) {
 	})
 }
 
-// undying is a context that somebody has kept from ending, though not from having a deadline.
-type undying struct{ context.Context }
-
-func (undying) Done() <-chan struct{} { return nil }
-func (undying) Err() error            { return nil }
-
-func TestUnlock_isTriedAgainWhateverDeadlineItsCtxSays(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		m := clientOf(t, careful(b)).Mutex("x")
-		require.NoError(t, m.Lock(t.Context()))
-		b.next(release, hangs)
-		assert.Less(t, took(func() { require.NoError(t, m.Unlock(undying{ending(t, time.Second)})) }), ttl/2)
-		assert.Zero(t, b.holder("x"))
-	})
-}
-
 func TestUnlock_ctxEndsWhileTheBackendHangs(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		b.every(release, hangIgnoringCtx)
-		m, ctx := b.locked(t, "x"), ending(t, time.Second)
+		m, ctx := b.locked(t), ending(t, time.Second)
 		assert.Equal(t, time.Second, took(func() { interruptedBy(ctx, t, m.Unlock(ctx)) }))
 		assert.Zero(t, m.FencingToken())
 	})
@@ -88,7 +57,7 @@ func TestUnlock_ofAHungBackendReturnsByTheDeadline(t *testing.T) {
 		request: ttl / 5, lost: true, err: errRefused,
 	}}, func(t *testing.T, b *backend, f fault) {
 		b.every(release, f)
-		m := b.locked(t, "x", locker.WithoutRenewal())
+		m := b.locked(t, locker.WithoutRenewal())
 		time.Sleep(5 * time.Second)
 		deadline := m.Hold().Deadline()
 		err := m.Unlock(context.Background())
@@ -103,7 +72,7 @@ func TestUnlock_ofAHungBackendReturnsByTheDeadline(t *testing.T) {
 
 func TestUnlock_saysWhyItsRequestsFailThoughTheLastWasNotAnswered(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		m := b.locked(t, "x")
+		m := b.locked(t)
 		b.next(release, unreachable)
 		b.every(release, hangs)
 		require.ErrorIs(t, m.Unlock(t.Context()), errRefused)
@@ -113,7 +82,7 @@ func TestUnlock_saysWhyItsRequestsFailThoughTheLastWasNotAnswered(t *testing.T) 
 func TestUnlock_whoseReplyWasLostIsSentAgainAndSucceeds(t *testing.T) {
 	each(t, map[string]fault{"refused": unheard, "hung": {hang: true}, "never arrived": unreachable}, func(t *testing.T, b *backend, f fault) {
 		b.next(release, f, f)
-		m := b.locked(t, "x")
+		m := b.locked(t)
 		require.NoError(t, m.Unlock(t.Context()))
 		assert.Len(t, b.calls(release), 3)
 		assert.Zero(t, b.holder("x"))
@@ -124,11 +93,12 @@ func TestUnlock_whoseReplyWasLostIsSentAgainAndSucceeds(t *testing.T) {
 func TestUnlock_thatFailsGoesOnInTheBackground(t *testing.T) {
 	each(t, map[string]bool{"until it is answered": true, "until the lease is over": false}, func(t *testing.T, b *backend, answered bool) {
 		b.every(release, unreachable)
-		m := b.locked(t, "x")
+		m := b.locked(t)
 		err := m.Unlock(context.Background())
 		require.ErrorIs(t, err, errRefused)
 		require.NotErrorIs(t, err, locker.ErrLost)
 		assert.Less(t, time.Since(b.start), time.Second)
+		assert.Positive(t, time.Since(b.start), "it pauses between its tries")
 		time.Sleep(3 * time.Second)
 		if answered {
 			b.every(release, fault{})
@@ -146,7 +116,7 @@ func TestUnlock_thatFailsGoesOnInTheBackground(t *testing.T) {
 // The lock lasts longer at the backend than the holder was told.
 func TestUnlock_afterAnExtensionThatNobodyHeardOfIsTriedPastTheDeadline(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		m := b.locked(t, "x", locker.WithoutRenewal())
+		m := b.locked(t, locker.WithoutRenewal())
 		time.Sleep(ttl / 2)
 		b.next(extend, unheard)
 		require.ErrorIs(t, m.Extend(t.Context()), errRefused)
@@ -162,8 +132,7 @@ func TestUnlock_afterAnExtensionThatNobodyHeardOfIsTriedPastTheDeadline(t *testi
 
 func TestUnlock_ofALeaseThatGoesOnIsTriedPastTheDeadline(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		m := clientOf(t, lasting(b, forHours), locker.WithoutRenewal()).Mutex("x")
-		require.NoError(t, m.Lock(t.Context()))
+		m := lockedOf(t, lasting(b, forHours), locker.WithoutRenewal())
 		b.every(release, unreachable)
 		require.ErrorIs(t, m.Unlock(t.Context()), errRefused)
 		time.Sleep(2 * ttl)
@@ -177,12 +146,12 @@ func TestUnlock_ofALeaseThatGoesOnIsTriedPastTheDeadline(t *testing.T) {
 func TestUnlock_doesNotWaitForARenewalInFlight(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		b.every(extend, fault{request: 3 * time.Second, ignoresCtx: true})
-		m := b.locked(t, "x")
+		m := b.locked(t)
 		h := m.Hold().Lost()
 		time.Sleep(4 * time.Second)
 		require.Len(t, b.calls(extend), 1, "a renewal is on its way")
 		assert.Zero(t, took(func() { require.NoError(t, m.Unlock(t.Context())) }))
-		other := b.locked(t, "x", locker.WithoutRenewal())
+		other := b.locked(t, locker.WithoutRenewal())
 		time.Sleep(5 * time.Second)
 		assert.Equal(t, other.FencingToken(), b.holder("x"))
 		assert.Len(t, b.calls(release), 1)
@@ -193,71 +162,64 @@ func TestUnlock_doesNotWaitForARenewalInFlight(t *testing.T) {
 
 func TestUnlock_whileAnExtendIsInFlight(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		b.every(extend, fault{request: time.Second})
-		m := b.locked(t, "x")
-		extended := inBackground(func() error { return m.Extend(t.Context()) })
+		b.every(extend, fault{reply: time.Second})
+		c := b.client(t)
+		m := c.Mutex("x")
+		require.NoError(t, m.Lock(t.Context()))
+		extended := testwait.Go(func() error { return m.Extend(t.Context()) })
 		synctest.Wait()
 		require.NoError(t, m.Unlock(t.Context()))
 		require.ErrorIs(t, <-extended, locker.ErrNotHeld)
 		assert.Zero(t, b.holder("x"))
-	})
-}
-
-func TestMutex_beforeLockHasNothing(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		m := b.client(t).Mutex("x")
-		assert.Equal(t, "x", m.Name())
-		assert.Zero(t, m.FencingToken())
-		assert.Nil(t, m.Hold())
-		assert.Empty(t, b.sent)
+		require.NoError(t, c.Close())
+		assert.Len(t, b.calls(release), 1, "to Close it is a hold no longer")
 	})
 }
 
 // Each goroutine rides out TTL/2 of an outage, from when its own call began, not one after another.
 func TestMutex_itsGoroutinesRideOutAnOutageTogether(t *testing.T) {
-	for name, f := range map[string]fault{
+	each(t, map[string]fault{
 		"hangs": hangs, "heeds no ctx": hangIgnoringCtx,
 		"cannot be reached": {lost: true, err: &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, b *backend) {
-				m := b.locked(t, "x")
-				lock := func() (took time.Duration) {
-					began := time.Now()
-					noErrorIs(t, m.Lock(context.Background()), locker.ErrHeld, context.DeadlineExceeded)
-					return time.Since(began)
-				}
-				early, late := make(chan time.Duration, 20), make(chan time.Duration, 20)
-				time.Sleep(ttl) // which those who wait for the holder do not count
-				for range cap(early) {
-					go func() { early <- lock() }()
-				}
-				synctest.Wait()
-				time.Sleep(ttl / 4)
-				b.down(f)
-				go func() { _ = m.Unlock(context.Background()) }()
-				time.Sleep(ttl / 4)
-				for range cap(late) {
-					go func() { late <- lock() }()
-				}
-				for range cap(early) {
-					assert.InDelta(t, ttl*3/4, <-early, float64(ttl/50), "in a row from ttl/4 on")
-				}
-				for range cap(late) {
-					assert.InDelta(t, ttl/2, <-late, float64(ttl/50))
-				}
-				b.down(fault{})
-				require.NoError(t, m.Lock(t.Context()), "the outage is over")
-			})
-		})
-	}
+	}, func(t *testing.T, b *backend, f fault) {
+		m := b.locked(t)
+		lock := func() (took time.Duration) {
+			began := time.Now()
+			noErrorIs(t, m.Lock(context.Background()), locker.ErrHeld, context.DeadlineExceeded)
+			return time.Since(began)
+		}
+		early, late := make(chan time.Duration, 20), make(chan time.Duration, 20)
+		time.Sleep(ttl) // which those who wait for the holder do not count
+		first := testwait.Go(func() error { return m.Lock(ending(t, ttl*3/8)) })
+		synctest.Wait()
+		for range cap(early) {
+			go func() { early <- lock() }()
+		}
+		synctest.Wait()
+		time.Sleep(ttl / 4)
+		b.down(f)
+		go func() { _ = m.Unlock(context.Background()) }()
+		time.Sleep(ttl / 4)
+		for range cap(late) {
+			go func() { late <- lock() }()
+		}
+		require.ErrorIs(t, <-first, context.DeadlineExceeded)
+		for range cap(early) {
+			assert.InDelta(t, ttl*3/4, <-early, float64(ttl/50), "in a row from ttl/4 on")
+		}
+		for range cap(late) {
+			assert.InDelta(t, ttl/2, <-late, float64(ttl/50))
+		}
+		b.down(fault{})
+		require.NoError(t, m.Lock(t.Context()), "the outage is over")
+	})
 }
 
 // A failure is no outage that a later goroutine counts, if the lock was held in between.
 func TestMutex_anOutageBeforeAHoldDoesNotCount(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		m := b.locked(t, "x")
-		waits := inBackground(func() error { return m.Lock(context.Background()) })
+		m := b.locked(t)
+		waits := testwait.Go(func() error { return m.Lock(context.Background()) })
 		synctest.Wait()
 		b.every(acquire, hangs)
 		_, err := m.Acquire(context.Background())
@@ -273,7 +235,7 @@ func TestMutex_anOutageBeforeAHoldDoesNotCount(t *testing.T) {
 func TestMutex_aTurnIsNotLost(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // that goroutine runs when both have happened
 	bubble(t, func(t *testing.T, b *backend) {
-		m := b.locked(t, "x")
+		m := b.locked(t)
 		leaves, leave := waiting(t, m.Lock)
 		stays, _ := waiting(t, m.Lock)
 		ended, end := context.WithCancel(t.Context())
@@ -319,16 +281,4 @@ func eachMethodFails(t *testing.T, b *backend, m *locker.Mutex, want string) {
 	assert.Zero(t, m.FencingToken())
 	assert.Nil(t, m.Hold())
 	assert.Empty(t, b.sent)
-}
-
-func TestError_saysWhatFailedAndOnWhat(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		b.every(acquire, unreachable)
-		err := b.client(t, locker.WithPrefix("app")).Mutex("orders/42").Lock(t.Context())
-		var e *locker.Error
-		require.ErrorAs(t, err, &e)
-		assert.Equal(t, &locker.Error{Op: "lock", Name: "orders/42", Err: errRefused}, e)
-		require.EqualError(t, err, `locker: lock "orders/42": connection refused`)
-		assert.EqualError(t, &locker.Error{Op: "open", Err: errRefused}, "locker: open: connection refused")
-	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,68 +16,78 @@ import (
 // writes have been acknowledged. What other error than a refusal a write returns does not matter: its outcome is not known, and it may
 // have been made, and be it twice. No write comes after a newer one, and none that was acknowledged is missing.
 func Disturbed(ctx context.Context, f Fence, times int, disturb func()) error {
-	d := disturbed{fence: f}
+	w := writers{fence: f}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stop := make(chan struct{})
-	var all sync.WaitGroup
-	const writers = 4
-	for range writers {
-		all.Go(func() { d.write(ctx, stop) })
+	var stop atomic.Bool
+	const count = 4
+	for range count {
+		w.all.Go(func() {
+			for !stop.Load() {
+				if !w.write(ctx, func() {}) {
+					time.Sleep(time.Millisecond)
+				}
+			}
+		})
 	}
-	err := d.more()
+	err := w.more()
 	for ; times > 0 && err == nil; times-- {
 		disturb()
-		err = d.more()
+		err = w.more()
 	}
-	close(stop)
+	stop.Store(true)
 	if err != nil {
 		cancel()
 	}
-	all.Wait()
+	w.all.Wait()
 	if err != nil {
 		return err
 	}
-	return d.check(ctx)
+	_, err = w.check(ctx)
+	return err
 }
 
-type disturbed struct {
+// writers write to one fence, and keep what becomes of each write.
+type writers struct {
 	fence Fence
+	all   sync.WaitGroup
 	last  atomic.Uint64 // token
 
-	mu           sync.Mutex
-	acknowledged []uint64
+	mu      sync.Mutex // guards:
+	made    []uint64   // tokens of writes that were acknowledged
+	refused int
+	failed  error // what else was answered
 }
 
-func (d *disturbed) write(ctx context.Context, stop <-chan struct{}) {
-	for {
-		select {
-		case <-stop:
-			return
-		default:
-		}
-		token := d.last.Add(1)
-		switch err := d.fence.Write(ctx, token); {
-		case err == nil:
-			d.mu.Lock()
-			d.acknowledged = append(d.acknowledged, token)
-			d.mu.Unlock()
-		case !errors.Is(err, fence.ErrStale):
-			time.Sleep(time.Millisecond)
-		}
+// write makes a write by the next token, after a pause. It reports whether it was answered.
+func (w *writers) write(ctx context.Context, pause func()) (answered bool) {
+	token := w.last.Add(1)
+	pause()
+	err := w.fence.Write(ctx, token)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case err == nil:
+		w.made = append(w.made, token)
+	case errors.Is(err, fence.ErrStale):
+		w.refused++
+	default:
+		w.failed = err
+		return false
 	}
+	return true
 }
 
-func (d *disturbed) count() int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return len(d.acknowledged)
+func (w *writers) count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.made)
 }
 
 // more returns when some more writes have been acknowledged.
-func (d *disturbed) more() error {
+func (w *writers) more() error {
 	const some, patience = 20, time.Minute
-	for enough, late := d.count()+some, time.After(patience); d.count() < enough; {
+	for enough, late := w.count()+some, time.After(patience); w.count() < enough; {
 		select {
 		case <-late:
 			return fmt.Errorf("no %d writes were acknowledged within %v", some, patience)
@@ -86,22 +97,19 @@ func (d *disturbed) more() error {
 	return nil
 }
 
-func (d *disturbed) check(ctx context.Context) error {
-	history, err := d.fence.History(ctx)
+// check returns the history, in which no write is after a newer one, and none is missing.
+func (w *writers) check(ctx context.Context) ([]uint64, error) {
+	history, err := w.fence.History(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := Rising(history); err != nil {
-		return err
+		return nil, err
 	}
-	made := map[uint64]bool{}
-	for _, token := range history {
-		made[token] = true
-	}
-	for _, token := range d.acknowledged {
-		if !made[token] {
-			return fmt.Errorf("the write of %d was acknowledged, and was not made: %d", token, history)
+	for _, token := range w.made {
+		if _, made := slices.BinarySearch(history, token); !made {
+			return nil, fmt.Errorf("the write of %d was acknowledged, and was not made: %d", token, history)
 		}
 	}
-	return nil
+	return history, nil
 }

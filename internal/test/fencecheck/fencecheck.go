@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,12 +22,14 @@ type Fence struct {
 	Write func(ctx context.Context, token uint64) error
 	// History lists the tokens of the writes that were made, in the order in which the resource has made them.
 	History func(ctx context.Context) ([]uint64, error)
-	// Spoil puts what is no token where the newest one is kept; nil where nobody can.
-	Spoil func(ctx context.Context) error
+	// Spoil puts text where the newest token is kept; nil where nobody can.
+	Spoil func(ctx context.Context, text string) error
+	// NoTokens are texts that are no token there, besides "no token".
+	NoTokens []string
 }
 
 // Of is the Fence of a guard, of a resource that fails if two write at once.
-func Of(guard fence.Guard, resource string, spoil func(ctx context.Context) error) Fence {
+func Of(guard fence.Guard, resource string, spoil func(ctx context.Context, text string) error) Fence {
 	var mu sync.Mutex
 	var history []uint64
 	return Fence{
@@ -159,12 +160,15 @@ func spoilt(ctx context.Context, f Fence) error {
 	if err := f.Write(ctx, 7); err != nil {
 		return err
 	}
-	if err := f.Spoil(ctx); err != nil {
-		return err
-	}
-	for _, token := range []uint64{6, 7, 8, math.MaxUint64} {
-		if err := f.Write(ctx, token); !errors.Is(err, fence.ErrUnknown) || errors.Is(err, fence.ErrStale) {
-			return fmt.Errorf("a write of %d when the newest is not known: %w", token, err)
+	for _, text := range append([]string{"no token"}, f.NoTokens...) {
+		if err := f.Spoil(ctx, text); err != nil {
+			return err
+		}
+		for _, token := range []uint64{6, 7, 8, math.MaxUint64} {
+			err := f.Write(ctx, token)
+			if !errors.Is(err, fence.ErrUnknown) || errors.Is(err, fence.ErrStale) || len(err.Error()) > 500 {
+				return fmt.Errorf("a write of %d when the newest is %q: %w", token, text, err)
+			}
 		}
 	}
 	if err := f.Write(ctx, 0); !errors.Is(err, fence.ErrStale) {
@@ -187,49 +191,27 @@ func endedContext(ctx context.Context, f Fence) error {
 
 // storm has many writers make one write under each of their tokens, which rise, and pause before it.
 func storm(ctx context.Context, f Fence) error {
-	const writers, each = 8, 25
-	var last atomic.Uint64
-	var mu sync.Mutex
-	var made, refused []uint64
-	var failed error
-	var all sync.WaitGroup
-	for range writers {
-		all.Go(func() {
+	const count, each = 8, 25
+	w := writers{fence: f}
+	for range count {
+		w.all.Go(func() {
 			for range each {
-				token := last.Add(1)
-				time.Sleep(rand.N(2 * time.Millisecond))
-				err := f.Write(ctx, token)
-				mu.Lock()
-				switch {
-				case err == nil:
-					made = append(made, token)
-				case errors.Is(err, fence.ErrStale):
-					refused = append(refused, token)
-				default:
-					failed = errors.Join(failed, err)
-				}
-				mu.Unlock()
+				w.write(ctx, func() { time.Sleep(rand.N(2 * time.Millisecond)) })
 			}
 		})
 	}
-	all.Wait()
-	if failed != nil {
-		return failed
-	}
-	history, err := f.History(ctx)
-	if err != nil {
-		return err
-	}
-	if err := Rising(history); err != nil {
-		return err
-	}
-	slices.Sort(made)
+	w.all.Wait()
+	history, err := w.check(ctx)
 	switch {
-	case !slices.Equal(history, made):
-		return fmt.Errorf("writes of %d were made, and %d were told so", history, made)
-	case !slices.Contains(made, writers*each):
+	case w.failed != nil:
+		return w.failed
+	case err != nil:
+		return err
+	case len(history) != len(w.made):
+		return fmt.Errorf("writes of %d were made, and %d were told so", history, w.made)
+	case !slices.Contains(w.made, count*each):
 		return errors.New("the largest token was refused")
-	case len(refused) == 0:
+	case w.refused == 0:
 		return errors.New("no token was refused: the writers were not at once")
 	}
 	return nil

@@ -54,7 +54,7 @@ func (r *resource) fence(atomic bool, check func(token, newest uint64) error) fe
 			defer r.mu.Unlock()
 			return slices.Clone(r.history), nil
 		},
-		Spoil: func(context.Context) error {
+		Spoil: func(context.Context, string) error {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.newest, r.spoilt = 0, true
@@ -71,10 +71,6 @@ func refuseIf(refused bool, token, newest uint64) error {
 		return &fence.StaleError{Resource: "x", Token: token, Newest: newest}
 	}
 	return nil
-}
-
-func TestRun_ofWhatKeepsTheRule(t *testing.T) {
-	fencecheck.Run(t, func(testing.TB) fencecheck.Fence { return new(resource).fence(true, rule) })
 }
 
 // Each is caught by the scenario that is meant for it.
@@ -153,10 +149,4 @@ func TestDisturbed(t *testing.T) {
 	loses := new(resource).fence(true, rule)
 	loses.History = func(context.Context) ([]uint64, error) { return []uint64{1}, nil }
 	require.Error(t, fencecheck.Disturbed(t.Context(), loses, 3, disturb), "acknowledged, and not made")
-}
-
-func TestRising(t *testing.T) {
-	require.NoError(t, fencecheck.Rising(nil))
-	require.NoError(t, fencecheck.Rising([]uint64{1, 1, 5, 7, 7}))
-	require.Error(t, fencecheck.Rising([]uint64{1, 5, 4}))
 }

@@ -1,5 +1,5 @@
 // Package harness is what the Harnesses of the adapters have in common: Lockers of a URL, in this process and in others,
-// and what may befall real servers.
+// and the faults of real servers.
 package harness
 
 import (

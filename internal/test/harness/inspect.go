@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +18,7 @@ import (
 
 // Inspection is a backend whose locks are inspected.
 type Inspection struct {
-	URL string        // ends with a query
+	URL string
 	TTL time.Duration // the shortest
 
 	// Contents are what there is at the backend, but for times that run.
@@ -35,7 +36,6 @@ type Inspection struct {
 	LastToken       bool // it remembers the token of a lock that was released
 	TokenWhenWaited bool // it tells the token of a lock for which others wait, or the holder has waited
 	Queue           bool // it has one
-	QueueMetadata   bool // in which there is the metadata of those who wait
 	IDs             bool // it knows contenders by IDs
 	TellsHolder     bool // an ErrHeld of TryLock tells who holds the lock, as Inspect does
 	TellsMetadata   bool // with metadata
@@ -49,7 +49,8 @@ const (
 
 var async = testwait.Go
 
-// Inspect tests what a Client says of the backend's locks without contending for them.
+// Inspect tests what operators do: a Client says of the backend's locks without contending for
+// them, lists them, and ends holds by force.
 func Inspect(t *testing.T, b Inspection) {
 	for _, c := range []struct {
 		name string
@@ -62,6 +63,9 @@ func Inspect(t *testing.T, b Inspection) {
 		{"names and metadata of any characters", ofAnyCharacters},
 		{"readers", readers},
 		{"a Downgrade", downgraded},
+		{"a forced release hands over and is a loss", forcedRelease},
+		{"a forced release ends no other hold", staleForce},
+		{"a list has the names that are held", list},
 		{"servers that do not answer", silence},
 		{"servers that are gone", gone},
 	} {
@@ -71,7 +75,12 @@ func Inspect(t *testing.T, b Inspection) {
 
 func (b Inspection) open(t *testing.T, opts ...locker.Option) *locker.Client {
 	t.Helper()
-	c, err := locker.Open(t.Context(), b.URL, append([]locker.Option{locker.WithTTL(longTTL), locker.WithoutRenewal()}, opts...)...)
+	return b.renewing(t, longTTL, append([]locker.Option{locker.WithoutRenewal()}, opts...)...)
+}
+
+func (b Inspection) renewing(t *testing.T, ttl time.Duration, opts ...locker.Option) *locker.Client {
+	t.Helper()
+	c, err := locker.Open(t.Context(), b.URL, append([]locker.Option{locker.WithTTL(ttl)}, opts...)...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
@@ -79,23 +88,20 @@ func (b Inspection) open(t *testing.T, opts ...locker.Option) *locker.Client {
 
 func look(t testing.TB, c *locker.Client, name string) locker.State {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patient)
-	defer cancel()
-	s, err := c.Inspect(ctx, name)
+	s, err := c.Inspect(testwait.Context(t, patient), name)
 	require.NoError(t, err)
 	return s
 }
 
-// held returns the names that are held.
-func held(t testing.TB, c *locker.Client) (names []string) {
+// listed returns the names that List has, sorted, each once.
+func listed(t testing.TB, c *locker.Client, prefix string) (names []string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patient)
-	defer cancel()
-	for name, err := range c.List(ctx, "") {
+	for name, err := range c.List(testwait.Context(t, patient), prefix) {
 		require.NoError(t, err)
 		names = append(names, name)
 	}
-	return names
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // undisturbed fails if f changes what there is at the backend.
@@ -154,7 +160,7 @@ func heldAndReleased(t *testing.T, b Inspection) {
 				s := look(t, who, "held")
 				b.wantHeld(t, s, m, "host 7", false)
 				assert.Empty(t, s.Waiters)
-				assert.Contains(t, held(t, who), "held")
+				assert.Contains(t, listed(t, who, ""), "held")
 			}
 		})
 		b.wantTold(t, other.Mutex("held").TryLock(t.Context()), look(t, other, "held"))
@@ -200,7 +206,7 @@ func (b Inspection) until(t *testing.T, c *locker.Client, name, what string, con
 
 func waitedFor(t *testing.T, b Inspection) {
 	c := b.open(t)
-	names := []string{"first", "second", "third"}
+	names := []string{"first", "p/~second", "third\n3/"}
 	mutexes := make([]*locker.Mutex, len(names))
 	locked := make([]<-chan error, len(names))
 	for i, name := range names {
@@ -236,9 +242,7 @@ func (b Inspection) wantWaiters(t *testing.T, s locker.State, names []string) {
 	require.Len(t, s.Waiters, len(names))
 	ids := map[string]bool{s.Holder.ID: true}
 	for i, w := range s.Waiters {
-		if b.QueueMetadata {
-			assert.Equal(t, names[i], w.Metadata)
-		}
+		assert.Equal(t, names[i], w.Metadata)
 		if b.IDs {
 			assert.False(t, ids[w.ID], "each has an ID of its own")
 			ids[w.ID] = true
@@ -270,6 +274,81 @@ func ofAnyCharacters(t *testing.T, b Inspection) {
 		b.wantHeld(t, look(t, c, name), m, name+"\xff", false)
 		assert.False(t, look(t, c, fmt.Sprint(name, i)).Held, "%q", name)
 	}
+}
+
+// hold takes a lock, for as long as a busy machine may need.
+func hold(t *testing.T, c *locker.Client, name string) *locker.Hold {
+	t.Helper()
+	h, err := c.Mutex(name).Acquire(testwait.Context(t, patient))
+	require.NoError(t, err)
+	return h
+}
+
+func forcedRelease(t *testing.T, b Inspection) {
+	operator := b.open(t)
+	for what, hear := range map[string]func(h *locker.Hold) error{
+		"Extend": func(h *locker.Hold) error { return h.Extend(t.Context()) },
+		"Unlock": func(h *locker.Hold) error { return h.Unlock(t.Context()) },
+		"a renewal": func(h *locker.Hold) error {
+			patience.Until(t, "it is lost", func() bool { return h.Err() != nil })
+			return h.Err()
+		},
+	} {
+		name, c := "forced "+what, b.open(t)
+		if what == "a renewal" {
+			c = b.renewing(t, 3*time.Second)
+		}
+		former := hold(t, c, name)
+		waiting := b.open(t).Mutex(name)
+		var next *locker.Hold
+		served := async(func() (err error) {
+			next, err = waiting.Acquire(testwait.Context(t, patient))
+			return err
+		})
+		shown := look(t, operator, name)
+		require.NoError(t, operator.ForceRelease(t.Context(), name, shown))
+		require.NoError(t, testwait.Patience(longTTL/2).Result(t, served), "the waiter, long before the hold would expire")
+		assert.Greater(t, next.Token(), former.Token())
+		require.ErrorIs(t, hear(former), locker.ErrLost, what)
+		require.ErrorIs(t, operator.Mutex(name).TryLock(t.Context()), locker.ErrHeld, "the next hold is there")
+		require.NoError(t, next.Unlock(t.Context()))
+	}
+}
+
+func staleForce(t *testing.T, b Inspection) {
+	c, operator := b.open(t), b.open(t)
+	first := hold(t, c, "stale")
+	shown := look(t, operator, "stale")
+	require.NoError(t, first.Unlock(t.Context()))
+	require.ErrorIs(t, operator.ForceRelease(t.Context(), "stale", shown), locker.ErrNotHeld)
+	second := hold(t, c, "stale") // of the same process, on the same session if there is one
+	require.ErrorIs(t, operator.ForceRelease(t.Context(), "stale", shown), locker.ErrHeld)
+	require.NoError(t, second.Extend(t.Context()))
+	require.NoError(t, second.Unlock(t.Context()))
+}
+
+// many is above the number of locks that a page has, on most backends.
+const many = 300
+
+func list(t *testing.T, b Inspection) {
+	const own = "list"
+	c, operator := b.renewing(t, longTTL), b.open(t)
+	released := hold(t, c, own+"/released")
+	want := []string{own, own + "/}%{*?[a]\\:é\n", own + "/a/b", own + "%", own + "\x00"}
+	for i := range many {
+		want = append(want, fmt.Sprintf("%s/%d", own, i))
+	}
+	holds := []*locker.Hold{hold(t, c, own[1:]), hold(t, c, "other")}
+	for _, name := range want {
+		holds = append(holds, hold(t, c, name))
+	}
+	require.NoError(t, released.Unlock(t.Context()))
+	assert.ElementsMatch(t, want, listed(t, operator, own))
+	assert.Equal(t, want[2:3], listed(t, operator, own+"/a"))
+	for _, h := range holds {
+		require.NoError(t, h.Unlock(t.Context()), "a hold that was listed")
+	}
+	assert.Empty(t, listed(t, operator, own))
 }
 
 // wantOwn fails unless err is the client library's own or the Driver's, and none of the core's or of a context.

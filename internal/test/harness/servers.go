@@ -1,8 +1,10 @@
 package harness
 
 import (
+	"context"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,8 +17,8 @@ import (
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
-// server is what each of testserver's is.
-type server interface {
+// Server is what each of testserver's is.
+type Server interface {
 	Stop()
 	Continue()
 	Kill()
@@ -24,7 +26,7 @@ type server interface {
 }
 
 // Servers adds the faults that servers have as processes. restart starts them all, and returns when they answer.
-func Servers[S server](f *conformance.Faults, servers []S, restart func()) {
+func Servers[S Server](f *conformance.Faults, servers []S, restart func()) {
 	each := func(do func(S)) {
 		for _, s := range servers {
 			do(s)
@@ -61,6 +63,19 @@ func Clocks[S interface{ ShiftClock(d time.Duration) }](f *conformance.Faults, s
 	}
 }
 
+// RedisRefuse adds Refuse: the servers have no memory left.
+func RedisRefuse(f *conformance.Faults, servers []*testserver.RedisServer) {
+	limit := func(bytes string) {
+		for _, s := range servers {
+			s.Do("CONFIG", "SET", "maxmemory", bytes)
+		}
+	}
+	f.Refuse = func(conformance.TB) (accept func()) {
+		limit("1")
+		return func() { limit("0") }
+	}
+}
+
 // RedisRevoke is Faults.Revoke for a lock that is a key of the server that serving returns, under the default prefix. The server
 // forgets its tokens, too.
 func RedisRevoke(serving func(key string) *testserver.RedisServer) func(conformance.TB, string) {
@@ -78,6 +93,12 @@ func RedlockRevoke(nodes []*testserver.RedisServer) func(conformance.TB, string)
 			s.Do("PEXPIRE", script.Key("locker:"+name), strconv.FormatInt(script.Keep.Milliseconds(), 10))
 		}
 	}
+}
+
+// RedisHeld reports whether the server counts the lock at key as held now.
+func RedisHeld(s *testserver.RedisServer, key string) bool {
+	owner, _ := s.Do("HGET", key, "owner").(string)
+	return owner != "" && s.Do("PTTL", key).(int64) > script.Keep.Milliseconds()
 }
 
 // RedisListening is Inspection.Listening of those who wait at the servers.
@@ -161,15 +182,65 @@ func Rights(t *testing.T, open func() *locker.Client) {
 	require.NoError(t, m.Extend(t.Context()))
 	require.NoError(t, m.Unlock(t.Context()))
 	require.NoError(t, patience.Result(t, locked))
-	state, err := c.Inspect(t.Context(), "x")
-	require.NoError(t, err)
-	var names []string
-	for name, err := range c.List(t.Context(), "") {
-		require.NoError(t, err)
-		names = append(names, name)
-	}
-	assert.Equal(t, []string{"x"}, names)
+	state := look(t, c, "x")
+	assert.Equal(t, []string{"x"}, listed(t, c, ""))
 	require.NoError(t, c.ForceRelease(t.Context(), "x", state))
 	require.NoError(t, m.TryLock(t.Context()), "it is free: whoever held it does not stand in the queue")
 	require.ErrorIs(t, next.Unlock(t.Context()), locker.ErrLost)
+}
+
+// RefusesURLs has locker.Open say of each URL what is wrong with it, and no password.
+func RefusesURLs(t *testing.T, wants map[string]string) {
+	t.Helper()
+	for url, want := range wants {
+		c, err := locker.Open(t.Context(), url)
+		if err == nil {
+			_ = c.Close()
+		}
+		require.ErrorContains(t, err, want, url)
+		assert.NotContains(t, err.Error(), "s3cret")
+		assert.NotRegexp(t, "goes with.* does not know", err, "what is known is not said to be unknown")
+		assert.Equal(t, 1, strings.Count(err.Error(), "locker: "), err)
+	}
+}
+
+// TLS tests the certificates of the server at url, which requires client certificates. Parameters
+// can be appended to url. other are those of another server.
+func TLS(t *testing.T, url string, its, other *testserver.Certificates) {
+	t.Helper()
+	do := func(ctx context.Context, parameters string) error {
+		c, err := locker.Open(ctx, url+parameters)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = c.Close() }()
+		return c.Mutex("x").Do(ctx, func(context.Context) error { return nil })
+	}
+	ca, pair := "&tls_ca="+its.CAFile, "&tls_cert="+its.CertFile+"&tls_key="+its.KeyFile
+	for _, parameters := range []string{ca, ca + "&tls_server_name=localhost", "&tls_skip_verify=true"} {
+		require.NoError(t, do(t.Context(), pair+parameters), parameters)
+	}
+	for name, c := range map[string]struct{ parameters, want string }{
+		"the system's authorities": {pair, "unknown authority"},
+		"another authority":        {pair + "&tls_ca=" + other.CAFile, "signed by"},
+		"another name":             {pair + ca + "&tls_server_name=elsewhere.example", "elsewhere.example"},
+		"no certificate":           {ca, ""},
+		"another's certificate":    {ca + "&tls_cert=" + other.CertFile + "&tls_key=" + other.KeyFile, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			err := do(t.Context(), c.parameters)
+			require.ErrorContains(t, err, c.want)
+			require.NotErrorIs(t, err, locker.ErrHeld)
+		})
+	}
+	t.Run("files that were replaced", func(t *testing.T) {
+		dir := t.TempDir()
+		f := testserver.CopyFiles(t, dir, other.CAFile, other.CertFile, other.KeyFile)
+		c, err := locker.Open(t.Context(), url+"&tls_ca="+f[0]+"&tls_cert="+f[1]+"&tls_key="+f[2])
+		require.NoError(t, err)
+		defer func() { _ = c.Close() }()
+		testserver.CopyFiles(t, dir, its.CAFile, its.CertFile, its.KeyFile)
+		require.NoError(t, c.Mutex("x").Do(t.Context(), func(context.Context) error { return nil }))
+	})
 }

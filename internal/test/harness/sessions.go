@@ -13,7 +13,6 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/claims"
-	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 )
 
@@ -43,7 +42,6 @@ func (b Sessions) Run(t *testing.T) {
 		"a session ends that nobody uses":            b.endsUnused,
 		"entries that are no contender's do no harm": b.ignoresForeignEntries,
 		"many are extended together":                 b.extendsAll,
-		"the reply to a release is lost":             b.releaseUnanswered,
 		"a Downgrade beside other calls":             b.downgradesMeanwhile,
 		"a share that is ended by force":             b.endsShareByForce,
 	} {
@@ -51,19 +49,10 @@ func (b Sessions) Run(t *testing.T) {
 	}
 }
 
-// queued waits until n stand in the queue of x.
-func (b Sessions) queued(t testing.TB, n int) {
+// queued waits until n stand in the queue of a lock.
+func (b Sessions) queued(t testing.TB, name string, n int) {
 	t.Helper()
-	patience.Until(t, fmt.Sprint("in the queue there are ", n), func() bool { return len(b.Queue(t, "x")) == n })
-}
-
-func wantLost(t testing.TB, m *locker.Mutex) {
-	t.Helper()
-	select {
-	case <-m.Hold().Lost():
-	case <-time.After(patient):
-		t.Fatal("not lost")
-	}
+	patience.Until(t, fmt.Sprint("in the queue there are ", n), func() bool { return len(b.Queue(t, name)) == n })
 }
 
 // removedUnderTheHolder is what a watch tells, and the next Extend or Unlock finds out, though the
@@ -74,7 +63,7 @@ func (b Sessions) removedUnderTheHolder(t *testing.T) {
 	require.NoError(t, watched.Lock(t.Context()))
 	deadline := watched.Hold().Deadline()
 	b.Remove(t, b.Queue(t, "watched")[0])
-	wantLost(t, watched)
+	require.NoError(t, patience.Result(t, async(func() error { <-watched.Hold().Lost(); return nil })), "it is lost")
 	assert.True(t, time.Now().Before(deadline), "nobody has asked")
 	require.ErrorIs(t, watched.Unlock(t.Context()), locker.ErrLost)
 	for name, end := range map[string]func(*locker.Mutex, context.Context) error{
@@ -99,7 +88,7 @@ func (b Sessions) endsUnderAWaiter(t *testing.T) {
 	} {
 		require.NoError(t, holder.Lock(t.Context()))
 		waiting := async(func() error { return waiter.Lock(t.Context()) })
-		b.queued(t, 2)
+		b.queued(t, "x", 2)
 		first := b.Queue(t, "x")[1]
 		end(first)
 		patience.Until(t, "it waits again", func() bool {
@@ -120,7 +109,7 @@ func (b Sessions) endsUnderAWaiterWhoseTurnItIs(t *testing.T) {
 	for range 5 {
 		require.NoError(t, holder.Lock(t.Context()))
 		waiting := async(func() error { return waiter.Lock(t.Context()) })
-		b.queued(t, 2)
+		b.queued(t, "x", 2)
 		before := b.Queue(t, "x")
 		dead := b.SessionOf(t, before[1])
 		b.End(t, dead)
@@ -175,13 +164,13 @@ func (b Sessions) ignoresForeignEntries(t *testing.T) {
 		assert.Equal(t, locker.State{}, state)
 		waits := func(n int) <-chan error {
 			waiting := async(func() error { return next.Lock(t.Context()) })
-			patience.Until(t, "it waits", func() bool { return len(b.Queue(t, name)) == n+1 })
+			b.queued(t, name, n+1)
 			return waiting
 		}
 		require.NoError(t, take(m, testwait.Context(t, patient)))
 		put(foreign[3])
 		require.ErrorIs(t, next.TryLock(t.Context()), locker.ErrHeld)
-		patience.Until(t, "of the TryLock nothing is left", func() bool { return len(b.Queue(t, name)) == 5 })
+		b.queued(t, name, 5) // of the TryLock nothing is left
 		waiting := waits(5)
 		put(foreign[4])
 		state, err = c.Inspect(t.Context(), name)
@@ -235,7 +224,7 @@ func (b Sessions) request(name string) driver.Request {
 func (b Sessions) extendsAll(t *testing.T) {
 	const n = 230
 	d := b.Driver(t, b.Addr)
-	all := make([]driver.Lease, n)
+	all := make([]driver.Claim, n)
 	var acquiring sync.WaitGroup
 	for i := range all {
 		acquiring.Go(func() {
@@ -261,39 +250,11 @@ func (b Sessions) extendsAll(t *testing.T) {
 	require.ErrorIs(t, all[150].Release(t.Context()), locker.ErrLost)
 }
 
-// releaseUnanswered is sent again: that nothing is there was its own doing, and it ends no other's hold.
-func (b Sessions) releaseUnanswered(t *testing.T) {
-	proxy := testserver.NewProxy(t, b.Addr)
-	through, other, req := b.Driver(t, proxy.Addr()), b.Driver(t, b.Addr), b.request("unanswered")
-	for _, shared := range []bool{false, true} {
-		take := claims.Take
-		if shared {
-			take = claims.Share
-		}
-		l, err := take(t.Context(), through, req)
-		require.NoError(t, err)
-		proxy.DropReplies(true)
-		require.Error(t, l.Release(testwait.Context(t, 300*time.Millisecond)), "no reply comes")
-		patience.Until(t, "the server has released", func() bool { return len(b.Queue(t, "unanswered")) == 0 })
-		next, err := take(t.Context(), other, req)
-		require.NoError(t, err)
-		proxy.DropReplies(false)
-		proxy.ResetConns()
-		patience.Until(t, "the release is answered", func() bool {
-			err := l.Release(t.Context())
-			require.NotErrorIs(t, err, driver.ErrLost)
-			return err == nil
-		})
-		require.NoError(t, next.Extend(t.Context(), longTTL))
-		require.NoError(t, next.Release(t.Context()))
-	}
-}
-
 // downgradesMeanwhile has holders downgrade while they are extended, and while they are released: a
 // Downgrade changes what they are known by.
 func (b Sessions) downgradesMeanwhile(t *testing.T) {
 	d, req := b.Driver(t, b.Addr), b.request("downgraded")
-	downgrade := func() (l driver.Lease, done <-chan error) {
+	downgrade := func() (l driver.Claim, done <-chan error) {
 		l, err := claims.Take(t.Context(), d, req)
 		require.NoError(t, err)
 		return l, async(func() error { return l.(driver.Downgrader).Downgrade(t.Context()) })
@@ -319,7 +280,7 @@ func (b Sessions) downgradesMeanwhile(t *testing.T) {
 // endsShareByForce, and neither another nor a waiter. [Inspect] has those that were shown end together.
 func (b Sessions) endsShareByForce(t *testing.T) {
 	d, other, c := b.Driver(t, b.Addr), b.Driver(t, b.Addr), b.Open(t, longTTL)
-	share := func(d driver.Driver) driver.Lease {
+	share := func(d driver.Driver) driver.Claim {
 		l, err := claims.Share(t.Context(), d, b.request("forced"))
 		require.NoError(t, err)
 		return l
@@ -327,7 +288,7 @@ func (b Sessions) endsShareByForce(t *testing.T) {
 	stays, ends := share(d), share(other)
 	writer := c.Mutex("forced")
 	waiting := async(func() error { return writer.Lock(t.Context()) })
-	patience.Until(t, "it waits", func() bool { return len(b.Queue(t, "forced")) == 3 })
+	b.queued(t, "forced", 3)
 	state, err := other.Inspect(t.Context(), b.request("forced").Name)
 	require.NoError(t, err)
 	require.Len(t, state.Shares, 2)

@@ -22,10 +22,8 @@ const SilenceTTL = 10 * time.Second
 // docs/limits.md has people size TTLs by.
 func OutlivesSilence(t *testing.T, m *locker.Mutex, silence, resume func()) {
 	t.Helper()
-	if err := m.Lock(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	token := m.FencingToken()
+	h, err := m.Acquire(t.Context())
+	require.NoError(t, err)
 	times := 1
 	if testwait.Thorough() {
 		times = 3
@@ -35,17 +33,18 @@ func OutlivesSilence(t *testing.T, m *locker.Mutex, silence, resume func()) {
 		silence()
 		time.Sleep(2 * SilenceTTL / 5)
 		resume()
-		before := m.Hold().Deadline()
-		testwait.Patience(2*SilenceTTL).Until(t, "it is renewed, or lost", func() bool {
-			return m.FencingToken() == 0 || m.Hold().Deadline().After(before)
-		})
-		if now := m.FencingToken(); now != token {
-			t.Fatalf("the token was %d, and after the silence it is %d", token, now)
-		}
+		renewed(t, h, h.Deadline(), 2*SilenceTTL)
 	}
-	if err := m.Unlock(t.Context()); err != nil {
-		t.Error(err)
-	}
+	require.NoError(t, h.Unlock(t.Context()))
+}
+
+// renewed waits until h lasts beyond a time. It must not be lost.
+func renewed(t *testing.T, h *locker.Hold, beyond time.Time, limit time.Duration) {
+	t.Helper()
+	testwait.Patience(limit).Until(t, "it is renewed, or lost", func() bool {
+		return h.Err() != nil || h.Deadline().After(beyond)
+	})
+	require.NoError(t, h.Err())
 }
 
 // OutlivesSlowness has m, a Mutex of SilenceTTL that is renewed over network, hold though a round
@@ -53,22 +52,13 @@ func OutlivesSilence(t *testing.T, m *locker.Mutex, silence, resume func()) {
 // what a link may take.
 func OutlivesSlowness(t *testing.T, m *locker.Mutex, network *testserver.Proxy) {
 	t.Helper()
-	if err := m.Lock(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	token, first := m.FencingToken(), m.Hold().Deadline()
+	h, err := m.Acquire(t.Context())
+	require.NoError(t, err)
 	network.Delay(SilenceTTL / 16)
 	defer network.Delay(0)
 	network.ResetConns()
-	testwait.Patience(3*SilenceTTL).Until(t, "it is renewed again and again, or lost", func() bool {
-		return m.FencingToken() == 0 || m.Hold().Deadline().After(first.Add(2*SilenceTTL))
-	})
-	if now := m.FencingToken(); now != token {
-		t.Fatalf("the token was %d, and now it is %d", token, now)
-	}
-	if err := m.Unlock(t.Context()); err != nil {
-		t.Error(err)
-	}
+	renewed(t, h, h.Deadline().Add(2*SilenceTTL), 3*SilenceTTL) // again and again
+	require.NoError(t, h.Unlock(t.Context()))
 }
 
 // Outage tests that a Lock rides out half a TTL, on every backend, and then returns the client

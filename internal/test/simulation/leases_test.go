@@ -164,7 +164,7 @@ func (d *leaseDriver) Guarantees() driver.Guarantees { return nil }
 func (d *leaseDriver) Close() error                  { return nil }
 
 // ExtendAll implements driver.BatchExtender, with a request.
-func (d *leaseDriver) ExtendAll(ctx context.Context, all []driver.Lease, ttl time.Duration) []error {
+func (d *leaseDriver) ExtendAll(ctx context.Context, all []driver.Claim, ttl time.Duration) []error {
 	sent, errs := time.Now(), make([]error, len(all))
 	reply, err := d.process.request(ctx, "extend all", all[0].(*leaseClaim).owner, func(age time.Duration) any {
 		replies := make([]any, len(all))
@@ -264,8 +264,8 @@ func (c *leaseClaim) Release(ctx context.Context) error {
 	return err
 }
 
-// tenure is a hold that a worker has.
-type tenure struct {
+// workerHold is a hold of a worker.
+type workerHold struct {
 	name      string
 	who       string
 	hold      hold
@@ -323,8 +323,8 @@ func (d done) Deadline() time.Time {
 
 // granted checks a hold that was just granted. before is the largest token that had been granted
 // when its Lock was called.
-func (w *world) granted(p *process, name, who string, h hold, before uint64) *tenure {
-	t := &tenure{name: name, who: who, hold: h, process: p}
+func (w *world) granted(p *process, name, who string, h hold, before uint64) *workerHold {
+	t := &workerHold{name: name, who: who, hold: h, process: p}
 	w.book.Lock()
 	defer w.book.Unlock()
 	w.note("%s has %s, token %d, until %v, by %T", who, name, h.Token(), h.Deadline().Sub(w.began), h)
@@ -351,7 +351,7 @@ func (w *world) granted(p *process, name, who string, h hold, before uint64) *te
 }
 
 // over takes a hold off the book.
-func (w *world) over(t *tenure) {
+func (w *world) over(t *workerHold) {
 	for i, o := range w.active[t.name] {
 		if o == t {
 			w.active[t.name] = append(w.active[t.name][:i:i], w.active[t.name][i+1:]...)
@@ -361,7 +361,7 @@ func (w *world) over(t *tenure) {
 }
 
 // unlock ends a hold, and checks what is said of it.
-func (w *world) unlock(ctx context.Context, t *tenure) {
+func (w *world) unlock(ctx context.Context, t *workerHold) {
 	deadline := t.hold.Deadline()
 	before := t.hold.Err()
 	w.book.Lock()
@@ -398,7 +398,7 @@ func (w *world) unlock(ctx context.Context, t *tenure) {
 
 // gone requires, where nothing goes wrong, that the server has nothing left of a hold that is over,
 // soon after a time.
-func (w *world) gone(t *tenure, after time.Duration) {
+func (w *world) gone(t *workerHold, after time.Duration) {
 	if !w.calm || t.process.leaves.Load() {
 		return
 	}

@@ -231,7 +231,7 @@ func (p *process) use(number int) {
 		before := w.tokens[name]
 		w.book.Unlock()
 		ctx, cancel := context.WithTimeout(context.Background(), w.upTo(4*w.ttl, "patience", id))
-		err := p.take(ctx, name, id, func(h hold, release func(t *tenure)) {
+		err := p.take(ctx, name, id, func(h hold, release func(t *workerHold)) {
 			t := w.granted(p, name, who, h, before)
 			p.watch(t, id)
 			p.work(t, id)
@@ -248,9 +248,9 @@ func (p *process) use(number int) {
 }
 
 // take takes a lock in one of several ways, and has work done under it, which gives it back.
-func (p *process) take(ctx context.Context, name string, id uint64, work func(h hold, release func(*tenure))) error {
+func (p *process) take(ctx context.Context, name string, id uint64, work func(h hold, release func(*workerHold))) error {
 	w, m := p.world, p.mutex[name]
-	unlock := func(t *tenure) {
+	unlock := func(t *workerHold) {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*w.ttl)
 		defer cancel()
 		if w.chance(0.1, "ended", id) {
@@ -280,7 +280,7 @@ func (p *process) take(ctx context.Context, name string, id uint64, work func(h 
 		err := m.Do(ctx, func(context.Context) error {
 			began = true
 			if h := m.Hold(); h != nil && m.FencingToken() == h.Token() {
-				work(done{own{h, m}, new(atomic.Int64)}, func(t *tenure) {
+				work(done{own{h, m}, new(atomic.Int64)}, func(t *workerHold) {
 					w.book.Lock()
 					defer w.book.Unlock()
 					t.unlocking = true
@@ -304,7 +304,7 @@ func (p *process) take(ctx context.Context, name string, id uint64, work func(h 
 }
 
 // work is what is done under a hold.
-func (p *process) work(t *tenure, id uint64) {
+func (p *process) work(t *workerHold, id uint64) {
 	w := p.world
 	switch w.below(4, "work", id) {
 	case 0:
@@ -334,7 +334,7 @@ func (p *process) work(t *tenure, id uint64) {
 }
 
 // watch looks whether a loss is told in time.
-func (p *process) watch(t *tenure, id uint64) {
+func (p *process) watch(t *workerHold, id uint64) {
 	w := p.world
 	if !w.chance(0.5, "watch", id) {
 		return

@@ -45,7 +45,7 @@ type world struct {
 	truth  map[string]map[uint64]bool // by name and token: freed by a release that found it held
 
 	book   sync.Mutex // what the processes believe
-	active map[string][]*tenure
+	active map[string][]*workerHold
 	sent   map[uint64][]time.Time // the latest extensions, by owner
 	tokens map[string]uint64      // the largest that was granted
 	broken []string
@@ -70,7 +70,7 @@ func (w *world) String() string {
 // newWorld draws all that does not depend on what happens.
 func newWorld(seed uint64) *world {
 	w := &world{
-		dice: dice{seed, time.Now()}, truth: map[string]map[uint64]bool{}, asked: map[uint64]bool{}, active: map[string][]*tenure{}, sent: map[uint64][]time.Time{}, tokens: map[string]uint64{},
+		dice: dice{seed, time.Now()}, truth: map[string]map[uint64]bool{}, asked: map[uint64]bool{}, active: map[string][]*workerHold{}, sent: map[uint64][]time.Time{}, tokens: map[string]uint64{},
 	}
 	w.ttl = 200*time.Millisecond + w.upTo(5*time.Second, "ttl", 0)
 	w.quiet = 12 * w.ttl

@@ -4,7 +4,6 @@ package sqlcases
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -14,8 +13,6 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/fence"
-	"github.com/go-locker/locker/fence/sqlfence"
 	"github.com/go-locker/locker/internal/sqllock"
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testwait"
@@ -64,6 +61,19 @@ func Released(t *testing.T, d driver.Driver, db *sql.DB, block func(name []byte)
 	require.NoError(t, err, "whichever came first, nothing is left")
 	assert.Greater(t, next.Token(), first.Token())
 	require.NoError(t, next.Release(t.Context()))
+}
+
+// Unanswered tests that ctx ends a request that is not answered, which says nothing of the lock.
+func Unanswered(t *testing.T, c *locker.Client, held *locker.Mutex) {
+	t.Helper()
+	for name, call := range map[string]func(context.Context) error{
+		"Lock": c.Mutex("free").Lock, "TryLock": c.Mutex("free too").TryLock, "Extend": held.Extend,
+	} {
+		err := call(testwait.Context(t, 100*time.Millisecond))
+		require.ErrorIs(t, err, context.DeadlineExceeded, name)
+		require.NotErrorIs(t, err, locker.ErrHeld, name)
+		require.NotErrorIs(t, err, locker.ErrLost, name)
+	}
 }
 
 // Abandoned tests that a connection which was given back to db as begin leaves it, inside a
@@ -129,35 +139,4 @@ func Sweep(t *testing.T, d driver.Driver, db *sql.DB, locks, waiters string) {
 	assert.Greater(t, again.Token(), uint64(future))
 	require.NoError(t, again.Release(t.Context()))
 	require.NoError(t, held.Release(t.Context()))
-}
-
-// Fence tests that a holder which has lost a lock of c writes nothing in the same database.
-func Fence(t *testing.T, c *locker.Client, db *sql.DB, dialect sqlfence.Dialect) {
-	Execute(t, db, "DROP TABLE IF EXISTS orders")
-	Execute(t, db, "CREATE TABLE orders (id INTEGER PRIMARY KEY, state VARCHAR(20))")
-	Execute(t, db, "INSERT INTO orders (id) VALUES (1)")
-	table := sqlfence.Table{Dialect: dialect}
-	require.NoError(t, table.Create(t.Context(), db))
-	write := func(token uint64, state string) error {
-		tx, err := db.BeginTx(t.Context(), nil)
-		require.NoError(t, err)
-		defer func() { _ = tx.Rollback() }()
-		if err := table.Admit(t.Context(), tx, "orders/1", token); err != nil {
-			return err
-		}
-		_, err = tx.ExecContext(t.Context(), "UPDATE orders SET state = ? WHERE id = 1", state)
-		return errors.Join(err, tx.Commit())
-	}
-	m := c.Mutex("orders/1")
-	require.NoError(t, m.Lock(t.Context()))
-	late := m.FencingToken()
-	state, err := c.Inspect(t.Context(), "orders/1")
-	require.NoError(t, err)
-	require.NoError(t, c.ForceRelease(t.Context(), "orders/1", state))
-	require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
-	next := c.Mutex("orders/1")
-	require.NoError(t, next.Lock(t.Context()))
-	require.NoError(t, write(next.FencingToken(), "paid"))
-	require.ErrorIs(t, write(late, "cancelled"), fence.ErrStale)
-	assert.Equal(t, "paid", Value[string](t, db, "SELECT state FROM orders"))
 }

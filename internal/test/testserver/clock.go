@@ -21,7 +21,5 @@ func (p *process) ShiftClock(d time.Duration) {
 	if p.clockFile == "" {
 		p.t.Fatalf("testserver: %s was started without a clock of its own", p.name)
 	}
-	if err := addToClock(p.clockFile, d); err != nil {
-		p.t.Fatalf("testserver: %s: clock: %v", p.name, err)
-	}
+	p.check(addToClock(p.clockFile, d))
 }

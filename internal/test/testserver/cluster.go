@@ -3,6 +3,7 @@ package testserver
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -52,100 +53,56 @@ func (c *RedisCluster) prepare(ports []int, o redisOptions) {
 	for _, port := range ports {
 		s := newRedis(c.t)
 		s.port = port
-		s.prepare(o)
-		o.certs = s.certs
-		s.args = slices.Concat(s.args, []string{
-			s.portFlag(), strconv.Itoa(port), "--cluster-enabled", "yes",
-			"--cluster-announce-ip", "127.0.0.1", "--cluster-node-timeout", "1000",
+		s.prepare(o, "cluster-enabled yes", "cluster-announce-ip 127.0.0.1", "cluster-node-timeout 1000",
 			// A replica takes over however old its data are.
-			"--cluster-replica-validity-factor", "0",
-		}, o.args)
-		if o.tls {
-			s.args = append(s.args, "--tls-cluster", "yes")
-		}
+			"cluster-replica-validity-factor 0")
+		o.certs = s.Certificates
+		// Its dir may change while it is prepared.
+		s.args = append(s.args, s.portFlag(), strconv.Itoa(port),
+			"--cluster-config-file", filepath.Join(s.dir, "nodes.conf"))
 		c.servers, c.ids = append(c.servers, s), append(c.ids, newNodeID())
 	}
 }
 
-// start starts nodes that already know each other. A primary that has just started accepts no
-// writes for two seconds, in case it was replaced while it was down, but a replica that takes over
-// does at once. So the first nodes start as replicas of primaries that are lost.
+// start starts nodes that already know each other. For two seconds primaries accept no writes, in
+// case they were replaced while they were down.
 func (c *RedisCluster) start() error {
 	c.t.Helper()
-	lost := []string{newNodeID(), newNodeID(), newNodeID()}
 	var shardIDs []string
 	if c.servers[0].knowsShardIDs() {
 		shardIDs = []string{newNodeID(), newNodeID(), newNodeID()}
 	}
 	for i, s := range c.servers {
-		s.writeFile("nodes.conf", c.nodesConf(i, lost, shardIDs))
+		s.writeFile("nodes.conf", c.nodesConf(i, shardIDs))
 	}
-	if err := startAll(c.servers[:shards]); err != nil {
-		return err
-	}
-	c.takeOver(lost)
-	return startAll(c.servers[shards:])
+	return startAll(c.servers)
 }
 
-// nodesConf returns what the i-th node is to believe when it starts.
-func (c *RedisCluster) nodesConf(i int, lost, shardIDs []string) []string {
+// nodesConf returns the i-th node's own file of the cluster: the first nodes are the primaries.
+func (c *RedisCluster) nodesConf(i int, shardIDs []string) []string {
 	var conf []string
-	beforeTakeOver := i < shards
 	for j, node := range c.servers {
 		shard := j % shards
-		flags, primary, epoch, owned := "slave", c.ids[shard], shards+shard+1, ""
-		slotRange := fmt.Sprintf(" %d-%d", shard*slots/shards, (shard+1)*slots/shards-1)
-		shardID := ""
+		flags, primary, owned, shardID := "slave", c.ids[shard], "", ""
+		if j < shards {
+			flags, primary = "master", "-"
+			owned = fmt.Sprintf(" %d-%d", shard*slots/shards, (shard+1)*slots/shards-1)
+		}
 		if shardIDs != nil {
 			shardID = ",,shard-id=" + shardIDs[shard]
-		}
-		switch {
-		case j < shards && beforeTakeOver:
-			primary, epoch = lost[shard], shard+1
-			conf = append(conf, fmt.Sprintf("%s :0@0%s master,noaddr - 0 0 %d disconnected%s",
-				primary, shardID, epoch, slotRange))
-		case j < shards:
-			flags, primary, owned = "master", "-", slotRange
 		}
 		if i == j {
 			flags = "myself," + flags
 		}
 		conf = append(conf, fmt.Sprintf("%s 127.0.0.1:%d@%d%s %s %s 0 0 %d connected%s",
-			c.ids[j], node.port, node.port+clusterBusPort, shardID, flags, primary, epoch, owned))
+			c.ids[j], node.port, node.port+clusterBusPort, shardID, flags, primary, shard+1, owned))
 	}
-	epoch := shards
-	if !beforeTakeOver {
-		epoch = 2 * shards
-	}
-	return append(conf, fmt.Sprintf("vars currentEpoch %d lastVoteEpoch 0", epoch))
+	return append(conf, fmt.Sprintf("vars currentEpoch %d lastVoteEpoch 0", shards))
 }
 
 // knowsShardIDs reports whether the server's version has shard ids, as since 7.2. Nodes would invent
 // them if they were not told, and not start again if they had not yet agreed on them.
-func (s *RedisServer) knowsShardIDs() bool {
-	s.t.Helper()
-	_, version, _ := strings.Cut(s.version(), " v=")
-	var major, minor int
-	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err != nil {
-		s.t.Fatalf("testserver: version of %s, %q: %v", s.path, version, err)
-	}
-	return major > 7 || major == 7 && minor >= 2
-}
-
-// takeOver makes primaries of the first nodes and removes those that never were.
-func (c *RedisCluster) takeOver(lost []string) {
-	c.t.Helper()
-	for shard, s := range c.servers[:shards] {
-		s.must("CLUSTER", "FAILOVER", "TAKEOVER")
-		// The next one must know, so that it begins an epoch of its own. Until the last has, Valkey reports the cluster as failed.
-		await(c.t, "the first nodes know who has taken over", func() error { return c.tookOver(shard) })
-	}
-	for _, s := range c.servers[:shards] {
-		for _, id := range lost {
-			s.must("CLUSTER", "FORGET", id)
-		}
-	}
-}
+func (s *RedisServer) knowsShardIDs() bool { return s.since(7, 2) }
 
 // PrimaryOf returns the node that serves key, and waits until all nodes agree on it and it accepts
 // writes. Nodes that were killed or stopped do not count, here and below.
@@ -157,15 +114,14 @@ func (c *RedisCluster) PrimaryOf(key string) *RedisServer {
 // WaitPrimary is PrimaryOf for when another node than old is to take over from it.
 func (c *RedisCluster) WaitPrimary(key string, old *RedisServer) *RedisServer {
 	c.t.Helper()
-	var primary *RedisServer
-	await(c.t, fmt.Sprintf("the nodes agree who serves %q", key), func() (err error) {
-		primary, err = c.agreed(keySlot(key))
+	slot := c.slot(key)
+	return settled(c.t, fmt.Sprintf("the nodes agree who serves %q", key), func() (*RedisServer, error) {
+		primary, err := c.agreed(slot)
 		if err == nil && primary == old {
 			err = errors.New("it is " + old.Addr() + " still")
 		}
-		return err
+		return primary, err
 	})
-	return primary
 }
 
 func (c *RedisCluster) awaitOwner(slot int, want *RedisServer) {
@@ -184,22 +140,19 @@ func (c *RedisCluster) awaitOwner(slot int, want *RedisServer) {
 func (c *RedisCluster) ReplicaOf(key string) *RedisServer {
 	c.t.Helper()
 	primary := c.PrimaryOf(key)
-	var replica *RedisServer
-	await(c.t, primary.Addr()+" has a replica", func() error {
+	return settled(c.t, primary.Addr()+" has a replica", func() (*RedisServer, error) {
 		views, err := c.views()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for i, s := range c.servers {
 			unknown := func(v clusterView) bool { return v[c.ids[i]].primary != c.id(primary) }
 			if s.responsive() && !slices.ContainsFunc(views, unknown) {
-				replica = s
-				return nil
+				return s, nil
 			}
 		}
-		return errors.New("it has none that runs")
+		return nil, errors.New("it has none that runs")
 	})
-	return replica
 }
 
 // OtherPrimary returns a primary that does not serve key.
@@ -207,9 +160,7 @@ func (c *RedisCluster) OtherPrimary(key string) *RedisServer {
 	c.t.Helper()
 	primary := c.PrimaryOf(key)
 	view, err := primary.clusterView()
-	if err != nil {
-		c.t.Fatalf("testserver: cluster: %v", err)
-	}
+	check(c.t, "cluster", err)
 	for i, s := range c.servers {
 		if s != primary && s.responsive() && len(view[c.ids[i]].slots) > 0 {
 			return s
@@ -225,6 +176,7 @@ func (c *RedisCluster) Failover(key string) *RedisServer {
 	c.t.Helper()
 	old, replica := c.PrimaryOf(key), c.ReplicaOf(key)
 	replica.WaitSynced(old)
+	slot := c.slot(key)
 	var asked time.Time
 	await(c.t, replica.Addr()+" takes over from "+old.Addr(), func() error {
 		// The replica gives up after five seconds, for one because the primaries do not vote for a
@@ -235,7 +187,7 @@ func (c *RedisCluster) Failover(key string) *RedisServer {
 			}
 			asked = time.Now()
 		}
-		owner, err := c.agreed(keySlot(key))
+		owner, err := c.agreed(slot)
 		if err == nil && owner == old {
 			err = errors.New("it has not yet")
 		}
@@ -264,7 +216,7 @@ func (c *RedisCluster) id(s *RedisServer) string {
 // source serves the keys that it has, and sends clients that ask for others to the target (ASK).
 type SlotMove struct {
 	c        *RedisCluster
-	slot     string
+	slot     string // a number
 	from, to *RedisServer
 }
 
@@ -278,7 +230,7 @@ func (c *RedisCluster) MoveSlot(key string, to *RedisServer) {
 // StartMove begins to move the slot of key to another primary. No key has moved when it returns.
 func (c *RedisCluster) StartMove(key string, to *RedisServer) *SlotMove {
 	c.t.Helper()
-	m := &SlotMove{c: c, slot: strconv.Itoa(keySlot(key)), from: c.PrimaryOf(key), to: to}
+	m := &SlotMove{c: c, slot: strconv.Itoa(c.slot(key)), from: c.PrimaryOf(key), to: to}
 	if m.from == to {
 		c.t.Fatalf("testserver: %s serves %q already", to.Addr(), key)
 	}
@@ -328,32 +280,19 @@ func (m *SlotMove) Finish() {
 	m.c.awaitOwner(slot, m.to)
 }
 
-// keySlot returns the slot of key in a Redis Cluster: CRC16 (XMODEM) of the key, or of what stands
-// between its first "{" and the next "}" unless that is empty.
-// https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#key-distribution-model
-func keySlot(key string) int {
-	if _, rest, found := strings.Cut(key, "{"); found {
-		if tag, _, closed := strings.Cut(rest, "}"); closed && tag != "" {
-			key = tag
-		}
+// slot returns the slot of key.
+func (c *RedisCluster) slot(key string) int {
+	c.t.Helper()
+	i := slices.IndexFunc(c.servers, (*RedisServer).responsive)
+	if i < 0 {
+		c.t.Fatalf("testserver: cluster: no node runs")
 	}
-	var crc uint16
-	for _, b := range []byte(key) {
-		crc ^= uint16(b) << 8
-		for range 8 {
-			carry := crc&0x8000 != 0
-			crc <<= 1
-			if carry {
-				crc ^= 0x1021
-			}
-		}
-	}
-	return int(crc) % slots
+	return int(c.servers[i].must("CLUSTER", "KEYSLOT", key).(int64))
 }
 
 // clusterOK returns nil when the server accepts keys as far as the cluster is concerned.
 func (s *RedisServer) clusterOK() error {
-	state, err := s.info("CLUSTER", "INFO")
+	state, err := s.Info("CLUSTER", "INFO")
 	if err == nil && state["cluster_state"] != "ok" {
 		err = errors.New("cluster_state is " + state["cluster_state"])
 	}
@@ -378,20 +317,6 @@ func (c *RedisCluster) views() ([]clusterView, error) {
 		}
 	}
 	return views, nil
-}
-
-// tookOver returns nil when the first nodes know that one of them serves a shard.
-func (c *RedisCluster) tookOver(shard int) error {
-	for _, s := range c.servers[:shards] {
-		view, err := s.clusterView()
-		if err != nil {
-			return err
-		}
-		if owner := view.owner(shard * slots / shards); owner != c.ids[shard] {
-			return fmt.Errorf("%s reports to be %q", s.Addr(), owner)
-		}
-	}
-	return nil
 }
 
 // connected returns nil when each node has a connection to each other.
@@ -424,11 +349,8 @@ func (c *RedisCluster) agreed(slot int) (*RedisServer, error) {
 		return nil, fmt.Errorf("slot %d belongs to one of %q", slot, owners)
 	}
 	s := c.node(owners[0])
-	switch {
-	case s == nil:
-		return nil, fmt.Errorf("slot %d belongs to %q, no node of ours", slot, owners[0])
-	case !s.responsive():
-		return nil, fmt.Errorf("slot %d belongs to %s, which does not run", slot, s.Addr())
+	if s == nil || !s.responsive() {
+		return nil, fmt.Errorf("slot %d belongs to %q, no node of ours that runs", slot, owners[0])
 	}
 	return s, nil
 }
@@ -468,16 +390,14 @@ func (s *RedisServer) clusterView() (clusterView, error) {
 		}
 		node := clusterNode{flags: fields[2], primary: fields[3], link: fields[7]}
 		for _, r := range fields[8:] {
-			first, last, _ := strings.Cut(r, "-")
-			from, err := strconv.Atoi(first)
-			if err != nil {
-				continue // a slot under way, "[slot->-id]"
+			var from, to int
+			switch n, _ := fmt.Sscanf(r, "%d-%d", &from, &to); n {
+			case 0: // a slot under way, "[slot->-id]"
+			case 1:
+				node.slots = append(node.slots, [2]int{from, from})
+			default:
+				node.slots = append(node.slots, [2]int{from, to})
 			}
-			to, err := strconv.Atoi(last)
-			if err != nil {
-				to = from
-			}
-			node.slots = append(node.slots, [2]int{from, to})
 		}
 		view[fields[0]] = node
 	}

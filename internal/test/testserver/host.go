@@ -2,84 +2,70 @@ package testserver
 
 import (
 	"bytes"
+	"context"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/go-locker/locker/internal/tb"
 )
 
-// Host stands in for a test in a program that needs servers. Its zero value is ready for use.
-type Host struct{ tb lasting }
+// Host stands in for a test in a program that needs servers.
+type Host struct{ tb *lasting }
+
+// NewHost returns a Host whose servers run until Close.
+func NewHost() Host { return Host{newLasting()} }
 
 // Do runs f with the test that Host stands in for. It returns what ended that test, if anything did: an error of
-// Fatalf, or of Skipf where a server's program is missing. Servers that f starts run until Close.
-func (h *Host) Do(f func(t testing.TB)) (err error) {
-	defer func() {
-		if thrown := recover(); thrown != nil {
-			ended, ours := thrown.(hostEnded)
-			if !ours {
-				panic(thrown)
-			}
-			err = ended
-		}
-	}()
-	f(&h.tb)
-	return nil
-}
+// Fatalf, or of Skipf where a server's program is missing.
+func (h Host) Do(f func(t testing.TB)) error { return h.tb.Run(func() { f(h.tb) }) }
 
 // Close stops the servers and removes their directories.
-func (h *Host) Close() { h.tb.end() }
+func (h Host) Close() { h.tb.End() }
 
-// hostEnded is what ended a test that there is none of.
-type hostEnded string
-
-func (e hostEnded) Error() string { return string(e) }
-
-// lasting is a TB whose life ends with end. It has the methods that this package calls.
+// lasting is a TB whose life ends with End. It has the methods that this package calls.
 type lasting struct {
-	testing.TB // of the test that starts a server, or nil
+	unimplemented
+	*tb.Scope
 
-	mu       sync.Mutex
-	cleanUps []func()
+	test testing.TB // that starts a server, or nil
 }
 
-// Helper does nothing where no test starts a server.
-func (*lasting) Helper() {}
+// unimplemented has the methods of a TB that this package does not call.
+type unimplemented struct{ testing.TB } // nil
 
-// Fatalf is the test's that starts a server. A server that others use too is not to be stopped or restarted.
+func newLasting() *lasting { return &lasting{Scope: tb.New(context.Background(), nil)} }
+
+// Fatalf is the test's that starts a server.
 func (l *lasting) Fatalf(format string, args ...any) {
-	if l.TB == nil {
-		panic(hostEnded(fmt.Sprintf(format, args...)))
+	switch {
+	case l.test != nil:
+		l.test.Fatalf(format, args...)
+	case l == sharing: // a server that others use too is not to be stopped or restarted
+		panic(fmt.Sprintf(format, args...))
 	}
-	l.TB.Fatalf(format, args...)
+	l.Scope.Fatalf(format, args...)
 }
 
 // Skipf is the test's, too.
 func (l *lasting) Skipf(format string, args ...any) {
-	if l.TB == nil {
-		l.Fatalf(format, args...)
+	if l.test != nil {
+		l.test.Skipf(format, args...)
 	}
-	l.TB.Skipf(format, args...)
+	l.Scope.Fatalf(format, args...)
 }
 
 // Errorf prints: what cannot be cleaned up ends no program.
 func (*lasting) Errorf(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
-// Cleanup has f called by end.
-func (l *lasting) Cleanup(f func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.cleanUps = append(l.cleanUps, f)
-}
-
-// TempDir returns a directory that end removes.
+// TempDir returns a directory that End removes.
 func (l *lasting) TempDir() string {
 	dir, err := os.MkdirTemp("", "testserver-")
 	if err != nil {
@@ -87,17 +73,6 @@ func (l *lasting) TempDir() string {
 	}
 	l.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
-}
-
-// end runs the clean-ups, last in, first out.
-func (l *lasting) end() {
-	l.mu.Lock()
-	all := l.cleanUps
-	l.cleanUps = nil
-	l.mu.Unlock()
-	for _, f := range slices.Backward(all) {
-		f()
-	}
 }
 
 // Tests returns m, for TestMain of a package whose tests wait for servers most of the time. Run has eight of them run
@@ -116,7 +91,7 @@ func (m *Main) Run() int {
 		_ = flag.Set("test.parallel", "8")
 	}
 	code := m.m.Run()
-	sharing.end()
+	sharing.End()
 	return code
 }
 
@@ -152,8 +127,8 @@ func SharedMariaDB(t testing.TB) *MariaDBServer {
 }
 
 var (
-	starting      sync.Mutex // guards sharedServers, and sharing.TB
-	sharing       lasting
+	starting      sync.Mutex // guards sharedServers, and sharing.test
+	sharing       = newLasting()
 	sharedServers = map[any]any{} // by type
 )
 
@@ -164,9 +139,9 @@ func shared[S, O any](t testing.TB, start func(testing.TB, ...O) *S) *S {
 	defer starting.Unlock()
 	kind := (*S)(nil)
 	if sharedServers[kind] == nil {
-		sharing.TB = t // which fails, or is skipped, if the server cannot be started
-		defer func() { sharing.TB = nil }()
-		sharedServers[kind] = start(&sharing)
+		sharing.test = t // which fails, or is skipped, if the server cannot be started
+		defer func() { sharing.test = nil }()
+		sharedServers[kind] = start(sharing)
 	}
 	return sharedServers[kind].(*S)
 }

@@ -34,9 +34,7 @@ func (p *process) useClock() {
 		unavailable(p.t, err, "install a C compiler and the C library's headers (Debian: gcc and libc6-dev), or set CC")
 	}
 	library, file := filepath.Join(p.dir, "clock.so"), filepath.Join(p.dir, "clock")
-	if err := errors.Join(os.WriteFile(library, object, 0o600), os.WriteFile(file, make([]byte, clockSize), 0o600)); err != nil {
-		p.t.Fatalf("testserver: %v", err)
-	}
+	p.check(errors.Join(os.WriteFile(library, object, 0o600), os.WriteFile(file, make([]byte, clockSize), 0o600)))
 	p.clockFile = file
 	p.env = append(p.env, "LD_PRELOAD="+library, "TESTSERVER_CLOCK="+file)
 }
@@ -91,9 +89,7 @@ func MemoryDir(t testing.TB) string {
 		return t.TempDir()
 	}
 	held, err := holdDir(dir)
-	if err != nil {
-		t.Fatalf("testserver: %v", err)
-	}
+	check(t, dir, err)
 	t.Cleanup(func() {
 		if err := os.RemoveAll(dir); err != nil {
 			t.Errorf("testserver: %v", err)
@@ -152,38 +148,6 @@ func notAsRoot(sys *syscall.SysProcAttr, dir string) error {
 	}
 	sys.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
 	return os.Chown(dir, nobody, nobody)
-}
-
-const knowsOwners = true
-
-// inodeOf is that of the socket that has called port to from port from, both on 127.0.0.1, or empty.
-func inodeOf(from, to int) string {
-	table, err := os.ReadFile("/proc/self/net/tcp")
-	if err != nil {
-		return ""
-	}
-	hex := func(port int) string { return fmt.Sprintf("0100007F:%04X", port) }
-	for line := range strings.Lines(string(table)) {
-		// "sl local_address rem_address st tx:rx tr:when retrnsmt uid timeout inode …"
-		if field := strings.Fields(line); len(field) > 9 && field[1] == hex(from) && field[2] == hex(to) {
-			return field[9]
-		}
-	}
-	return ""
-}
-
-// hasSocket reports whether the process has the socket with that inode.
-func hasSocket(pid int, inode string) bool {
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
-	if err != nil {
-		return false
-	}
-	for _, file := range files {
-		if what, err := os.Readlink(file); err == nil && what == "socket:["+inode+"]" {
-			return true
-		}
-	}
-	return false
 }
 
 const (

@@ -30,9 +30,3 @@ func MemoryDir(t testing.TB) string {
 func notAsRoot(*syscall.SysProcAttr, string) error {
 	return errors.New("only on Linux a server that refuses to run as root is started by root")
 }
-
-const knowsOwners = false
-
-func inodeOf(int, int) string { return "" }
-
-func hasSocket(int, string) bool { return false }

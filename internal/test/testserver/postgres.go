@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -48,7 +47,6 @@ func PostgresOnDisk() PostgresOption {
 func Postgres(t testing.TB, opts ...PostgresOption) *PostgresServer {
 	t.Helper()
 	s := newPostgres(t, opts)
-	s.initialise()
 	s.launch()
 	return s
 }
@@ -58,16 +56,12 @@ func newPostgres(t testing.TB, opts []PostgresOption) *PostgresServer {
 	t.Helper()
 	const install = "run make setup, which finds or fetches it"
 	initdb, path := lookup(t, server{"initdb", install}), lookup(t, server{"postgres", install})
-	dir := MemoryDir(t) // before the process, which writes into it
-	s := &PostgresServer{process: newProcess(t, "postgres", path)}
-	s.dir, s.isReady = dir, s.ready
+	dir := MemoryDir(t)
+	s := &PostgresServer{process: newProcess(t, "postgres", path, dir)}
+	s.isReady, s.layOut = s.ready, s.initialise
 	t.Cleanup(s.shutDown) // before the process is killed, whose children might then still write
 
-	if os.Geteuid() == 0 {
-		if err := notAsRoot(s.sys, dir); err != nil {
-			unavailable(t, err, "run the tests as another user")
-		}
-	}
+	s.leaveRoot()
 	s.initdb = initdb
 	for _, o := range opts {
 		o(s)
@@ -80,7 +74,7 @@ func (s *PostgresServer) launch() {
 	s.t.Helper()
 	s.begin(func(port int) []string {
 		args := []string{
-			"-D", s.data(), "-c", "listen_addresses=127.0.0.1", "-c", "port=" + strconv.Itoa(port), "-c", "unix_socket_directories=",
+			"-D", s.dataDir(), "-c", "listen_addresses=127.0.0.1", "-c", "port=" + strconv.Itoa(port), "-c", "unix_socket_directories=",
 			"-c", "fsync=off", "-c", "shared_buffers=16MB", "-c", "max_connections=1000",
 			"-c", "dynamic_shared_memory_type=mmap", // if it is killed, it leaves nothing outside of its data
 		}
@@ -91,17 +85,19 @@ func (s *PostgresServer) launch() {
 	})
 }
 
-func (s *PostgresServer) data() string { return filepath.Join(s.dir, "data") }
-
-func (s *PostgresServer) initialise() {
-	s.t.Helper()
-	cmd := exec.Command(s.initdb, "-D", s.data(), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
+// initialise makes a database cluster, if there is none.
+func (s *PostgresServer) initialise() error {
+	if _, err := os.Stat(s.dataDir()); err == nil {
+		return nil
+	}
+	cmd := exec.Command(s.initdb, "-D", s.dataDir(), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
 	cmd.Dir, cmd.SysProcAttr = s.dir, s.sys
 	runtime.LockOSThread() // the thread is the parent that diesWithUs speaks of
 	defer runtime.UnlockOSThread()
 	if out, err := cmd.CombinedOutput(); err != nil {
-		s.t.Fatalf("testserver: initdb: %v: %s", err, out)
+		return fmt.Errorf("initdb: %w: %s", err, out)
 	}
+	return nil
 }
 
 // shutDown ends the server without more ado (SIGQUIT), its children first.
@@ -167,39 +163,19 @@ func (s *PostgresServer) Kill() {
 	}
 }
 
-// Wipe makes the server, which must not run, forget everything.
-func (s *PostgresServer) Wipe() {
-	s.t.Helper()
-	s.wipeData()
-	s.initialise()
-}
-
-// wipeData leaves no directory: who makes the next data makes it, as the user whose it has to be.
-func (s *PostgresServer) wipeData() {
-	s.t.Helper()
-	s.wipe(s.data())
-	if err := os.Remove(s.data()); err != nil {
-		s.t.Fatalf("testserver: %s: %v", s.name, err)
-	}
-}
-
 // useClock lets the server's user read what root has made.
 func (s *PostgresServer) useClock() {
 	s.t.Helper()
 	s.process.useClock()
 	for _, name := range []string{s.clockFile, filepath.Join(s.dir, "clock.so")} {
-		if err := os.Chmod(name, 0o644); err != nil {
-			s.t.Fatalf("testserver: %s: %v", s.name, err)
-		}
+		s.check(os.Chmod(name, 0o644))
 	}
 }
 
 func (s *PostgresServer) children() []int {
 	s.t.Helper()
 	list, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", s.cmd.Process.Pid))
-	if err != nil {
-		s.t.Fatalf("testserver: the processes of %s: %v", s.name, err)
-	}
+	s.check(err)
 	var pids []int
 	for field := range strings.FieldsSeq(string(list)) {
 		if pid, err := strconv.Atoi(field); err == nil {
@@ -244,7 +220,7 @@ func (s *PostgresServer) Standby(opts ...PostgresOption) *PostgresServer {
 // Follow has the server, which must not run, be a standby of another, with the data of that one.
 func (s *PostgresServer) Follow(primary *PostgresServer) {
 	s.t.Helper()
-	s.wipeData()
+	s.Wipe()
 	s.copyOf(primary)
 	s.Restart()
 }
@@ -253,16 +229,11 @@ func (s *PostgresServer) Follow(primary *PostgresServer) {
 func (s *PostgresServer) copyOf(primary *PostgresServer) {
 	s.t.Helper()
 	primary.Kill()
-	primary.copyData(s.data())
+	primary.copyData(s.dataDir())
 	primary.Restart()
 	follows := fmt.Sprintf("primary_conninfo = 'user=postgres application_name=standby host=127.0.0.1 port=%d'\n", primary.port)
-	err := errors.Join(
-		os.WriteFile(filepath.Join(s.data(), "standby.signal"), nil, 0o644),
-		os.WriteFile(filepath.Join(s.data(), "postgresql.auto.conf"), []byte(follows), 0o644),
-	)
-	if err != nil {
-		s.t.Fatalf("testserver: %s: %v", s.name, err)
-	}
+	s.check(os.WriteFile(filepath.Join(s.dataDir(), "standby.signal"), nil, 0o644))
+	s.check(os.WriteFile(filepath.Join(s.dataDir(), "postgresql.auto.conf"), []byte(follows), 0o644))
 }
 
 // Backup copies what the server knows, which is restarted for it. restore has it know that, and nothing later.
@@ -275,10 +246,8 @@ func (s *PostgresServer) Backup() (restore func()) {
 	return func() {
 		s.t.Helper()
 		s.Kill()
-		s.wipeData()
-		if err := os.Rename(dir, s.data()); err != nil {
-			s.t.Fatalf("testserver: %s: %v", s.name, err)
-		}
+		s.Wipe()
+		s.check(os.Rename(dir, s.dataDir()))
 		s.Restart()
 	}
 }
@@ -286,13 +255,9 @@ func (s *PostgresServer) Backup() (restore func()) {
 // copyData copies the data of a server that was killed: it is that of a crash, from which a server recovers.
 func (s *PostgresServer) copyData(to string) {
 	s.t.Helper()
-	out, err := exec.Command("cp", "-a", s.data(), to).CombinedOutput()
-	if err == nil {
-		err = os.Remove(filepath.Join(to, "postmaster.pid"))
-	}
-	if err != nil {
-		s.t.Fatalf("testserver: copying the data of %s: %v: %s", s.name, err, out)
-	}
+	out, err := exec.Command("cp", "-a", s.dataDir(), to).CombinedOutput()
+	check(s.t, "cp: "+string(out), err)
+	s.check(os.Remove(filepath.Join(to, "postmaster.pid")))
 }
 
 // PgBouncerServer is a pooler in transaction mode in front of a Postgres server.
@@ -301,116 +266,27 @@ type PgBouncerServer struct{ *process }
 // PgBouncer starts one, with that many connections to the server, and returns when it answers.
 func PgBouncer(t testing.TB, s *PostgresServer, connections int) *PgBouncerServer {
 	t.Helper()
-	b := &PgBouncerServer{process: newProcess(t, "pgbouncer", lookup(t, server{"pgbouncer", "run make setup-check, which fetches it"}))}
-	if os.Geteuid() == 0 {
-		b.dir = MemoryDir(t)
-		if err := notAsRoot(b.sys, b.dir); err != nil {
-			unavailable(t, err, "run the tests as another user")
+	path := lookup(t, server{"pgbouncer", "run make setup-nightly, which fetches it"})
+	b := &PgBouncerServer{process: newProcess(t, "pgbouncer", path, MemoryDir(t))}
+	b.leaveRoot()
+	b.isReady = func() error {
+		conn, err := dial(b.port, time.Second)
+		if err != nil {
+			return err
 		}
+		return conn.Close()
 	}
-	b.isReady = b.answers
 	config := filepath.Join(b.dir, "pgbouncer.ini")
 	b.begin(func(port int) []string {
 		text := fmt.Sprintf("[databases]\n* = host=127.0.0.1 port=%d user=postgres\n[pgbouncer]\nlisten_addr=127.0.0.1\nlisten_port=%d\nunix_socket_dir=\n"+
 			"auth_type=any\npool_mode=transaction\ndefault_pool_size=%d\nmax_client_conn=500\n", s.port, port, connections) // anybody is the one user of the server
-		if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
-			t.Fatalf("testserver: %v", err)
-		}
+		b.check(os.WriteFile(config, []byte(text), 0o644))
 		return []string{config}
 	})
 	return b
 }
 
-func (b *PgBouncerServer) answers() error {
-	conn, err := net.DialTimeout("tcp", b.Addr(), time.Second)
-	if err != nil {
-		return err
-	}
-	return conn.Close()
-}
-
 // URL returns a URL as that of the server.
 func (b *PgBouncerServer) URL() string {
 	return "postgres://postgres@" + b.Addr() + "/postgres?sslmode=disable"
-}
-
-// Promote makes the server a primary (REPLICAOF NO ONE), with the data that it has received so far.
-// Sentinels that were not asked take some ten seconds to object; in a cluster it cannot be done.
-func (s *RedisServer) Promote() {
-	s.t.Helper()
-	s.must("REPLICAOF", "NO", "ONE")
-}
-
-// WaitSynced returns when the server, as a replica of primary, has received all that primary had
-// written when it was called.
-func (s *RedisServer) WaitSynced(primary *RedisServer) {
-	s.t.Helper()
-	var offset int
-	var history string
-	await(s.t, fmt.Sprintf("%s is a replica of %s and in step with it", s.Addr(), primary.Addr()), func() error {
-		if history == "" {
-			theirs, err := primary.replication()
-			if err != nil {
-				return err
-			}
-			offset, history = theirs.offset(), theirs["master_replid"]
-		}
-		ours, err := s.replication()
-		switch {
-		case err != nil:
-			return err
-		case ours["master_port"] != strconv.Itoa(primary.port), ours["master_link_status"] != "up":
-			return fmt.Errorf("role %s, of port %q, link %q",
-				ours["role"], ours["master_port"], ours["master_link_status"])
-		case ours["master_replid"] != history:
-			// Of another history than at the start: has primary begun a new one since?
-			history = ""
-			return errors.New("it has other data")
-		case ours.offset() < offset:
-			return fmt.Errorf("it is at offset %d, not yet at %d", ours.offset(), offset)
-		}
-		return nil
-	})
-}
-
-// Detach cuts a replica off from its primary's data for good, or until Reattach: nothing that is
-// written after Detach has returned gets here. The server still is a replica and lets itself be
-// promoted. Unlike with Stop no data waits in the connection to be read later.
-func (s *RedisServer) Detach() {
-	s.t.Helper()
-	s.must("CONFIG", "SET", "masterauth", "wrong")
-	s.must("CLIENT", "KILL", "TYPE", "master")
-}
-
-// Reattach undoes Detach. The server tries it within a second: see WaitSynced.
-func (s *RedisServer) Reattach() {
-	s.t.Helper()
-	s.must("CONFIG", "SET", "masterauth", operator)
-}
-
-// info has the fields of an INFO or CLUSTER INFO reply.
-type info map[string]string
-
-func (s *RedisServer) replication() (info, error) { return s.info("INFO", "replication") }
-
-func (s *RedisServer) info(command ...string) (info, error) {
-	text, err := s.doText(command...)
-	if err != nil {
-		return nil, err
-	}
-	fields := make(info)
-	for line := range strings.Lines(text) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			fields[name] = value
-		}
-	}
-	return fields, nil
-}
-
-func (i info) offset() int {
-	offset, err := strconv.Atoi(i["master_repl_offset"])
-	if err != nil {
-		return -1
-	}
-	return offset
 }

@@ -54,6 +54,8 @@ type process struct {
 	isReady  func() error  // nil when the server answers
 	patience time.Duration // until it is ready; 0: readyTimeout
 
+	layOut func() error // makes what the data begin with, unless it is there; may be nil
+
 	clockFile string // where the server reads by how much its wall clock is shifted, if it has one of its own
 
 	cmd    *exec.Cmd
@@ -62,18 +64,23 @@ type process struct {
 	stopped bool // by Stop
 }
 
-// newProcess prepares the program at path. The caller sets args.
-func newProcess(t testing.TB, name, path string) *process {
+// newProcess prepares the program at path, with its files in dir. The caller sets args.
+func newProcess(t testing.TB, name, path, dir string) *process {
 	t.Helper()
-	p := &process{t: t, name: name, path: path, dir: t.TempDir(), sys: diesWithUs()}
-	// Registered after TempDir's own clean-up and so run before it: nobody writes into the
-	// directory that is being removed.
+	p := &process{t: t, name: name, path: path, dir: dir, sys: diesWithUs()}
+	// Registered after the clean-up of dir and so run before it: nobody writes into a directory
+	// that is being removed.
 	t.Cleanup(p.kill)
 	return p
 }
 
-// start runs the program and returns when ready returns nil. After an error nothing is running.
-func (p *process) start(ready func() error) error {
+// serve starts the server and returns when it answers. After an error nothing is running.
+func (p *process) serve() error {
+	if p.layOut != nil {
+		if err := p.layOut(); err != nil {
+			return err
+		}
+	}
 	log, err := os.Create(p.logFile())
 	if err != nil {
 		return err
@@ -102,15 +109,12 @@ func (p *process) start(ready func() error) error {
 		return err
 	}
 	p.cmd, p.exited, p.stopped = cmd, exited, false
-	if err := p.awaitReady(ready); err != nil {
+	if err := p.awaitReady(); err != nil {
 		p.kill()
 		return err
 	}
 	return nil
 }
-
-// serve starts the server and returns when it answers.
-func (p *process) serve() error { return p.start(p.isReady) }
 
 // begin starts the server on a free port, with the arguments for it.
 func (p *process) begin(args func(port int) []string) {
@@ -135,11 +139,11 @@ func (p *process) Restart() {
 // Addr returns the "127.0.0.1:port" for clients. It stays the same for all of the server's life.
 func (p *process) Addr() string { return loopback(p.port) }
 
-func (p *process) awaitReady(ready func() error) error {
+func (p *process) awaitReady() error {
 	patience := cmp.Or(p.patience, readyTimeout)
 	deadline := time.Now().Add(patience)
 	for {
-		err := ready()
+		err := p.isReady()
 		switch {
 		case !p.running():
 			return &startError{p.cmd.ProcessState.String() + " before it was ready", p.tail()}
@@ -186,17 +190,6 @@ func (p *process) Kill() {
 	p.kill()
 }
 
-// Terminate asks the server to shut down (SIGTERM) and waits until it has.
-func (p *process) Terminate() {
-	p.t.Helper()
-	p.signal(syscall.SIGTERM)
-	select {
-	case <-p.exited:
-	case <-time.After(goneTimeout):
-		p.t.Fatalf("testserver: %s still runs %v after SIGTERM\n%s", p.name, goneTimeout, p.tail())
-	}
-}
-
 func (p *process) kill() {
 	if !p.running() {
 		return
@@ -206,14 +199,39 @@ func (p *process) kill() {
 	<-p.exited
 }
 
-// wipe empties a directory of the server, which must not run.
-func (p *process) wipe(dir string) {
+// dataDir is where servers that keep data beyond their end have them.
+func (p *process) dataDir() string { return filepath.Join(p.dir, "data") }
+
+// Wipe removes the data of a killed server. Of a cluster, wipe all servers: it starts anew.
+func (p *process) Wipe() {
 	p.t.Helper()
 	if p.running() {
 		p.t.Fatalf("testserver: %s runs: its data cannot be removed", p.name)
 	}
-	if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)); err != nil {
-		p.t.Fatalf("testserver: %s: %v", p.name, err)
+	p.check(os.RemoveAll(p.dataDir()))
+}
+
+// leaveRoot is for servers that refuse to run as root.
+func (p *process) leaveRoot() {
+	p.t.Helper()
+	if os.Geteuid() != 0 {
+		return
+	}
+	if err := notAsRoot(p.sys, p.dir); err != nil {
+		unavailable(p.t, err, "run the tests as another user")
+	}
+}
+
+// check ends the test if err is not nil.
+func (p *process) check(err error) {
+	p.t.Helper()
+	check(p.t, p.name, err)
+}
+
+func check(t testing.TB, what string, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("testserver: %s: %v", what, err)
 	}
 }
 
@@ -222,9 +240,7 @@ func (p *process) signal(s os.Signal) {
 	if !p.running() {
 		p.t.Fatalf("testserver: %s is not running, cannot send it %v", p.name, s)
 	}
-	if err := p.cmd.Process.Signal(s); err != nil {
-		p.t.Fatalf("testserver: %s: sending %v: %v", p.name, s, err)
-	}
+	p.check(p.cmd.Process.Signal(s))
 }
 
 func (p *process) running() bool {
@@ -246,9 +262,7 @@ func (p *process) responsive() bool { return p.running() && !p.stopped }
 func (p *process) Log() string {
 	p.t.Helper()
 	log, err := os.ReadFile(p.logFile())
-	if err != nil {
-		p.t.Fatalf("testserver: %v", err)
-	}
+	p.check(err)
 	return string(log)
 }
 
@@ -267,10 +281,16 @@ func (p *process) tail() string {
 // await returns when condition returns nil, for which it asks time and again.
 func await(t testing.TB, what string, condition func() error) {
 	t.Helper()
+	settled(t, what, func() (struct{}, error) { return struct{}{}, condition() })
+}
+
+// settled returns what of returns when that succeeds, for which it asks time and again.
+func settled[T any](t testing.TB, what string, of func() (T, error)) T {
+	t.Helper()
 	for deadline := time.Now().Add(settleTimeout); ; time.Sleep(settleInterval) {
-		err := condition()
+		v, err := of()
 		if err == nil {
-			return
+			return v
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("testserver: after %v still waiting until %s: %v", settleTimeout, what, err)
@@ -324,11 +344,11 @@ func unavailable(t testing.TB, err error, install string) {
 }
 
 // find looks for program on the PATH, or else in the directory .bin that `make setup` fills at the
-// root of the repository.
+// root of the repository, unless LOCKER_BARE is set.
 func find(program string) (string, error) {
 	path, err := exec.LookPath(program)
-	if err == nil {
-		return path, nil
+	if err == nil || os.Getenv("LOCKER_BARE") != "" {
+		return path, err
 	}
 	if dir, wdErr := os.Getwd(); wdErr == nil {
 		for ; ; dir = filepath.Dir(dir) {
@@ -403,9 +423,7 @@ func withPorts(t testing.TB, what string, n int, start func(ports []int) error) 
 			break
 		}
 	}
-	if err != nil {
-		t.Fatalf("testserver: %s: %v", what, fmt.Errorf("could not start: %w", err))
-	}
+	check(t, what+" could not start", err)
 }
 
 // member is one of several servers.
@@ -447,6 +465,24 @@ func startAll[S interface{ serve() error }](servers []S) error {
 	}
 	wg.Wait()
 	return errors.Join(errs...)
+}
+
+// startAnew is startAll for servers without data. After an error no server runs, and no data are
+// left.
+func startAnew[S interface {
+	member
+	dataDir() string
+}](servers []S,
+) error {
+	err := startAll(servers)
+	if err == nil {
+		return nil
+	}
+	for _, s := range servers {
+		s.kill()
+		err = errors.Join(err, os.RemoveAll(s.dataDir()))
+	}
+	return err
 }
 
 func addrs[S interface{ Addr() string }](servers []S) []string {

@@ -1,54 +1,40 @@
 package testserver
 
 import (
-	"crypto/tls"
 	"errors"
+	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 )
 
 // RedisServer is a redis-server process that keeps its data in memory only, but with RedisPersistent.
 type RedisServer struct {
 	*process
-
-	// With RedisTLS: PEM files of the authority that signed the server's certificate, and of a
-	// client certificate that the server accepts. Else empty.
-	CAFile, CertFile, KeyFile string
-
-	certs     *certificates
-	tlsConfig *tls.Config
+	*Certificates // with RedisTLS, and else nil
 }
 
 // RedisOption changes how Redis starts its server, or how Sentinel and Cluster start each of theirs.
 type RedisOption func(*redisOptions)
 
 type redisOptions struct {
-	args, config []string
-	clock        bool
-	persistent   bool
-	tls          bool
-	certs        *certificates // with tls: those of other servers, or nil for new ones
-	primary      *RedisServer
+	config     []string
+	clock      bool
+	persistent bool
+	tls        bool
+	certs      *Certificates // with tls: those of other servers, or nil for new ones
+	primary    *RedisServer
 
 	// Of groups only.
 	replicas       int
 	sentinelConfig []string
 }
 
-// RedisArgs appends command-line arguments, such as "--maxmemory", "2mb".
-func RedisArgs(args ...string) RedisOption {
-	return func(o *redisOptions) { o.args = append(o.args, args...) }
-}
-
-// RedisConfig writes lines into the server's configuration file. ACL users ("user alice on >pw …")
-// can only be declared there.
+// RedisConfig writes lines into the server's configuration file, such as "maxmemory 2mb", or
+// "user alice on >pw …".
 func RedisConfig(lines ...string) RedisOption {
 	return func(o *redisOptions) { o.config = append(o.config, lines...) }
 }
@@ -107,8 +93,9 @@ func newRedis(t testing.TB) *RedisServer {
 
 func redisAt(t testing.TB, name, path string) *RedisServer {
 	t.Helper()
-	s := &RedisServer{process: newProcess(t, name, path)}
-	s.isReady = s.answers
+	s := &RedisServer{process: newProcess(t, name, path, t.TempDir())}
+	s.layOut = func() error { return os.MkdirAll(s.dataDir(), 0o700) }
+	s.isReady = func() error { _, err := s.do("PING"); return err }
 	return s
 }
 
@@ -116,74 +103,72 @@ func redisAt(t testing.TB, name, path string) *RedisServer {
 func (s *RedisServer) launch(o redisOptions) {
 	s.t.Helper()
 	s.prepare(o)
-	fixed := s.args
-	s.begin(func(port int) []string {
-		return slices.Concat(fixed, []string{s.portFlag(), strconv.Itoa(port)}, o.args)
-	})
+	file := s.args[0]
+	s.begin(func(port int) []string { return []string{file, s.portFlag(), strconv.Itoa(port)} })
 	if o.primary != nil {
 		s.WaitSynced(o.primary)
 	}
 }
 
-// prepare writes the files that the server needs and sets the arguments that do not depend on its
-// port. What users of the package add comes after these, and wins.
-func (s *RedisServer) prepare(o redisOptions) {
+// prepare writes the server's configuration, but for its port, with more lines. What users of the
+// package add comes after these, and wins.
+func (s *RedisServer) prepare(o redisOptions, more ...string) {
 	s.t.Helper()
 	if o.persistent {
 		s.moveToMemory()
-	}
-	s.needChannelRights(o.config)
-	config := []string{
-		"user " + operator + " on >" + operator + " ~* " + s.allChannels() + "+@all",
-		"masteruser " + operator, "masterauth " + operator,
-	}
-	if o.primary != nil {
-		o.tls, o.certs = o.tls || o.primary.certs != nil, o.primary.certs
-		// Not an argument, which would come again after a Restart whatever happened before.
-		config = append(config, "replicaof 127.0.0.1 "+strconv.Itoa(o.primary.port))
-	}
-	file := s.writeFile("redis.conf", append(config, o.config...))
-	s.args = []string{
-		file, "--bind", "127.0.0.1", "--dir", s.dir, "--save", "", "--appendonly", "no",
-		// Without a disk, a replica's first synchronisation waits five seconds for others to join
-		// in, and after it the first write often takes another one to get there.
-		"--repl-diskless-sync", "no",
+		more = append(more, "appendonly yes", "appendfsync always")
 	}
 	if o.clock {
 		s.useClock()
 	}
+	s.needChannelRights(o.config)
+	if o.primary != nil {
+		o.tls, o.certs = o.tls || o.primary.Certificates != nil, o.primary.Certificates
+		// Not an argument, which would come again after a Restart whatever happened before.
+		more = append(more, "replicaof 127.0.0.1 "+strconv.Itoa(o.primary.port))
+	}
 	if o.tls {
 		s.useTLS(o.certs)
-		s.args = append(s.args, "--port", "0", "--tls-ca-cert-file", s.certs.ca,
-			"--tls-cert-file", s.certs.serverCert, "--tls-key-file", s.certs.serverKey,
-			"--tls-replication", "yes")
+	}
+	s.args = []string{s.writeFile("redis.conf", slices.Concat([]string{
+		"user " + operator + " on >" + operator + " ~* " + s.allChannels() + "+@all",
+		"masteruser " + operator, "masterauth " + operator,
+		"bind 127.0.0.1", "dir " + s.dataDir(), `save ""`,
+		// Without a disk, a replica's first synchronisation waits five seconds for others to join
+		// in, and after it the first write often takes another one to get there.
+		"repl-diskless-sync no",
+	}, s.tlsConfig(), more, o.config))}
+}
+
+// tlsConfig returns the lines by which a server speaks TLS, if it does.
+func (s *RedisServer) tlsConfig() []string {
+	if s.Certificates == nil {
+		return nil
+	}
+	return []string{
+		"port 0", "tls-ca-cert-file " + s.CAFile, "tls-cert-file " + s.CertFile, "tls-key-file " + s.KeyFile,
+		"tls-replication yes", "tls-cluster yes",
 	}
 }
 
 // useTLS takes certs, or makes new ones if that is nil.
-func (s *RedisServer) useTLS(certs *certificates) {
+func (s *RedisServer) useTLS(certs *Certificates) {
 	s.t.Helper()
 	if certs == nil {
-		var err error
-		if certs, err = writeCertificates(s.dir); err != nil {
-			s.t.Fatalf("testserver: %v", err)
-		}
+		certs = NewCertificates(s.t)
 	}
-	s.certs, s.tlsConfig = certs, certs.clientConfig
-	s.CAFile, s.CertFile, s.KeyFile = certs.ca, certs.clientCert, certs.clientKey
+	s.Certificates = certs
 }
 
 func (s *RedisServer) writeFile(name string, lines []string) string {
 	s.t.Helper()
 	file := filepath.Join(s.dir, name)
-	if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
-		s.t.Fatalf("testserver: %v", err)
-	}
+	s.check(os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600))
 	return file
 }
 
 func (s *RedisServer) portFlag() string {
-	if s.tlsConfig != nil {
+	if s.Certificates != nil {
 		return "--tls-port"
 	}
 	return "--port"
@@ -195,37 +180,18 @@ func killAll(servers []*RedisServer) {
 	}
 }
 
-// Port returns the server's port on 127.0.0.1. It stays the same for all of the server's life.
-func (s *RedisServer) Port() int { return s.port }
-
 // URL returns "redis://127.0.0.1:port", or "rediss://…" with RedisTLS.
 func (s *RedisServer) URL() string {
-	if s.tlsConfig != nil {
+	if s.Certificates != nil {
 		return "rediss://" + s.Addr()
 	}
 	return "redis://" + s.Addr()
 }
 
-// TLSConfig returns what a client needs to be accepted by a server with RedisTLS, else nil.
-func (s *RedisServer) TLSConfig() *tls.Config { return s.tlsConfig.Clone() }
-
-// answers returns nil when the server handles commands, be it by refusing them without a password.
-func (s *RedisServer) answers() error {
-	reply, err := s.ask("PING")
-	if err != nil || reply == "PONG" ||
-		strings.HasPrefix(reply, "-NOAUTH") || strings.HasPrefix(reply, "-NOPERM") {
-		return err
-	}
-	return errors.New(reply) // LOADING, for one
-}
-
 // RedisPersistent makes the server write all data to a file before it answers. They outlive a Kill, until Wipe. The file is in
 // memory, where the system has that: a disk that is busy would hold up every answer.
 func RedisPersistent() RedisOption {
-	return func(o *redisOptions) {
-		o.persistent = true
-		o.args = append(o.args, "--appendonly", "yes", "--appendfsync", "always")
-	}
+	return func(o *redisOptions) { o.persistent = true }
 }
 
 // moveToMemory comes before the server has any files.
@@ -235,20 +201,84 @@ func (s *RedisServer) moveToMemory() {
 	s.t.Cleanup(s.kill) // before the directory is removed
 }
 
-// Wipe removes the data of a server that was killed.
-func (s *RedisServer) Wipe() {
-	s.t.Helper()
-	s.wipe(filepath.Join(s.dir, "appendonlydir"))
-	if err := os.RemoveAll(filepath.Join(s.dir, "appendonly.aof")); err != nil { // of Redis 6
-		s.t.Fatalf("testserver: %v", err)
-	}
-}
-
 // Do sends a command, as a user who may do everything, and returns its reply: a string, an int64, nil, or an
 // []any of these.
 func (s *RedisServer) Do(args ...string) any {
 	s.t.Helper()
 	return s.must(args...)
+}
+
+// WaitSynced returns when the server, as a replica of primary, has received all that primary had
+// written when it was called.
+func (s *RedisServer) WaitSynced(primary *RedisServer) {
+	s.t.Helper()
+	var wanted int
+	var history string
+	await(s.t, fmt.Sprintf("%s is a replica of %s and in step with it", s.Addr(), primary.Addr()), func() error {
+		if history == "" {
+			theirs, err := primary.replication()
+			if err != nil {
+				return err
+			}
+			wanted, history = offset(theirs), theirs["master_replid"]
+		}
+		ours, err := s.replication()
+		switch {
+		case err != nil:
+			return err
+		case ours["master_port"] != strconv.Itoa(primary.port), ours["master_link_status"] != "up":
+			return fmt.Errorf("role %s, of port %q, link %q",
+				ours["role"], ours["master_port"], ours["master_link_status"])
+		case ours["master_replid"] != history:
+			// Of another history than at the start: has primary begun a new one since?
+			history = ""
+			return errors.New("it has other data")
+		case offset(ours) < wanted:
+			return fmt.Errorf("it is at offset %d, not yet at %d", offset(ours), wanted)
+		}
+		return nil
+	})
+}
+
+// Detach cuts a replica off from its primary's data for good, or until Reattach: nothing that is
+// written after Detach has returned gets here. The server still is a replica and lets itself be
+// promoted. Unlike with Stop no data waits in the connection to be read later.
+func (s *RedisServer) Detach() {
+	s.t.Helper()
+	s.must("CONFIG", "SET", "masterauth", "wrong")
+	s.must("CLIENT", "KILL", "TYPE", "master")
+}
+
+// Reattach undoes Detach. The server tries it within a second: see WaitSynced.
+func (s *RedisServer) Reattach() {
+	s.t.Helper()
+	s.must("CONFIG", "SET", "masterauth", operator)
+}
+
+func (s *RedisServer) replication() (map[string]string, error) { return s.Info("INFO", "replication") }
+
+// Info returns the fields of the reply to an INFO, or to CLUSTER INFO.
+func (s *RedisServer) Info(command ...string) (map[string]string, error) {
+	text, err := s.doText(command...)
+	if err != nil {
+		return nil, err
+	}
+	fields := make(map[string]string)
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			fields[name] = value
+		}
+	}
+	return fields, nil
+}
+
+// offset is how much of its history a server has, by its replication.
+func offset(replication map[string]string) int {
+	offset, err := strconv.Atoi(replication["master_repl_offset"])
+	if err != nil {
+		return -1
+	}
+	return offset
 }
 
 // Follow makes the server a replica of primary, for good, and returns when it is in step.
@@ -281,48 +311,41 @@ func (c *RedisCluster) Restart() {
 	c.PrimaryOf("any") // which waits until all are content
 }
 
-// Redis has users from 6.0 on, whose rights on channels, and Sentinel's own users, came with 6.2. Before, everyone may use every channel.
-var beforeChannelRights = regexp.MustCompile(`^Redis server v=6\.[01]\.`)
-
-var redisVersions sync.Map // by path
-
-// version returns the version that the server's program prints.
-func (s *RedisServer) version() string {
+// since reports whether the server is of a version or a later one.
+func (s *RedisServer) since(major, minor int) bool {
 	s.t.Helper()
-	if known, ok := redisVersions.Load(s.path); ok {
-		return known.(string)
+	version, err := versionAt(s.path)
+	var has [2]int
+	if err == nil {
+		_, err = fmt.Sscanf(version, "%d.%d", &has[0], &has[1])
 	}
-	out, err := exec.Command(s.path, "--version").Output()
 	if err != nil {
-		s.t.Fatalf("testserver: %s --version: %v", s.path, err)
+		s.t.Fatalf("testserver: which version: %v", err)
 	}
-	redisVersions.Store(s.path, string(out))
-	return string(out)
+	return slices.Compare(has[:], []int{major, minor}) >= 0
 }
 
 // HasShardChannels reports whether channels can belong to a slot of a Cluster, as they can from Redis 7 on.
-func (s *RedisServer) HasShardChannels() bool {
-	return !strings.HasPrefix(s.version(), "Redis server v=6.")
-}
+func (s *RedisServer) HasShardChannels() bool { return s.since(7, 0) }
 
 // allChannels is the right on every channel as users of this server are given it.
 func (s *RedisServer) allChannels() string {
 	s.t.Helper()
-	if beforeChannelRights.MatchString(s.version()) {
-		return ""
+	if s.since(6, 2) { // which came with rights on channels, and with Sentinel's own users
+		return "&* "
 	}
-	return "&* "
+	return ""
 }
 
 // needChannelRights skips tests of what this server cannot refuse.
 func (s *RedisServer) needChannelRights(config []string) {
 	s.t.Helper()
-	if !beforeChannelRights.MatchString(s.version()) {
+	if s.since(6, 2) {
 		return
 	}
 	for _, line := range config {
 		if strings.HasPrefix(line, "user ") && (strings.Contains(line, " &") || strings.Contains(line, " resetchannels")) {
-			s.t.Skipf("testserver: users have no rights on channels before Redis 6.2: %s", strings.TrimSpace(s.version()))
+			s.t.Skipf("testserver: users have no rights on channels before Redis 6.2")
 		}
 	}
 }

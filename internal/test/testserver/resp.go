@@ -3,7 +3,6 @@ package testserver
 import (
 	"bufio"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -22,14 +21,17 @@ type redisError string
 
 func (e redisError) Error() string { return string(e) }
 
-// do sends a command as operator, on a connection of its own, which takes a second at most. Its
-// reply is a string, an int64, nil, or an []any of these; an error reply is a redisError.
+// do sends a command as operator, on a connection of its own, which takes three seconds at most.
+// Its reply is a string, an int64, nil, or an []any of these; an error reply is a redisError.
 func (s *RedisServer) do(args ...string) (any, error) {
-	conn, err := s.dial()
+	conn, err := dial(s.port, 3*time.Second)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = conn.Close() }()
+	if s.Certificates != nil {
+		conn = tls.Client(conn, s.config)
+	}
 	var request strings.Builder
 	for _, command := range [][]string{{"AUTH", operator, operator}, args} {
 		fmt.Fprintf(&request, "*%d\r\n", len(command))
@@ -70,51 +72,14 @@ func (s *RedisServer) must(args ...string) any {
 	return reply
 }
 
-// ask sends an inline command, without authentication, on a connection of its own, which takes a
-// second at most.
-func (s *RedisServer) ask(command string) (string, error) {
-	conn, err := s.dial()
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = conn.Close() }()
-	return redisCommand(conn, command)
-}
-
-func (s *RedisServer) dial() (net.Conn, error) {
-	deadline := time.Now().Add(3 * time.Second)
-	conn, err := (&net.Dialer{Deadline: deadline}).Dial("tcp4", s.Addr())
+// dial connects to a server, for no longer than limit.
+func dial(port int, limit time.Duration) (net.Conn, error) {
+	deadline := time.Now().Add(limit)
+	conn, err := (&net.Dialer{Deadline: deadline}).Dial("tcp4", loopback(port))
 	if err != nil {
 		return nil, err
 	}
-	if s.tlsConfig != nil {
-		conn = tls.Client(conn, s.tlsConfig)
-	}
-	if err := conn.SetDeadline(deadline); err != nil {
-		_ = conn.Close()
-		return nil, err
-	}
-	return conn, nil
-}
-
-// redisCommand sends an inline command and returns a string, or another reply as it looks on the
-// wire, an error with its leading "-". There must be no other reply under way on conn.
-func redisCommand(conn net.Conn, command string) (string, error) {
-	if _, err := fmt.Fprintf(conn, "%s\r\n", command); err != nil {
-		return "", err
-	}
-	reply, err := readReply(bufio.NewReader(conn))
-	if refusal, ok := errors.AsType[redisError](err); ok {
-		return "-" + string(refusal), nil
-	}
-	switch reply := reply.(type) {
-	case nil:
-		return "", err
-	case int64:
-		return fmt.Sprint(":", reply), err
-	default:
-		return fmt.Sprint(reply), err
-	}
+	return conn, conn.SetDeadline(deadline)
 }
 
 // readReply reads one reply in version 2 of Redis's protocol.

@@ -1,10 +1,10 @@
 package testserver
 
 import (
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
 	"testing"
 	"time"
 )
@@ -16,12 +16,7 @@ const (
 )
 
 // S3Server is object storage that keeps its data in a folder.
-type S3Server struct {
-	*process
-
-	root string // of the data
-	path string // that answers when it is ready
-}
+type S3Server struct{ *process }
 
 // S3 starts versitygw and returns when it answers. It has the bucket "bucket".
 func S3(t testing.TB) *S3Server {
@@ -30,7 +25,7 @@ func S3(t testing.TB) *S3Server {
 	s := newS3(t, "versitygw", path, "/")
 	s.env = []string{"ROOT_ACCESS_KEY=" + S3AccessKey, "ROOT_SECRET_KEY=" + S3SecretKey}
 	s.begin(func(port int) []string {
-		return []string{"--keep-alive", "--port", loopback(port), "posix", filepath.Join(s.root, "buckets")}
+		return []string{"--keep-alive", "--port", loopback(port), "posix", filepath.Join(s.dataDir(), "buckets")}
 	})
 	return s
 }
@@ -42,16 +37,29 @@ func MinIO(t testing.TB) *S3Server {
 	s := newS3(t, "minio", path, "/minio/health/ready")
 	s.env = []string{"MINIO_ROOT_USER=" + S3AccessKey, "MINIO_ROOT_PASSWORD=" + S3SecretKey, "MINIO_BROWSER=off", "HOME=" + s.dir}
 	s.begin(func(port int) []string {
-		return []string{"server", "--quiet", "--address", loopback(port), filepath.Join(s.root, "drive")}
+		return []string{"server", "--quiet", "--address", loopback(port), filepath.Join(s.dataDir(), "drive")}
 	})
 	return s
 }
 
 func newS3(t testing.TB, name, program, path string) *S3Server {
 	t.Helper()
-	s := &S3Server{process: newProcess(t, name, program), path: path}
-	s.root, s.isReady = filepath.Join(s.dir, "data"), s.ready
-	s.layOut()
+	s := &S3Server{process: newProcess(t, name, program, t.TempDir())}
+	s.layOut = func() error {
+		return errors.Join(os.MkdirAll(s.File(""), 0o700), os.MkdirAll(filepath.Join(s.dataDir(), "drive"), 0o700))
+	}
+	client := httpClient(nil, time.Second)
+	s.isReady = func() error {
+		resp, err := client.Get("http://" + s.Addr() + path)
+		if err != nil {
+			return err
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode >= http.StatusInternalServerError {
+			return errors.New("it answers " + resp.Status)
+		}
+		return nil
+	}
 	return s
 }
 
@@ -61,39 +69,10 @@ func SharedS3(t testing.TB) *S3Server {
 	return shared(t, func(t testing.TB, _ ...struct{}) *S3Server { return S3(t) })
 }
 
-// layOut makes the folders that the data begin with.
-func (s *S3Server) layOut() {
-	s.t.Helper()
-	for _, dir := range []string{"buckets/bucket", "drive"} {
-		if err := os.MkdirAll(filepath.Join(s.root, dir), 0o700); err != nil {
-			s.t.Fatalf("testserver: %v", err)
-		}
-	}
-}
-
-func (s *S3Server) ready() error {
-	// No connection is kept that a test which looks for leaks would find.
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Second}
-	resp, err := client.Get("http://" + s.Addr() + s.path)
-	if err != nil {
-		return err
-	}
-	if resp.StatusCode >= http.StatusInternalServerError {
-		err = &startError{reason: "it answers " + strconv.Itoa(resp.StatusCode)}
-	}
-	_ = resp.Body.Close()
-	return err
-}
-
 // URL returns that of the bucket, to which a folder and parameters can be appended.
 func (s *S3Server) URL() string { return "s3://bucket?endpoint=http://" + s.Addr() }
 
 // File returns the file that has an object's text, at versitygw.
-func (s *S3Server) File(key string) string { return filepath.Join(s.root, "buckets", "bucket", key) }
-
-// Wipe removes the data of a server that was killed.
-func (s *S3Server) Wipe() {
-	s.t.Helper()
-	s.wipe(s.root)
-	s.layOut()
+func (s *S3Server) File(key string) string {
+	return filepath.Join(s.dataDir(), "buckets", "bucket", key)
 }

@@ -31,8 +31,8 @@ func RedisReplicas(n int) RedisOption {
 	return func(o *redisOptions) { o.replicas = n }
 }
 
-// SentinelConfig writes lines into the configuration files of the sentinels, where RedisConfig and
-// RedisArgs are for the servers that they watch. A password for the sentinels is "requirepass pw",
+// SentinelConfig writes lines into the configuration files of the sentinels, where RedisConfig is
+// for the servers that they watch. A password for the sentinels is "requirepass pw",
 // or "user name on >pw +@all".
 func SentinelConfig(lines ...string) RedisOption {
 	return func(o *redisOptions) { o.sentinelConfig = append(o.sentinelConfig, lines...) }
@@ -46,7 +46,7 @@ func Sentinel(t testing.TB, opts ...RedisOption) *SentinelGroup {
 	o := newRedisOptions(opts)
 	primary := startRedis(t, o)
 	g.servers = []*RedisServer{primary}
-	o.primary, o.certs = primary, primary.certs
+	o.primary, o.certs = primary, primary.Certificates
 	for range o.replicas {
 		g.servers = append(g.servers, startRedis(t, o))
 	}
@@ -101,14 +101,8 @@ func (g *SentinelGroup) sentinelConfig(s *RedisServer, ids []string, ports []int
 			config = append(config, fmt.Sprintf("sentinel known-sentinel %s 127.0.0.1 %d %s", masterName, port, ids[j]))
 		}
 	}
-	if o.tls {
-		config = append(config, "port 0", "tls-port "+strconv.Itoa(s.port), "tls-replication yes",
-			"tls-ca-cert-file "+s.certs.ca, "tls-cert-file "+s.certs.serverCert,
-			"tls-key-file "+s.certs.serverKey)
-	} else {
-		config = append(config, "port "+strconv.Itoa(s.port))
-	}
-	return append(config, o.sentinelConfig...)
+	config = append(config, s.portFlag()[len("--"):]+" "+strconv.Itoa(s.port))
+	return slices.Concat(config, s.tlsConfig(), o.sentinelConfig)
 }
 
 // newNodeID makes an id as Redis itself would.
@@ -131,23 +125,20 @@ func (g *SentinelGroup) Sentinels() []*RedisServer { return slices.Clone(g.senti
 // Sentinels that were killed or stopped do not count, here and below.
 func (g *SentinelGroup) Primary() *RedisServer {
 	g.t.Helper()
-	var primary *RedisServer
-	await(g.t, "all sentinels agree", func() (err error) {
-		primary, err = g.agreed()
-		return err
-	})
-	return primary
+	return settled(g.t, "all sentinels agree", g.agreed)
 }
 
 // Replica returns a replica of the server that all sentinels take for the primary, and waits until they agree.
 func (g *SentinelGroup) Replica() *RedisServer {
 	g.t.Helper()
 	primary := g.Primary()
-	i := slices.IndexFunc(g.servers, func(s *RedisServer) bool { return s != primary })
-	if i < 0 {
-		g.t.Fatal("testserver: there is no replica")
+	for _, s := range g.servers {
+		if s != primary {
+			return s
+		}
 	}
-	return g.servers[i]
+	g.t.Fatalf("testserver: there is no replica")
+	return nil
 }
 
 // Failover makes the sentinels promote a replica, although the old one may work, and returns the
@@ -161,7 +152,7 @@ func (g *SentinelGroup) Failover() *RedisServer {
 		if time.Since(asked) < askAgain {
 			return nil
 		}
-		i := slices.IndexFunc(g.sentinels, func(s *RedisServer) bool { return s.responsive() })
+		i := slices.IndexFunc(g.sentinels, (*RedisServer).responsive)
 		if i < 0 {
 			return errors.New("no sentinel runs")
 		}
@@ -183,21 +174,17 @@ func (g *SentinelGroup) WaitFailover(old *RedisServer) *RedisServer {
 // awaitOther calls try until another server than old is the primary.
 func (g *SentinelGroup) awaitOther(old *RedisServer, try func() error) *RedisServer {
 	g.t.Helper()
-	var primary *RedisServer
-	await(g.t, "another primary than "+old.Addr()+" has taken over", func() (err error) {
-		if primary, err = g.agreed(); err != nil {
-			return err
-		}
-		if primary == old {
-			if err := try(); err != nil {
-				return err
-			}
-			return errors.New("it is the primary still")
+	return settled(g.t, "another primary than "+old.Addr()+" has taken over", func() (*RedisServer, error) {
+		primary, err := g.agreed()
+		switch {
+		case err != nil:
+			return nil, err
+		case primary == old:
+			return nil, errors.Join(errors.New("it is the primary still"), try())
 		}
 		_, err = primary.do("DEL", operator) // a write that changes nothing
-		return err
+		return primary, err
 	})
-	return primary
 }
 
 func (g *SentinelGroup) agreed() (*RedisServer, error) {

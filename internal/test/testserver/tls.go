@@ -1,123 +1,104 @@
 package testserver
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
+	"io"
 	"math/big"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-locker/locker/internal/netfault"
 )
 
-// certificates are files in the PEM format: an authority made for one test, and what it signed.
-type certificates struct {
-	ca, serverCert, serverKey, clientCert, clientKey string
+// Certificates are files in the PEM format: of an authority that was made for one test, and of the
+// one certificate that it has signed. Both a server at 127.0.0.1, alias localhost, and its clients
+// show that one.
+type Certificates struct {
+	CAFile, CertFile, KeyFile string
 
-	clientConfig *tls.Config
+	config *tls.Config // of both sides; a server requires a certificate
 }
 
-// writeCertificates makes an authority and has it sign a certificate for a server at 127.0.0.1,
-// alias localhost, and one for a client. The authority's key is forgotten.
-func writeCertificates(dir string) (*certificates, error) {
-	c := &certificates{
-		ca:         filepath.Join(dir, "ca.crt"),
-		serverCert: filepath.Join(dir, "server.crt"),
-		serverKey:  filepath.Join(dir, "server.key"),
-		clientCert: filepath.Join(dir, "client.crt"),
-		clientKey:  filepath.Join(dir, "client.key"),
+// NewCertificates makes an authority, and has it sign. Its key is forgotten.
+func NewCertificates(t testing.TB) *Certificates {
+	t.Helper()
+	dir := t.TempDir()
+	c := &Certificates{
+		CAFile: filepath.Join(dir, "ca.crt"), CertFile: filepath.Join(dir, "cert.crt"), KeyFile: filepath.Join(dir, "cert.key"),
 	}
-	caKey, err := newKey()
-	if err != nil {
-		return nil, err
-	}
-	ca := template(1, "testserver authority")
-	ca.IsCA, ca.BasicConstraintsValid, ca.KeyUsage = true, true, x509.KeyUsageCertSign
-	if err := sign(c.ca, ca, ca, caKey, caKey); err != nil {
-		return nil, err
-	}
-
-	server := template(2, "testserver server")
-	server.IPAddresses, server.DNSNames = []net.IP{net.IPv4(127, 0, 0, 1)}, []string{"localhost"}
-	server.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
-	if err := issue(c.serverCert, c.serverKey, server, ca, caKey); err != nil {
-		return nil, err
-	}
-	client := template(3, "testserver client")
-	client.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
-	if err := issue(c.clientCert, c.clientKey, client, ca, caKey); err != nil {
-		return nil, err
-	}
-	c.clientConfig, err = clientConfig(c)
-	return c, err
+	check(t, "certificates", c.make())
+	return c
 }
 
-func clientConfig(c *certificates) (*tls.Config, error) {
-	pair, err := tls.LoadX509KeyPair(c.clientCert, c.clientKey)
-	if err != nil {
-		return nil, err
+func (c *Certificates) make() error {
+	now := time.Now()
+	ca := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: now.Add(-time.Hour), NotAfter: now.Add(24 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
-	ca, err := os.ReadFile(c.ca)
-	if err != nil {
-		return nil, err
+	ca.Subject.CommonName = "testserver authority"
+	cert := &x509.Certificate{
+		SerialNumber: big.NewInt(2), NotBefore: ca.NotBefore, NotAfter: ca.NotAfter,
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"},
 	}
+	cert.Subject.CommonName = "testserver"
+
+	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return err
+	}
+	caDER, err := x509.CreateCertificate(rand.Reader, ca, ca, caKey.Public(), caKey)
+	if err != nil {
+		return err
+	}
+	certDER, err := x509.CreateCertificate(rand.Reader, cert, ca, key.Public(), caKey)
+	if err != nil {
+		return err
+	}
+	for file, block := range map[string]pem.Block{
+		c.CAFile: {Type: "CERTIFICATE", Bytes: caDER}, c.CertFile: {Type: "CERTIFICATE", Bytes: certDER},
+		c.KeyFile: {Type: "PRIVATE KEY", Bytes: keyDER},
+	} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(&block), 0o600); err != nil {
+			return err
+		}
+	}
+
 	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(ca)
-	return &tls.Config{
-		Certificates: []tls.Certificate{pair},
+	if ca, err = x509.ParseCertificate(caDER); err != nil {
+		return err
+	}
+	roots.AddCert(ca)
+	c.config = &tls.Config{
+		Certificates: []tls.Certificate{{Certificate: [][]byte{certDER}, PrivateKey: key}},
 		RootCAs:      roots,
+		ClientCAs:    roots,
+		ClientAuth:   tls.RequireAndVerifyClientCert,
 		ServerName:   "127.0.0.1", // tls.Client, unlike tls.Dial, does not take it from the address
 		MinVersion:   tls.VersionTLS12,
-	}, nil
-}
-
-func newKey() (*ecdsa.PrivateKey, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
-
-func template(serial int64, name string) *x509.Certificate {
-	return &x509.Certificate{
-		SerialNumber: big.NewInt(serial),
-		Subject:      pkix.Name{CommonName: name},
-		NotBefore:    time.Now().Add(-time.Hour),
-		NotAfter:     time.Now().Add(24 * time.Hour),
-		KeyUsage:     x509.KeyUsageDigitalSignature,
 	}
-}
-
-// issue writes a new key, and a certificate for it that the authority signs.
-func issue(certFile, keyFile string, cert, ca *x509.Certificate, caKey *ecdsa.PrivateKey) error {
-	key, err := newKey()
-	if err != nil {
-		return err
-	}
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return err
-	}
-	if err := writePEM(keyFile, "PRIVATE KEY", der); err != nil {
-		return err
-	}
-	return sign(certFile, cert, ca, key, caKey)
-}
-
-func sign(file string, cert, ca *x509.Certificate, key, caKey *ecdsa.PrivateKey) error {
-	der, err := x509.CreateCertificate(rand.Reader, cert, ca, key.Public(), caKey)
-	if err != nil {
-		return err
-	}
-	return writePEM(file, "CERTIFICATE", der)
-}
-
-func writePEM(file, kind string, der []byte) error {
-	return os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
+	return nil
 }
 
 // CopyFiles copies files into dir, and returns the names of the copies, which depend on the order
@@ -126,52 +107,67 @@ func CopyFiles(t testing.TB, dir string, files ...string) (copies []string) {
 	t.Helper()
 	for i, file := range files {
 		content, err := os.ReadFile(file)
-		if err == nil {
-			copies = append(copies, filepath.Join(dir, strconv.Itoa(i)+".pem"))
-			err = os.WriteFile(copies[i], content, 0o600)
-		}
-		if err != nil {
-			t.Fatalf("testserver: copy %s: %v", file, err)
-		}
+		check(t, "copy", err)
+		copies = append(copies, filepath.Join(dir, strconv.Itoa(i)+".pem"))
+		check(t, "copy", os.WriteFile(copies[i], content, 0o600))
 	}
 	return copies
 }
 
-// TLSProxy stands before a server that does not speak TLS, and does. It asks clients for a certificate.
-type TLSProxy struct {
-	CAFile, CertFile, KeyFile string // of the authority of all, and of a client
-
-	gate *gate
-}
-
-// NewTLSProxy starts to forward connections to target, "host:port". It stops when the test ends.
-func NewTLSProxy(t testing.TB, target string) *TLSProxy {
+// TLSProxy stands before a server that does not speak TLS, and does. It asks clients for a
+// certificate. It forwards connections to target, "host:port", until the test ends, and returns its
+// own address.
+func TLSProxy(t testing.TB, c *Certificates, target string) (addr string) {
 	t.Helper()
-	files, err := writeCertificates(t.TempDir())
-	if err != nil {
-		t.Fatalf("testserver: certificates: %v", err)
-	}
-	config := files.clientConfig.Clone()
-	config.ClientCAs, config.ClientAuth = config.RootCAs, tls.RequireAndVerifyClientCert
-	pair, err := tls.LoadX509KeyPair(files.serverCert, files.serverKey)
-	if err != nil {
-		t.Fatalf("testserver: certificates: %v", err)
-	}
-	config.Certificates = []tls.Certificate{pair}
-	listen := func(network, addr string) (net.Listener, error) { return tls.Listen(network, addr, config) }
-	return &TLSProxy{
-		CAFile: files.ca, CertFile: files.clientCert, KeyFile: files.clientKey,
-		gate: openGate(t, "TLS proxy to "+target, listen, func(g *gate, client net.Conn) {
-			if server, err := g.dial(target); err == nil {
-				defer g.drop(server)
-				g.join(client, server)
+	var listener net.Listener
+	withPort(t, "TLS proxy to "+target, func(port int) (err error) {
+		addr = loopback(port)
+		listener, err = tls.Listen("tcp4", addr, c.config)
+		return err
+	})
+	ctx, end := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
 			}
-		}),
-	}
+			running.Go(func() {
+				defer closing(ctx, client)()
+				server, err := (&net.Dialer{}).DialContext(ctx, "tcp4", target)
+				if err != nil {
+					return
+				}
+				defer closing(ctx, server)()
+				var both sync.WaitGroup
+				for _, way := range [][2]net.Conn{{client, server}, {server, client}} {
+					both.Go(func() {
+						_, _ = io.Copy(way[1], way[0])
+						_ = way[0].Close()
+						_ = way[1].Close()
+					})
+				}
+				both.Wait()
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		end()
+		running.Wait()
+	})
+	return addr
 }
 
-// Addr returns the "127.0.0.1:port" for clients.
-func (p *TLSProxy) Addr() string { return p.gate.addr }
+// closing closes conn when ctx ends, or when the function that it returns is called.
+func closing(ctx context.Context, conn net.Conn) (now func()) {
+	forget := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	return func() {
+		forget()
+		_ = conn.Close()
+	}
+}
 
 // Proxy stands between clients and a server and makes the network between them fail. Its faults may
 // be switched on and off while connections are open, and, but for Restore, from any goroutine.
@@ -195,7 +191,5 @@ func NewProxy(t testing.TB, target string) *Proxy {
 // Restore accepts connections again after Sever or Refuse. Other faults stay as they are.
 func (p *Proxy) Restore() {
 	p.t.Helper()
-	if err := p.Proxy.Restore(); err != nil {
-		p.t.Fatalf("testserver: proxy cannot listen again: %v", err)
-	}
+	check(p.t, "the proxy cannot listen again", p.Proxy.Restore())
 }

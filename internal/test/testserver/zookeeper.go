@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"hash/adler32"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,16 +23,14 @@ type ZooKeeperServer struct {
 
 	id                       int // counts from 1
 	quorumPort, electionPort int
-	data                     string
 }
 
 // ZooKeeperOption changes how ZooKeeper and ZooKeeperEnsemble start their servers.
 type ZooKeeperOption func(*zooKeeperOptions)
 
 type zooKeeperOptions struct {
-	config, jvm   []string
-	partitionable bool
-	clock         bool
+	config, jvm []string
+	clock       bool
 }
 
 // ZooKeeperConfig appends lines to the configuration file, such as "tickTime=50". What comes later wins.
@@ -45,12 +42,6 @@ func ZooKeeperConfig(lines ...string) ZooKeeperOption {
 // what comes later wins.
 func ZooKeeperJVM(flags ...string) ZooKeeperOption {
 	return func(o *zooKeeperOptions) { o.jvm = append(o.jvm, flags...) }
-}
-
-// ZooKeeperPartitionable lets what the members of an ensemble send each other pass through a network
-// that [ZooKeeperGroup.Isolate] can make fail.
-func ZooKeeperPartitionable() ZooKeeperOption {
-	return func(o *zooKeeperOptions) { o.partitionable = true }
 }
 
 // ZooKeeperReaping has the servers look for empty containers, and for nodes whose TTL is over, ten times a second.
@@ -88,9 +79,8 @@ func ZooKeeper(t testing.TB, opts ...ZooKeeperOption) *ZooKeeperServer {
 func newZooKeeper(t testing.TB, id int, o zooKeeperOptions) *ZooKeeperServer {
 	t.Helper()
 	path := lookup(t, zooKeeperServer)
-	data := MemoryDir(t) // before the process, which writes into it
-	s := &ZooKeeperServer{process: newProcess(t, "zookeeper"+strconv.Itoa(id), path), id: id, data: data}
-	s.isReady = s.serving
+	s := &ZooKeeperServer{process: newProcess(t, "zookeeper"+strconv.Itoa(id), path, MemoryDir(t)), id: id}
+	s.isReady, s.layOut = func() error { _, err := s.role(); return err }, s.identify
 	s.args = []string{filepath.Join(s.dir, "zoo.cfg")}
 	s.env = []string{"SERVER_JVMFLAGS=" + strings.Join(slices.Concat(zooKeeperJVM, o.jvm), " ")}
 	if o.clock {
@@ -104,30 +94,16 @@ func (s *ZooKeeperServer) configure(members, more []string) error {
 	lines := slices.Concat(zooKeeperDefaults, []string{
 		"dataDir=" + s.dataDir(), "clientPort=" + strconv.Itoa(s.port),
 	}, members, more)
-	if err := s.identify(); err != nil {
-		return err
-	}
 	return os.WriteFile(s.args[0], []byte(strings.Join(lines, "\n")+"\n"), 0o600)
 }
 
-// identify writes into an empty data directory which member this is.
+// identify writes into the data directory which member this is.
 func (s *ZooKeeperServer) identify() error {
 	if err := os.MkdirAll(s.dataDir(), 0o700); err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(s.dataDir(), "myid"), []byte(strconv.Itoa(s.id)), 0o600)
 }
-
-// Wipe removes the data of a server that was killed.
-func (s *ZooKeeperServer) Wipe() {
-	s.t.Helper()
-	s.wipe(s.dataDir())
-	if err := s.identify(); err != nil {
-		s.t.Fatalf("testserver: %s: %v", s.name, err)
-	}
-}
-
-func (s *ZooKeeperServer) dataDir() string { return filepath.Join(s.data, "data") }
 
 // URL returns "zookeeper://127.0.0.1:port".
 func (s *ZooKeeperServer) URL() string { return "zookeeper://" + s.Addr() }
@@ -147,23 +123,13 @@ func (s *ZooKeeperServer) role() (string, error) {
 	return role, nil
 }
 
-// serving returns nil when the server handles requests.
-func (s *ZooKeeperServer) serving() error {
-	_, err := s.role()
-	return err
-}
-
 // Ask sends one of ZooKeeper's four-letter words, such as "mntr", and returns the answer.
 func (s *ZooKeeperServer) Ask(word string) (string, error) {
-	const timeout = time.Second
-	conn, err := net.DialTimeout("tcp", s.Addr(), timeout)
+	conn, err := dial(s.port, time.Second)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = conn.Close() }()
-	if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
-		return "", err
-	}
 	if _, err := io.WriteString(conn, word); err != nil {
 		return "", err
 	}
@@ -174,64 +140,13 @@ func (s *ZooKeeperServer) Ask(word string) (string, error) {
 	return string(answer), err
 }
 
-// newAnnouncements stands before the election port of one member and changes in what the others send the
-// one thing that leads around the proxies: who dials says first where it listens itself, and a member with
-// a higher id hangs up and calls back there (QuorumCnxManager.handleConnection), whatever its own
-// configuration says. Here that becomes the address that this configuration has.
-func newAnnouncements(t testing.TB, to *ZooKeeperServer, network *zooKeeperNetwork) *gate {
-	t.Helper()
-	return openGate(t, "election of "+to.name, net.Listen, func(g *gate, peer net.Conn) {
-		announcement, err := readAnnouncement(peer, to, network)
-		if err != nil {
-			return
-		}
-		member, err := g.dial(loopback(to.electionPort))
-		if err != nil {
-			return
-		}
-		defer g.drop(member)
-		if _, err := member.Write(announcement); err == nil {
-			g.join(peer, member)
-		}
-	})
-}
-
-// readAnnouncement reads QuorumCnxManager's initial message: a version of the protocol and the sender's id, of
-// eight bytes each, and the sender's addresses with their length in four. It returns the message with
-// other addresses.
-func readAnnouncement(peer net.Conn, to *ZooKeeperServer, network *zooKeeperNetwork) ([]byte, error) {
-	const fixed, longest = 20, 2048
-	message := make([]byte, fixed)
-	if _, err := io.ReadFull(peer, message); err != nil {
-		return nil, err
-	}
-	length := binary.BigEndian.Uint32(message[16:])
-	if length > longest {
-		return nil, fmt.Errorf("an address of %d bytes", length)
-	}
-	if _, err := io.CopyN(io.Discard, peer, int64(length)); err != nil {
-		return nil, err
-	}
-	id := int(binary.BigEndian.Uint64(message[8:]))
-	// The way back, which there is once all members have been started.
-	path := network.paths[[2]int{to.id, id}]
-	if path == nil {
-		return nil, fmt.Errorf("no member %d", id)
-	}
-	addr := path.election.Addr()
-	binary.BigEndian.PutUint32(message[16:], uint32(len(addr)))
-	return append(message, addr...), nil
-}
-
 // SetCreated restarts the server, which then believes that n children of parent have been made: the next that is sequential gets
 // the number n. No client can make so many. The transaction that says so, the making of a child, and one that deletes the child are
 // appended to the server's log.
 func (s *ZooKeeperServer) SetCreated(parent string, n int32) {
 	s.t.Helper()
 	s.kill()
-	if err := s.setCreated(parent, n); err != nil {
-		s.t.Fatalf("testserver: %s: %v", s.name, err)
-	}
+	s.check(s.setCreated(parent, n))
 	s.Restart()
 }
 

@@ -123,6 +123,30 @@ func leaksATriedHold(ctx context.Context, m *locker.RWMutex) error {
 	return h.Unlock(ctx) // want `h.Unlock is not deferred`
 }
 
+func leaksInTheBranch(ctx context.Context, m *locker.Mutex) error {
+	if err := m.TryLock(ctx); err == nil {
+		if err := work(); err != nil {
+			return err
+		}
+		return m.Unlock(ctx) // want `m.Unlock is not deferred`
+	}
+	h, err := m.TryAcquire(ctx)
+	if err == nil {
+		if err := work(); err != nil {
+			return err
+		}
+		return h.Unlock(ctx) // want `h.Unlock is not deferred`
+	}
+	return err
+}
+
+func dropsTheHold(ctx context.Context, m *locker.Mutex, s *semaphore.Semaphore) error {
+	m.Acquire(ctx)              // want `the hold of m.Acquire is dropped: nobody can unlock it`
+	_, _ = s.TryAcquire(ctx)    // want `the hold of s.TryAcquire is dropped`
+	_, err := m.TryAcquire(ctx) // want `the hold of m.TryAcquire is dropped`
+	return err
+}
+
 // What is right.
 
 func triedFirst(ctx context.Context, m *locker.Mutex) error {
@@ -160,6 +184,17 @@ func straight(ctx context.Context, m *locker.Mutex) error {
 	}
 	err = work()
 	return errors.Join(err, m.Unlock(ctx))
+}
+
+func handsOver(ctx context.Context, m *locker.Mutex) (*locker.Hold, error) {
+	h, err := m.TryAcquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if ctx.Err() == nil {
+		return h, nil
+	}
+	return nil, h.Unlock(ctx)
 }
 
 func everyReturn(ctx context.Context, m *locker.Mutex) error {

@@ -235,13 +235,13 @@ func suspend() {
 // ExitCode is what a shell would report of a command that has ended.
 func ExitCode(s *os.ProcessState) int {
 	if w, ok := s.Sys().(syscall.WaitStatus); ok && w.Signaled() {
-		return SignalBase + int(w.Signal())
+		return signalBase + int(w.Signal())
 	}
 	return s.ExitCode()
 }
 
-// Interrupted reports whether SIGINT ended the command.
-func Interrupted(s *os.ProcessState) bool {
+// interrupted reports whether SIGINT ended the command.
+func interrupted(s *os.ProcessState) bool {
 	w, ok := s.Sys().(syscall.WaitStatus)
 	return ok && w.Signaled() && w.Signal() == syscall.SIGINT
 }

@@ -79,8 +79,8 @@ func (j *winJob) Reap() error { return j.result }
 // ExitCode is that of a command that has ended.
 func ExitCode(s *os.ProcessState) int { return s.ExitCode() }
 
-// Interrupted returns false: there are no signals.
-func Interrupted(*os.ProcessState) bool { return false }
+// interrupted returns false: there are no signals.
+func interrupted(*os.ProcessState) bool { return false }
 
 // DieOfInterrupt does nothing.
 func DieOfInterrupt() {}

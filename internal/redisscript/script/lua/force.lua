@@ -9,7 +9,7 @@ if current == '' or string.sub(current, 1, 1) == '>' or redis.call('PTTL', KEYS[
   return 0
 end
 local some_shares = current == SHARES and owners ~= ''
-if owners ~= '' and owners ~= current and not some_shares or token ~= '0' and token ~= lock[2] then
+if owners ~= '' and owners ~= id_of(current) and not some_shares or token ~= '0' and token ~= lock[2] then
   return -1
 end
 if some_shares then
@@ -26,8 +26,6 @@ if some_shares then
   return ended
 end
 redis.call('HSET', KEYS[1], 'lapsed', lock[2])
-if current == SHARES then
-  forget_readers()
-end
+forget_readers()
 pass_on(lock[3])
 return 1

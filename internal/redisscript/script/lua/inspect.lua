@@ -15,7 +15,7 @@ if left > 0 and last ~= '0' and is_shared(owner) then
   local all, time = redis.pcall('ZRANGE', READERS, 0, -1, 'WITHSCORES'), redis.call('TIME')
   for i = 1, #all, 2 do
     if tonumber(all[i + 1]) > time[1] * 1000 + time[2] / 1000 then
-      readers[#readers + 1] = all[i] == lock[4] and all[i] .. '\n' .. meta or all[i]
+      readers[#readers + 1] = all[i] == lock[4] and meta ~= '' and all[i] .. '\n' .. meta or all[i]
     end
   end
 end

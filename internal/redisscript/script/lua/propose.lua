@@ -11,27 +11,22 @@ local lock = redis.call('HMGET', KEYS[1], 'owner', 'token', 'queue')
 local last, proposed = lock[2], string.match(due, '^%d+', NUMBER)
 if not lock[1] and not lock[3] and last and #last == 16 and last < proposed and #proposed == 16 and #clock == 16 and
     clock <= due and proposed < '9007199254740992' and tonumber(proposed) <= clock + AHEAD then
-  local token = proposed
--- includes: free
+  -- uses: grant
+  return grant(owner, proposed, last, meta ~= '' and meta, nil, expires) or clock
 end
 
 -- includes: arrival
--- includes: alone
-
 -- uses: own_place
-local ordered, expired, claim = own_place(owner), nil, nil
+local ordered = own_place(owner)
 local place = tonumber(ordered) or 0
--- includes: succession
+-- includes: alone
 
 if left > 0 then
   -- uses: held
   if not ordered then
     return held(left, now, 0, 0, 0, '', '')
   end
-  -- uses: is_shared, note_look, enqueue
-  if is_shared(current) then
-    note_look(owner, now)
-  end
+  -- uses: enqueue
   local theirs, earlier = own_place(current), 0
   if theirs and (#theirs < #ordered or #theirs == #ordered and theirs < ordered) then
     earlier = 1

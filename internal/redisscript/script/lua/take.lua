@@ -11,16 +11,13 @@ local last = lock[2]
 -- uses: NUMBER
 if not lock[1] and not lock[3] and last and #last == 16 and last < clock and #clock == 16 and clock <= due and
     clock < '9007199254740992' and string.byte(due, NUMBER) == 48 then -- and no place is known
-  local token = clock
--- includes: free
+  -- uses: grant
+  return grant(owner, clock, last, meta ~= '' and meta, nil, expires) or clock
 end
 
 -- includes: arrival
--- includes: alone
-
 local place = tonumber(string.match(due, '^%d+', NUMBER))
-local expired, claim
--- includes: succession
+-- includes: alone
 
 if left > 0 then
   -- uses: waits, holder_of, held
@@ -28,10 +25,8 @@ if left > 0 then
   if not waits(owner) then
     return held(left, now, 0, 0, 0, holder, about)
   end
-  -- uses: is_shared, note_look, enqueue
-  if is_shared(current) then
-    note_look(owner, now)
-  end
+  -- uses: note_look, enqueue
+  note_look(owner, current, now)
   local stands, back, refused = enqueue(owner, place, now, lock[3])
   return refused or held(left, now, stands, back, 0, holder, about)
 end

@@ -47,7 +47,7 @@ if left > 0 and not joins then
 end
 
 -- Shares that are held at the same time have the same token.
-local others, token, covered = last and left > 0 and current == SHARES, last, 0
+local others, token, covered = left > 0 and current == SHARES, last, 0
 if not others then
   -- uses: next_token
   token, covered = next_token(last, now, due)
@@ -60,7 +60,7 @@ end
 -- that does not expire.
 -- uses: keep_readers, granted
 local keeps = math.max(left + KEEP, expires)
-if not others and not shared then
+if not shared then
   -- uses: forget_readers
   forget_readers()
 end
@@ -78,9 +78,7 @@ if not others then
   redis.call('HSET', KEYS[1], 'owner', SHARES, 'meta', '', 'token', token, 'before', last or 0, 'shared', token, 'first', '')
 end
 redis.call('PEXPIRE', KEYS[1], keeps)
-if waits(owner) then
-  redis.call('ZREM', READERS, '>' .. owner)
-end
+redis.call('ZREM', READERS, '>' .. owner)
 
 -- What has expired counts no more, and was not released, but for what was claimed and never taken.
 local first = redis.call('ZRANGE', READERS, 0, 0, 'WITHSCORES')
@@ -90,11 +88,8 @@ while tonumber(first[2]) * 1000 <= now do
   note_gone({ first[1] })
   first = redis.call('ZRANGE', READERS, 0, 0, 'WITHSCORES')
 end
-if not last then
-  expired = token - 1 -- what was before this hash is not known
-end
-if expired then
-  redis.call('HSET', KEYS[1], 'lapsed', expired)
+if expired or not last then -- what was before this hash is not known
+  redis.call('HSET', KEYS[1], 'lapsed', expired or token - 1)
 end
 if lock[3] and not shared then
   -- uses: admit

@@ -3,7 +3,7 @@
 --
 -- KEYS[1] is a hash. It is there while the lock is held, and for KEEP longer than its TTL:
 --   owner   who holds the lock alone; or '>' and the waiter that it is claimed for; or SHARES; or CLAIMS
---   meta    the metadata of who holds it alone, or of the writer
+--   meta    the metadata of who holds it alone, or of the writer, if it is not in the owner
 --   token   the latest token, so that the next is larger
 --   before  the one before it
 --   lapsed  the largest token whose hold is known to have ended without a release
@@ -26,14 +26,14 @@
 --   s process /   in front: the same, and the channel is a sharded one
 --   - process /   in front: it waits, is not subscribed, and polls
 --   place /       behind that: it waits at several servers, in the same order, and this is its place
---   ~             behind that: it asks for a share. Metadata, which may have any characters, is at the end
---                 after a line feed
+--   ~             behind that: it asks for a share
+--   line feed     at the end: what follows is metadata, of any characters, if it waits or asks for a share
 
 -- What scripts are sent:
 --   owner     which asks, holds or waits; of a release '>' and the owner: its claim alone
 --   expires   TTL + KEEP in ms
 --   due       see take.lua in lib
---   meta      metadata; '' of a share, which has it in its owner
+--   meta      metadata; '' if it is in the owner
 --   token     of a hold; 0: not known, or any
 --   sent      how often this release has been sent before
 
@@ -60,6 +60,9 @@ local function id_of(owner) return string.match(owner, '^[^\n]*') end
 
 -- waits reports whether an owner wants a place in the queue.
 local function waits(owner) return string.find(owner, '^[ps-][^~]*/') end
+
+-- wants_share reports whether an owner asks for a share. Its metadata may have a ~, too.
+local function wants_share(owner) return string.find(owner, '^[^\n~]*~') end
 
 -- own_place returns the place that an owner has in its name, or one that the lock is claimed for:
 -- digits, of which a number has the first 15.

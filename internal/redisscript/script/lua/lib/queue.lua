@@ -63,8 +63,8 @@ local function enqueue(waiter, place, now, flagged)
   if place > 0 or not latest then
     redis.call('PEXPIRE', QUEUE, FORGOTTEN)
   end
-  if place == 0 and added == 0 then
-    score = tonumber(redis.call('ZSCORE', QUEUE, waiter)) -- sent twice
+  if added == 0 then
+    score = tonumber(redis.call('ZSCORE', QUEUE, waiter)) -- it is there already
   end
   return score, place > 0 and added or 0
 end

@@ -4,8 +4,8 @@
 local SUBSCRIBING = 1000000 -- µs that a waiter has for it before a share goes to one behind it
 local ABSENT = 5000000 -- µs without a look of the first of all waiters, which looks every 1.5 s: it waits no more, or its process hangs
 
--- keep_readers has the readers be there for as long as the hash: whoever finds that the lock has
--- expired finds which of them had.
+-- keep_readers keeps the readers for as long as the hash, or CLAIM less, for admit prolongs the hash
+-- alone: whoever finds the lock expired finds which readers had it.
 local function keep_readers(ms) return redis.pcall('PEXPIRE', READERS, ms + KEEP) end
 
 -- forget_readers removes what shares have left of which the last has expired.
@@ -39,9 +39,9 @@ local function note_gone(members)
   end
 end
 
--- note_look notes that a waiter which wants the lock alone, and stands first, is still there.
-local function note_look(waiter, now)
-  if redis.call('HGET', KEYS[1], 'first') == waiter then
+-- note_look notes that a waiter which wants a shared lock alone, and stands first, is still there.
+local function note_look(waiter, owner, now)
+  if is_shared(owner) and redis.call('HGET', KEYS[1], 'first') == waiter then
     redis.call('HSET', KEYS[1], 'seen', now)
   end
 end
@@ -77,7 +77,7 @@ local function admit(asks)
     local some, writer_at, off, claims = redis.pcall('ZRANGE', QUEUE, 0, at_once - 1, 'WITHSCORES'), nil, {}, {}
     for i = 1, #some, 2 do
       local waiter = some[i]
-      if not string.find(waiter, '~', 1, true) then
+      if not wants_share(waiter) then
         if waiter == asks or comes(waiter, some[i + 1], now) then
           writer_at = tonumber(some[i + 1])
           break
@@ -101,7 +101,6 @@ local function admit(asks)
     end
     if #claims > 0 and redis.call('PTTL', KEYS[1]) < CLAIM + KEEP then
       redis.call('PEXPIRE', KEYS[1], CLAIM + KEEP)
-      keep_readers(CLAIM)
     end
     if writer_at or #off < at_once then
       return writer_at, admitted
@@ -115,21 +114,18 @@ end
 -- lock's new owner.
 local function hand_over(waiter, asks)
   local claim, writer_at, admitted = '>' .. waiter, nil, false
-  if string.find(waiter, '~', 1, true) then
+  if wants_share(waiter) then
     forget_readers()
     local time = redis.call('TIME')
     if redis.pcall('ZADD', READERS, time[1] * 1000 + math.floor(time[2] / 1000) + CLAIM, claim) == 1 then -- else the slot moves
       claim = CLAIMS
     end
   end
-  if claim == CLAIMS then
-    redis.call('HSET', KEYS[1], 'owner', claim, 'meta', '', 'queue', 1, 'first', '')
-  else
-    redis.call('HSET', KEYS[1], 'owner', claim, 'meta', '', 'queue', 1)
-  end
+  redis.call('HSET', KEYS[1], 'owner', claim, 'meta', '', 'queue', 1)
   redis.call('PEXPIRE', KEYS[1], CLAIM + KEEP)
   tell(waiter)
   if claim == CLAIMS then
+    redis.call('HSET', KEYS[1], 'first', '')
     writer_at, admitted = admit(asks)
     keep_readers(CLAIM)
   end
@@ -147,15 +143,6 @@ local function pass_on(flagged)
   end
 end
 
--- leave_queue removes a waiter that has given up. It returns 1 if it was there.
-local function leave_queue(waiter, shared)
-  local waited = redis.call('ZREM', QUEUE, waiter)
-  if waited == 1 and shared and redis.pcall('ZCARD', READERS) ~= 0 and redis.call('PTTL', KEYS[1]) > KEEP then
-    admit() -- it may have been before others that want a share
-  end
-  return waited
-end
-
 -- end_share ends a member of the readers: a share, or a claim of one. It returns 1, or 0 if it had
 -- expired, or nil if there is none; and whether it was the last. Then it passes the lock on.
 local function end_share(member)
@@ -169,9 +156,7 @@ local function end_share(member)
   local longest = redis.call('ZRANGE', READERS, -1, -1, 'WITHSCORES')
   local left = longest[2] and tonumber(longest[2]) - now or 0
   if left > 0 then
-    if tonumber(longest[2]) < ends then
-      redis.call('PEXPIRE', KEYS[1], left + KEEP)
-    end
+    redis.call('PEXPIRE', KEYS[1], left + KEEP)
     return 1
   end
   if longest[1] then -- they have expired

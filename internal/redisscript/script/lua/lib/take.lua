@@ -8,7 +8,7 @@ local LATE = -1
 local function granted(token, now, covered) return {GRANTED, token, now, covered} end
 local function held(left, now, place, back, earlier, holder, about) return {HELD, left, now, place, back, earlier, holder, about} end
 
--- An argument is due: five values in one text, which due.arg of serverclock.go writes. Each by itself
+-- An argument is due: five values in one text, which Due.Arg of due.go writes. Each by itself
 -- would cost as much, within 1 % of a pair; but of a user who has yet to give a password Redis takes
 -- ten arguments, keys included, and closes the connection of one with more instead of saying NOAUTH.
 --   1       until when the mark covers a grant, in 16 digits, so that texts compare as numbers do
@@ -18,21 +18,6 @@ local function held(left, now, place, back, earlier, holder, about) return {HELD
 --   :       the tag of the mark
 local WHOLE = 17
 local NUMBER = 33
-
--- lateness returns how late a request is, in µs, after which it gets less than its whole TTL; and
--- whether it is too late for anything.
-local function lateness(due, now)
-  local late = now - string.sub(due, WHOLE, NUMBER - 1)
-  return math.max(late, 0), late > 0 and late > tonumber(string.match(due, '/(%d+)', NUMBER))
-end
-
--- sent_twice answers the owner of a hold that lasts: it counts the TTL from this request, or has
--- extended the hold since. It writes, for a WAIT behind it waits for what this connection has
--- written.
-local function sent_twice(left, expires, token, now)
-  redis.call('PEXPIRE', KEYS[1], math.max(left + KEEP, expires))
-  return granted(token, now, 0)
-end
 
 -- holder_of returns who holds a lock, and its metadata; not of a lock that is shared or claimed.
 local function holder_of(owner)
@@ -128,13 +113,13 @@ end
 -- want of memory, so that it has to be this one. If the expiry is refused, for want of a right, the
 -- grant is taken back.
 local function grant(owner, token, last, meta, expired, expires)
-  if not last then
-    expired = token - 1 -- what was before this hash is not known
+  if meta then
+    redis.call('HSET', KEYS[1], 'owner', owner, 'token', token, 'before', last or 0, 'meta', meta)
+  else -- it has none, and nobody's is there: to write that would cost a pair 3 %
+    redis.call('HSET', KEYS[1], 'owner', owner, 'token', token, 'before', last or 0)
   end
-  if expired then
-    redis.call('HSET', KEYS[1], 'owner', owner, 'token', token, 'before', last or 0, 'meta', meta, 'lapsed', expired)
-  else
-    redis.call('HSET', KEYS[1], 'owner', owner, 'token', token, 'before', last, 'meta', meta)
+  if expired or not last then -- what was before this hash is not known
+    redis.call('HSET', KEYS[1], 'lapsed', expired or token - 1)
   end
   local failed = redis.pcall('PEXPIRE', KEYS[1], expires)
   if type(failed) == 'table' then

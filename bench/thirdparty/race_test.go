@@ -1,5 +1,0 @@
-//go:build race
-
-package thirdparty
-
-const raceDetector = true

@@ -1,0 +1,535 @@
+package history
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestWitness_isShort: of many holds it shows those that cannot be.
+func TestWitness_isShort(t *testing.T) {
+	var s script
+	at := int64(0)
+	holds := func(n int) {
+		for range n {
+			c, token := int(at/10)%2, uint64(at)+1
+			s = append(s, call(c, OpLock, at, at+2), sample(c, at+3, at+4, token), call(c, OpUnlock, at+5, at+6))
+			at += 10
+		}
+	}
+	holds(1000)
+	s = append(s,
+		call(0, OpLock, at, at+1), sample(0, at+2, at+3, uint64(at)+1), sample(0, at+50, at+51, uint64(at)+1), call(0, OpUnlock, at+60, at+61),
+		call(1, OpLock, at+10, at+11), sample(1, at+12, at+13, uint64(at)+2), call(1, OpUnlock, at+20, at+21),
+	)
+	at += 100
+	holds(300)
+	h := s.played(Exclusive)
+	j := h.Check()
+	require.Equal(t, porcupine.Illegal, j.result)
+	assert.Len(t, j.witness, 2, "%s", lines(h, j.witness))
+}
+
+// TestReport: what is saved can be looked at, and judged again.
+func TestReport(t *testing.T) {
+	h := script{
+		call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 100, 110),
+		call(1, OpLock, 20, 30), sample(1, 31, 32, 6), call(1, OpUnlock, 40, 50), call(1, OpLock, 51, 52, OtherErr),
+	}.played(Exclusive)
+	h.Seed, h.Scenario, h.Faults = 42, "a random <history>", []Fault{{Kind: "Through", What: "1: cut off", From: 15e6, To: 50e6}}
+	j := h.Check()
+	require.True(t, j.Refused())
+	text := h.Report(j)
+	for _, part := range []string{"token 5", "token 6", "0.0200 s to 0.0300 s: 1, Lock: nil", "1: cut off"} {
+		assert.Contains(t, text, part)
+	}
+	file, timeline, err := h.Save(t.TempDir(), j)
+	require.NoError(t, err)
+	page, err := os.ReadFile(timeline)
+	require.NoError(t, err)
+	assert.Contains(t, string(page), "cut off")
+	assert.Contains(t, string(page), "a random &lt;history&gt;")
+	assert.Equal(t, 2, strings.Count(string(page), `<text class="alarm" x="0"`), "the two holds that contradict each other")
+	again, err := Read(file)
+	require.NoError(t, err)
+	want, err := json.Marshal(h)
+	require.NoError(t, err)
+	got, err := json.Marshal(again)
+	require.NoError(t, err)
+	assert.JSONEq(t, string(want), string(got))
+	assert.Equal(t, j, again.Check())
+
+	h = script{call(0, OpLock, 0, 10), call(0, OpUnlock, 20, 30), call(0, OpLock, 60, 70, OtherErr)}.played(Exclusive)
+	h.Faults = []Fault{{What: "server silent", From: 50e6, To: 80e6}}
+	_, timeline, err = h.Save(t.TempDir(), h.Check())
+	require.NoError(t, err)
+	page, err = os.ReadFile(timeline)
+	require.NoError(t, err)
+	assert.Contains(t, string(page), "server silent", "after the last hold of a history that is kept")
+}
+
+// Read refuses what it could not judge, instead of judging something else, or panicking.
+func TestRead_refuses(t *testing.T) {
+	for says, text := range map[string]string{
+		"no such file":                     "",
+		"is no history: invalid character": "lock",
+		"format is 0":                      `{}`,
+		"unknown demand":                   `{"format":1,"demand":"much"}`,
+		"there is no client 1":             `{"format":1,"demand":"exclusive","clients":[{}],"events":[{"c":1,"op":"Lock"}]}`,
+		"there is no client -1":            `{"format":1,"demand":"exclusive","clients":[{}],"events":[{"c":-1,"op":"Lock"}]}`,
+		"before it was called":             `{"format":1,"demand":"exclusive","clients":[{}],"events":[{"op":"Lock","call":2,"ret":1}]}`,
+		"unknown operation":                `{"format":1,"demand":"exclusive","clients":[{}],"events":[{"op":"Steal"}]}`,
+		"unknown result":                   `{"format":1,"demand":"exclusive","clients":[{}],"events":[{"op":"Lock","said":"maybe"}]}`,
+		"fault 0: there is no client 3":    `{"format":1,"demand":"exclusive","clients":[{}],"faults":[{"client":3}]}`,
+	} {
+		file := filepath.Join(t.TempDir(), "history.json")
+		if text != "" {
+			require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		}
+		_, err := Read(file)
+		require.ErrorContains(t, err, says)
+	}
+}
+
+// A fault counts if it hit a holder, and if what clients were told shows that it acted.
+func TestHits(t *testing.T) {
+	held := func(more ...Event) script {
+		return append(script{call(0, OpLock, 0, 10), sample(0, 11, 12, 5)}, more...)
+	}
+	silenced := Fault{Kind: "StopServer", From: 100e6, Set: 110e6, Undone: 400e6, To: 410e6, Mutes: Everyone, Until: 300e6}
+	cut := Fault{Kind: "Through", From: 100e6, Set: 110e6, Undone: 400e6, To: 410e6, Mutes: ItsVictim, Until: 300e6}
+	revoked := Fault{Kind: "Revoke", From: 100e6, Set: 110e6, To: 111e6, Until: 300e6}
+	moved := Fault{Kind: "MoveClock", From: 100e6, Set: 110e6, Undone: 400e6, To: 410e6, Until: 300e6}
+	ofNobody := revoked
+	ofNobody.Until = 0
+	lost := call(0, OpExtend, 120, 130, IsLost)
+	for _, c := range []struct {
+		what  string
+		fault Fault
+		then  script
+		hits  int
+	}{
+		{"silence", silenced, held(call(1, OpLock, 250, 390, OtherErr)), 1},
+		{"silence, and an answer to what was asked at its beginning", silenced, held(call(1, OpLock, 150, 390)), 1},
+		{"silence, and an answer after it", silenced, held(call(1, OpLock, 250, 405)), 1},
+		{"silence, and a grant", silenced, held(call(1, OpLock, 250, 390)), 0},
+		{"a client cut off, and a grant to another", cut, held(call(1, OpLock, 250, 390)), 1},
+		{"a client cut off, and its Extend, which may need no request", cut, held(call(0, OpExtend, 250, 390)), 1},
+		{"revoked, and told", revoked, held(lost), 1},
+		{"revoked, and never told", revoked, held(call(0, OpUnlock, 250, 260)), 0},
+		{"revoked, and another has it", revoked, held(call(1, OpLock, 20, 115)), 1},
+		{"revoked, and another has it after Unlock", revoked, held(call(0, OpUnlock, 110, 120), call(1, OpLock, 20, 118)), 0},
+		{"revoked, and over by itself", revoked, held(sample(0, 299, 300, 0), call(1, OpLock, 20, 299)), 0},
+		{"revoked, and another name is taken", revoked, held(call(3, OpLock, 20, 115)), 0},
+		{"revoked, of nobody who holds", ofNobody, held(lost), 0},
+		{"what cannot be seen", moved, held(), 1},
+	} {
+		h := c.then.played(Revocable)
+		h.Faults = []Fault{c.fault}
+		assert.Equal(t, c.hits, h.Hits()[c.fault.Kind].OfHolders, c.what)
+	}
+}
+
+// A history that is cut is judged as the whole is.
+func TestParts(t *testing.T) {
+	one := script{call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 20, 30)}
+	for _, c := range []struct {
+		what  string
+		then  script
+		parts int
+		legal bool
+	}{
+		{"one after the other", script{call(1, OpLock, 40, 50), sample(1, 51, 52, 6), call(1, OpUnlock, 60, 70)}, 2, true},
+		{"a token falls from part to part", script{call(1, OpLock, 40, 50), sample(1, 51, 52, 4), call(1, OpUnlock, 60, 70)}, 2, false},
+		{"one waits meanwhile", script{call(1, OpLock, 5, 50), sample(1, 51, 52, 6), call(1, OpUnlock, 60, 70)}, 1, true},
+		{"one never unlocks", script{call(1, OpLock, 40, 50), sample(1, 51, 52, 6), call(0, OpLock, 60, 70)}, 2, false},
+	} {
+		h := slices.Concat(one, c.then).played(Exclusive)
+		holds := h.holds()["x"]
+		assert.Len(t, parts(holds), c.parts, c.what)
+		assert.Equal(t, c.legal, legal(holds, CheckTime) == porcupine.Ok, c.what)
+	}
+}
+
+// What the checker cannot decide in time is neither legal nor not: here any of many holds may have
+// been before any other, and a token that nobody should see comes last. What is refused elsewhere
+// stays refused.
+func TestParts_undecided(t *testing.T) {
+	t.Parallel()
+	const clients = 24
+	h := &History{Demand: Exclusive}
+	for c := range clients {
+		h.Clients = append(h.Clients, Client{Who: "c", Name: "x", TTL: time.Minute})
+		h.Events = append(h.Events, call(c, OpLock, 0, 900), call(c, OpUnlock, 901, 990, IsLost))
+	}
+	const limit = 2 * time.Second
+	assert.Equal(t, porcupine.Ok, legal(h.holds()["x"], CheckTime))
+	more := script{}
+	for id := clients; id < clients+2; id++ { // the same token
+		h.Clients = append(h.Clients, h.Clients[0])
+		more = append(more, call(id, OpLock, 900, 950), sample(id, 951, 980, 5), call(id, OpUnlock, 981, 1000))
+	}
+	h.Events = append(h.Events, more...)
+	assert.Equal(t, porcupine.Unknown, legal(h.holds()["x"], limit))
+	h.Events = append(h.Events, call(0, OpLock, 2000, 2001), sample(0, 2010, 2011, 6), call(0, OpUnlock, 2100, 2101),
+		call(1, OpLock, 2020, 2021), sample(1, 2030, 2031, 7), call(1, OpUnlock, 2040, 2041))
+	assert.Equal(t, porcupine.Illegal, legal(h.holds()["x"], limit), "a part that can be decided is")
+}
+
+// TestGolden judges files that were saved once: those whose names begin with "good" are histories
+// of a lock, the others are not. A new version of this module has to read them, and to say the
+// same.
+func TestGolden(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("testdata/*.json")
+	require.NoError(t, err)
+	require.Len(t, files, 7)
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".json"), func(t *testing.T) {
+			h, err := Read(file)
+			require.NoError(t, err)
+			j := h.Check()
+			assert.False(t, j.Undecided())
+			assert.Equal(t, !strings.HasPrefix(filepath.Base(file), "good"), j.Refused())
+			_, err = h.Draw(filepath.Join(t.TempDir(), "history.json"), j)
+			require.NoError(t, err)
+		})
+	}
+}
+
+// The example of the page is one that Read takes, and that is refused.
+func TestPage_itsExampleIsAHistory(t *testing.T) {
+	page, err := os.ReadFile("../../docs/evidence/histories.md")
+	require.NoError(t, err)
+	_, rest, _ := strings.Cut(string(page), "```json\n")
+	example, _, ok := strings.Cut(rest, "```")
+	require.True(t, ok)
+	file := filepath.Join(t.TempDir(), "history.json")
+	require.NoError(t, os.WriteFile(file, []byte(example), 0o600))
+	h, err := Read(file)
+	require.NoError(t, err)
+	j := h.Check()
+	assert.True(t, j.Refused())
+	assert.Contains(t, h.Report(j), "client 2, Lock: nil, token 6")
+	for _, word := range []string{
+		OpLock, OpTryLock, OpRLock, OpTryRLock, OpDowngrade, OpExtend, OpUnlock, OpToken, OpLost, OpRead, OpWrite,
+		string(IsLost), string(IsNotHeld), string(IsHeld), string(IsStale), string(OtherErr), string(Exclusive), string(Revocable), string(Undisturbed), string(Fenced),
+	} {
+		assert.Contains(t, string(page), "`"+word+"`")
+	}
+}
+
+// script writes a history by hand: times are milliseconds.
+type script []Event
+
+func call(client int, op string, from, to int64, returned ...ErrKind) Event {
+	e := Event{Client: client, Op: op, Call: from * 1e6, Return: to * 1e6}
+	if len(returned) > 0 {
+		e.Err = returned[0]
+	}
+	return e
+}
+
+func sample(client int, from, to int64, token uint64) Event {
+	return Event{Client: client, Op: OpToken, Call: from * 1e6, Return: to * 1e6, Token: token}
+}
+
+// played is the history of clients 0 to 2 of one name, and client 3 of another; 2 renews.
+func (s script) played(d Demand) *History {
+	h := &History{Demand: d, Events: s}
+	for i, name := range []string{"x", "x", "x", "y"} {
+		h.Clients = append(h.Clients, Client{Who: fmt.Sprint(i), Name: name, TTL: 300 * time.Millisecond, Renews: i == 2})
+	}
+	return h
+}
+
+// Each sentence of the contract that a history can break, kept and broken.
+func TestModel(t *testing.T) {
+	for _, c := range []struct {
+		what   string
+		demand Demand
+		legal  bool
+		script script
+	}{
+		{"one after the other", Exclusive, true, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 20, 30),
+			call(1, OpLock, 5, 35), sample(1, 36, 37, 6), call(1, OpUnlock, 40, 50),
+		}},
+		{"two at once", Exclusive, false, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 100, 110),
+			call(1, OpLock, 20, 30), sample(1, 31, 32, 6), call(1, OpUnlock, 40, 50),
+		}},
+		{"two at once, of two names", Exclusive, true, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 100, 110),
+			call(3, OpLock, 20, 30), sample(3, 31, 32, 5), call(3, OpUnlock, 40, 50),
+		}},
+		{"the next one gets it while Unlock is under way", Exclusive, true, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 20, 100),
+			call(1, OpLock, 30, 40), sample(1, 41, 42, 6), call(1, OpUnlock, 50, 60),
+		}},
+		{"the next one gets it before Unlock is called", Exclusive, false, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 50, 100),
+			call(1, OpLock, 30, 40), sample(1, 41, 42, 6), call(1, OpUnlock, 60, 70),
+		}},
+		{"two shares at once, and a writer after them", Exclusive, true, script{
+			call(0, OpRLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 100, 110),
+			call(1, OpTryRLock, 20, 30), sample(1, 31, 32, 5), call(1, OpUnlock, 40, 50),
+			call(1, OpLock, 60, 120), sample(1, 121, 122, 6), call(1, OpUnlock, 130, 140),
+		}},
+		{"shares of one phase, one after the other", Exclusive, true, script{
+			call(0, OpRLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 20, 30),
+			call(1, OpRLock, 40, 50), sample(1, 51, 52, 5), call(1, OpUnlock, 60, 70),
+		}},
+		{"a share and a writer at once", Exclusive, false, script{
+			call(0, OpRLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 100, 110),
+			call(1, OpLock, 20, 30), sample(1, 31, 32, 6), call(1, OpUnlock, 40, 50),
+		}},
+		{"a writer and a share at once", Exclusive, false, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 100, 110),
+			call(1, OpRLock, 20, 30), sample(1, 31, 32, 6), call(1, OpUnlock, 40, 50),
+		}},
+		{"two shares at once, each with a token of its own", Exclusive, false, script{
+			call(0, OpRLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 100, 110),
+			call(1, OpRLock, 20, 30), sample(1, 31, 32, 6), call(1, OpUnlock, 40, 50),
+		}},
+		{"a writer with the token of the shares before it", Exclusive, false, script{
+			call(0, OpRLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 20, 30),
+			call(1, OpLock, 40, 50), sample(1, 51, 52, 5), call(1, OpUnlock, 60, 70),
+		}},
+		{"a share with the token of the writer before it", Exclusive, false, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 20, 30),
+			call(1, OpRLock, 40, 50), sample(1, 51, 52, 5), call(1, OpUnlock, 60, 70),
+		}},
+		{"a share with the token of the shares before the writer before it", Exclusive, false, script{
+			call(0, OpRLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 20, 30),
+			call(2, OpLock, 31, 32), sample(2, 33, 34, 6), call(2, OpUnlock, 35, 36),
+			call(1, OpRLock, 40, 50), sample(1, 51, 52, 5), call(1, OpUnlock, 60, 70),
+		}},
+		{"a downgrade, and a share beside it", Exclusive, true, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpDowngrade, 15, 25), sample(0, 26, 27, 5), call(0, OpUnlock, 100, 110),
+			call(1, OpRLock, 5, 22), sample(1, 31, 32, 5), call(1, OpUnlock, 120, 130),
+			call(2, OpRLock, 140, 150), sample(2, 151, 152, 5), call(2, OpUnlock, 160, 170),
+		}},
+		{"a share before the downgrade", Exclusive, false, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpDowngrade, 25, 30), call(0, OpUnlock, 100, 110),
+			call(1, OpRLock, 5, 22), sample(1, 23, 24, 5), call(1, OpUnlock, 120, 130),
+		}},
+		{"a writer beside a downgrade", Exclusive, false, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpDowngrade, 15, 25), call(0, OpUnlock, 100, 110),
+			call(1, OpLock, 12, 30), sample(1, 31, 32, 6), call(1, OpUnlock, 40, 50),
+		}},
+		{"a downgrade of nothing", Exclusive, false, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 13, 14), call(0, OpDowngrade, 15, 25),
+		}},
+		{"an equal token", Exclusive, false, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 20, 30),
+			call(1, OpLock, 31, 35), sample(1, 36, 37, 5), call(1, OpUnlock, 40, 50),
+		}},
+		{"a lower token", Exclusive, false, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 20, 30),
+			call(1, OpLock, 31, 35), sample(1, 36, 37, 4), call(1, OpUnlock, 40, 50),
+		}},
+		{"tokens with a gap, for a Lock of which nobody knows", Exclusive, true, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 20, 30),
+			call(1, OpLock, 31, 35, OtherErr), call(1, OpLock, 36, 38), sample(1, 39, 39, 9), call(1, OpUnlock, 40, 50),
+		}},
+		{"a token that changes", Exclusive, false, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), sample(0, 13, 14, 6), call(0, OpUnlock, 20, 30),
+		}},
+		{"an expiry that was told, and a new holder", Exclusive, true, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), sample(0, 290, 291, 5), sample(0, 305, 306, 0), call(0, OpUnlock, 400, 410, IsLost),
+			call(1, OpLock, 20, 301), sample(1, 302, 303, 6), call(1, OpUnlock, 310, 320),
+		}},
+		{"believed after the new holder has it", Exclusive, false, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), sample(0, 304, 304, 5), sample(0, 305, 306, 0), call(0, OpUnlock, 400, 410, IsLost),
+			call(1, OpLock, 20, 301), sample(1, 302, 303, 6), call(1, OpUnlock, 310, 320),
+		}},
+		{"a token after the loss", Exclusive, false, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), sample(0, 305, 306, 0), sample(0, 307, 308, 5), call(0, OpUnlock, 400, 410, IsLost),
+		}},
+		{"Extend revives", Exclusive, false, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpLost, 300, 300), call(0, OpExtend, 307, 308), call(0, OpUnlock, 400, 410, IsLost),
+		}},
+		{"Unlock says nil after the loss", Exclusive, false, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpExtend, 300, 305, IsLost), call(0, OpUnlock, 400, 410),
+		}},
+		{"the loss is seen while Extend is under way, that says nil", Exclusive, true, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpExtend, 200, 305), sample(0, 303, 304, 0), call(0, OpUnlock, 310, 320, IsLost),
+		}},
+		{"the token is 0 while Unlock is under way", Exclusive, true, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 20, 30), sample(0, 25, 26, 0), call(0, OpLost, 27, 27),
+		}},
+		{"the token is there while Unlock is under way", Exclusive, true, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), sample(0, 19, 31, 5), call(0, OpUnlock, 20, 30), sample(0, 25, 32, 5),
+		}},
+		{"a token after Unlock", Exclusive, false, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 20, 30), sample(0, 31, 31, 5),
+		}},
+		{"a token after an Unlock that failed", Exclusive, false, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 20, 30, OtherErr), sample(0, 31, 31, 5),
+		}},
+		{"a new holder during an Unlock that failed", Exclusive, true, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 20, 90, OtherErr),
+			call(1, OpLock, 30, 40), sample(1, 41, 42, 6), call(1, OpUnlock, 50, 60),
+		}},
+		{"a Locker without tokens", Exclusive, true, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 0), call(0, OpExtend, 13, 14), call(0, OpUnlock, 20, 30),
+		}},
+		{"a downgrade of a share", Exclusive, true, script{
+			call(0, OpRLock, 0, 10), sample(0, 11, 12, 5), call(0, OpDowngrade, 13, 14), call(0, OpUnlock, 20, 30),
+		}},
+		{"a lower token, after a hold whose token was never seen", Exclusive, false, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 20, 30), call(1, OpLock, 25, 32), call(1, OpUnlock, 33, 42),
+			call(0, OpLock, 40, 43), sample(0, 44, 45, 4), call(0, OpUnlock, 46, 47),
+		}},
+		{"held, by one who never unlocks", Undisturbed, true, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(1, OpTryLock, 500, 501, IsHeld),
+		}},
+		{"believed a little longer than a TTL after another got it", Revocable, true, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), sample(0, 400, 401, 5), call(0, OpUnlock, 402, 403, IsLost),
+			call(1, OpLock, 13, 20), sample(1, 21, 22, 6), call(1, OpUnlock, 410, 411),
+		}},
+		{"a token before Lock", Exclusive, false, script{sample(0, 1, 2, 5)}},
+		{"a token after a Lock that failed", Exclusive, false, script{call(0, OpLock, 0, 1, OtherErr), sample(0, 1, 2, 5)}},
+		{"a second Unlock says nil", Exclusive, false, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 20, 30), call(0, OpUnlock, 31, 32),
+		}},
+		{"a second Unlock says ErrNotHeld", Exclusive, true, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 20, 30), call(0, OpUnlock, 31, 32, IsNotHeld),
+		}},
+		{"a second Unlock cannot ask", Exclusive, true, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 20, 30), call(0, OpUnlock, 31, 32, OtherErr),
+		}},
+		{"Extend without a hold says nil", Exclusive, false, script{call(0, OpExtend, 0, 1)}},
+		{"Extend of a hold says ErrNotHeld", Exclusive, false, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpExtend, 13, 14, IsNotHeld), call(0, OpUnlock, 20, 30),
+		}},
+		{"Unlock of a lost hold says ErrNotHeld", Exclusive, false, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpLost, 300, 300), call(0, OpUnlock, 310, 320, IsNotHeld),
+		}},
+		{"a Lock whose token was never seen is a hold, too", Exclusive, false, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 100, 110),
+			call(1, OpLock, 20, 30), call(1, OpExtend, 31, 40), call(1, OpUnlock, 41, 50),
+		}},
+		{"lost before its token was seen", Exclusive, true, script{
+			call(0, OpLock, 0, 400), sample(0, 401, 401, 0), call(0, OpUnlock, 402, 403, IsLost),
+			call(1, OpLock, 350, 380), sample(1, 381, 382, 6), call(1, OpUnlock, 500, 600),
+		}},
+		{"a process that slept with its answers on the way", Exclusive, true, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpExtend, 200, 900), sample(0, 201, 901, 5), sample(0, 902, 903, 0), call(0, OpUnlock, 904, 905, IsLost),
+			call(1, OpLock, 20, 510), sample(1, 511, 512, 6), call(1, OpUnlock, 2000, 2001, IsLost),
+		}},
+		{"a TTL that is over, and no loss told", Exclusive, false, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), sample(0, 1011, 1012, 5), call(0, OpUnlock, 1013, 1014, IsLost),
+		}},
+		{"a TTL that is over, and Unlock says nil", Exclusive, false, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 1013, 1014),
+		}},
+		{"a TTL that was extended, or may have been", Exclusive, true, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpExtend, 250, 260, OtherErr), sample(0, 1050, 1051, 5), call(0, OpUnlock, 1052, 1053),
+		}},
+		{"a TTL that is renewed", Exclusive, true, script{
+			call(2, OpLock, 0, 10), sample(2, 11, 12, 5), sample(2, 5011, 5012, 5), call(2, OpUnlock, 5013, 5014),
+		}},
+		{"revoked, and believed for a TTL", Revocable, true, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), sample(0, 200, 201, 5), call(0, OpUnlock, 210, 220, IsLost),
+			call(1, OpLock, 20, 30), sample(1, 31, 32, 6), call(1, OpUnlock, 40, 50),
+		}},
+		{"revoked, and believed for longer", Revocable, false, script{
+			call(2, OpLock, 0, 10), sample(2, 11, 12, 5), sample(2, 1100, 1101, 5), call(2, OpUnlock, 1110, 1120, IsLost),
+			call(1, OpLock, 20, 30), sample(1, 31, 32, 6), call(1, OpUnlock, 40, 50),
+		}},
+		{"revoked, and extended when another has it", Revocable, false, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpExtend, 200, 201), call(0, OpUnlock, 210, 220, IsLost),
+			call(1, OpLock, 20, 30), sample(1, 31, 32, 6), call(1, OpUnlock, 40, 50),
+		}},
+		{"revoked, and the token comes again", Revocable, false, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 210, 220, IsLost),
+			call(1, OpLock, 20, 30), sample(1, 31, 32, 5), call(1, OpUnlock, 40, 50),
+		}},
+		{"data lost, two at once, and the tokens rise", Fenced, true, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 210, 220),
+			call(1, OpLock, 20, 30), sample(1, 31, 32, 6), call(1, OpUnlock, 40, 50),
+		}},
+		{"data lost, and a token comes again", Fenced, false, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 210, 220),
+			call(1, OpLock, 20, 30), sample(1, 31, 32, 5), call(1, OpUnlock, 40, 50),
+		}},
+		{"data lost, and the tokens fall", Fenced, false, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 210, 220),
+			call(1, OpLock, 20, 30), sample(1, 31, 32, 4), call(1, OpUnlock, 40, 50),
+		}},
+		{"an early end of which only Unlock tells, and a new holder before", Undisturbed, false, script{
+			call(0, OpLock, 0, 10), call(0, OpUnlock, 100, 110, IsLost), call(1, OpLock, 20, 30), call(1, OpUnlock, 40, 50),
+		}},
+		{"the same, with faults", Exclusive, true, script{
+			call(0, OpLock, 0, 10), call(0, OpUnlock, 100, 110, IsLost), call(1, OpLock, 20, 30), call(1, OpUnlock, 40, 50),
+		}},
+		{"an early end of which only Extend tells, and a new holder before", Undisturbed, false, script{
+			call(0, OpLock, 0, 10), call(0, OpExtend, 100, 110, IsLost), call(0, OpUnlock, 120, 130, IsLost),
+			call(1, OpLock, 20, 30), call(1, OpUnlock, 40, 50),
+		}},
+		{"an early end after an Extend of which only Unlock tells", Undisturbed, false, script{
+			call(0, OpLock, 0, 10), call(0, OpExtend, 140, 150), call(0, OpUnlock, 280, 290, IsLost),
+			call(1, OpLock, 20, 270), call(1, OpUnlock, 275, 276),
+		}},
+		{"a new holder while an Unlock in doubt is under way", Undisturbed, true, script{
+			call(0, OpLock, 0, 10), call(0, OpUnlock, 15, 110, IsLost), call(1, OpLock, 20, 30), call(1, OpUnlock, 40, 50),
+		}},
+		{"a new holder when no more is assured", Undisturbed, true, script{
+			call(0, OpLock, 0, 10), call(0, OpUnlock, 200, 210, IsLost), call(1, OpLock, 20, 151), call(1, OpUnlock, 152, 153),
+		}},
+		{"an early end of which the token tells, and a new holder before its time", Undisturbed, false, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), sample(0, 15, 16, 0), call(0, OpUnlock, 100, 110, IsLost),
+			call(1, OpLock, 20, 30), sample(1, 31, 32, 6), call(1, OpUnlock, 40, 50),
+		}},
+		{"an early end of which the token tells, and a new holder when no more is assured", Undisturbed, true, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), sample(0, 15, 16, 0), call(0, OpUnlock, 200, 210, IsLost),
+			call(1, OpLock, 20, 151), sample(1, 152, 153, 6), call(1, OpUnlock, 154, 155),
+		}},
+		{"a TryLock that is refused though nobody held", Undisturbed, false, script{call(0, OpTryLock, 0, 10, IsHeld)}},
+		{"the same, with faults", Exclusive, true, script{call(0, OpTryLock, 0, 10, IsHeld)}},
+		{"two hold, and before that a TryLock was refused", Undisturbed, false, script{
+			call(2, OpTryLock, 0, 10, IsHeld), call(0, OpLock, 5000, 5010), sample(0, 5011, 5012, 5),
+			call(1, OpLock, 5013, 5014), sample(1, 5015, 5016, 6), sample(0, 5017, 5018, 5),
+		}},
+		{"a TryLock that is refused after an Unlock", Undisturbed, false, script{
+			call(0, OpLock, 0, 10), call(0, OpUnlock, 20, 30), call(1, OpTryLock, 31, 40, IsHeld),
+		}},
+		{"a TryLock that is refused while another takes the lock", Undisturbed, true, script{
+			call(0, OpTryLock, 0, 10, IsHeld), call(1, OpLock, 5, 20), call(1, OpUnlock, 30, 40),
+		}},
+		{"a TryLock that is refused soon after a Lock that gave up", Undisturbed, true, script{
+			call(1, OpLock, 0, 10, OtherErr), call(0, OpTryLock, 20, 30, IsHeld),
+		}},
+		{"a TryLock that is refused soon after an Unlock in doubt", Undisturbed, true, script{
+			call(0, OpLock, 0, 10), call(0, OpUnlock, 20, 30, OtherErr), call(1, OpTryLock, 40, 50, IsHeld),
+		}},
+		{"never unlocked", Exclusive, false, script{
+			call(0, OpLock, 0, 10), sample(0, 11, 12, 5),
+			call(1, OpLock, 20, 30), sample(1, 31, 32, 6), call(1, OpUnlock, 40, 50),
+		}},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			got := c.script.played(c.demand).Check()
+			if c.legal {
+				require.Equal(t, porcupine.Ok, got.result, "%s", lines(c.script.played(c.demand), got.witness))
+				return
+			}
+			require.Equal(t, porcupine.Illegal, got.result)
+			assert.Equal(t, strings.HasPrefix(c.what, "a TryLock that is refused"), got.InDoubt)
+			assert.Equal(t, porcupine.Illegal, legal(got.witness, 0), "what is shown is wrong by itself")
+		})
+	}
+}
+
+func lines(h *History, holds []ops) string { return strings.Join(h.lines(holds), "\n") }
