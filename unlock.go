@@ -32,13 +32,17 @@ func (h *Hold) Do(ctx context.Context, f func(context.Context) error) error {
 }
 
 func (h *Hold) unlock(ctx context.Context) error {
-	defer func() {
-		if later := last.Of(ctx); later != nil {
-			later(func() { h.tellEndings(ErrNotHeld) })
-		} else {
-			h.tellEndings(ErrNotHeld)
-		}
-	}()
+	carried := innermost(ctx).Carries(h)
+	if carried { // ctx ends with the endings
+		defer func() {
+			tell := func() { h.tellEndings(ErrNotHeld) }
+			if later := last.Of(ctx); later != nil {
+				later(tell)
+			} else {
+				tell()
+			}
+		}()
+	}
 	c := h.client
 	if h.keptFor() > 0 {
 		inDoubt := h.extend(ctx) // a loss is what abandon returns
@@ -53,7 +57,7 @@ func (h *Hold) unlock(ctx context.Context) error {
 		return err
 	}
 	defer c.calls.Done()
-	if !innermost(ctx).Carries(h) { // else in the end: ctx would end with them
+	if !carried {
 		h.tellEndings(ErrNotHeld)
 	}
 	end := h.howEnded(CauseUnlocked, deadline) // as it is now; reported after the release
