@@ -12,6 +12,8 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
+
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // The module postgres has the same test.
@@ -58,9 +60,7 @@ func TestOutage_isAServerThatStarts(t *testing.T) {
 				s[i] = testserver.Redis(t, testserver.RedisConfig("enable-debug-command local"))
 				addrs = append(addrs, s[i].Addr())
 			}
-			c, err := locker.Open(t.Context(), scheme+"://"+strings.Join(addrs, ","), locker.WithTTL(time.Minute))
-			require.NoError(t, err)
-			t.Cleanup(func() { _ = c.Close() })
+			c := testwait.Closed(locker.Open(t.Context(), scheme+"://"+strings.Join(addrs, ","), locker.WithTTL(time.Minute)))(t)
 
 			for i := range servers/2 + 1 {
 				load(t, s[i], 2*time.Second)

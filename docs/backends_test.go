@@ -152,9 +152,7 @@ func TestPages_freeALockByHand(t *testing.T) {
 		t.Parallel()
 		needs(t, "etcdctl")
 		s := testserver.Etcd(t)
-		direct, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Addr()}})
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = direct.Close() })
+		direct := testwait.Closed(clientv3.New(clientv3.Config{Endpoints: []string{s.Addr()}}))(t)
 		freed(t, "etcd://"+s.Addr(), func() string {
 			// The page has people read the lease off what etcdctl prints.
 			_, look, _ := strings.Cut(lineOf(t, "etcd.md", "etcdctl --endpoints h1:2379 get "), "get ")

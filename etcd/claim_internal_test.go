@@ -24,6 +24,8 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
+
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // locks counts the names of all tests in this package, which have one server in common.
@@ -560,10 +562,7 @@ func TestWake_afterAWatchWasRefused(t *testing.T) {
 	s := testserver.Etcd(t, testserver.EtcdAuth("alice", "s3cret"), testserver.EtcdArgs("--auth-token-ttl=1"))
 	network := testserver.NewProxy(t, s.Addr())
 	login := func(user, addr string) *clientv3.Client {
-		cli, err := clientv3.New(clientv3.Config{Endpoints: []string{addr}, Username: user, Password: "s3cret", Logger: zap.NewNop()})
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = cli.Close() })
-		return cli
+		return testwait.Closed(clientv3.New(clientv3.Config{Endpoints: []string{addr}, Username: user, Password: "s3cret", Logger: zap.NewNop()}))(t)
 	}
 	driverOf := func(addr string) *backend {
 		d := newDriver(login("alice", addr))

@@ -46,10 +46,7 @@ func login(t testing.TB, user string, addrs ...string) *clientv3.Client {
 	if user != "" {
 		config.Password = password
 	}
-	cli, err := clientv3.New(config)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = cli.Close() })
-	return cli
+	return testwait.Closed(clientv3.New(config))(t)
 }
 
 // addUser adds a user with rights to the keys that begin with prefix.
@@ -75,10 +72,7 @@ func in(t testing.TB, opts []locker.Option) []locker.Option {
 // clientOf makes a Client over cli, in the test's space, and closes it before cli is closed.
 func clientOf(t testing.TB, cli *clientv3.Client, opts ...locker.Option) *locker.Client {
 	t.Helper()
-	c, err := etcd.New(cli, in(t, opts)...)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	return c
+	return testwait.Closed(etcd.New(cli, in(t, opts)...))(t)
 }
 
 // newClient makes a Client with connections of its own.
@@ -90,17 +84,12 @@ func newClient(t testing.TB, addr string, opts ...locker.Option) *locker.Client 
 // openURL opens a Client in the test's space, and closes it when the test ends.
 func openURL(t testing.TB, url string, opts ...locker.Option) *locker.Client {
 	t.Helper()
-	c, err := locker.Open(context.WithoutCancel(t.Context()), url, in(t, opts)...)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	return c
+	return testwait.Closed(locker.Open(context.WithoutCancel(t.Context()), url, in(t, opts)...))(t)
 }
 
 func driverOf(t testing.TB, cli *clientv3.Client) claims.Driver {
 	t.Helper()
-	d, err := etcd.NewDriver(cli)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = d.Close() })
+	d := testwait.Closed(etcd.NewDriver(cli))(t)
 	return d.(claims.Driver)
 }
 

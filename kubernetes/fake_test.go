@@ -278,9 +278,7 @@ func (f *fake) client(t testing.TB) rest.Interface {
 
 func (f *fake) driver(t testing.TB) *backend {
 	t.Helper()
-	d, err := NewDriver(f.client(t), "default")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = d.Close() })
+	d := testwait.Closed(NewDriver(f.client(t), "default"))(t)
 	return d.(*backend)
 }
 
@@ -305,19 +303,14 @@ func kube(t *testing.T) *testserver.KubeServer {
 // openURL makes a Client at a server, in the test's space.
 func openURL(t *testing.T, s *testserver.KubeServer, parameters string) *locker.Client {
 	t.Helper()
-	c, err := locker.Open(t.Context(), "kubernetes://"+s.Addr()+"?kubeconfig="+s.Kubeconfig(testserver.KubeAdmin)+parameters, locker.WithPrefix(harness.Space(t)))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	return c
+	return testwait.Closed(locker.Open(t.Context(), "kubernetes://"+s.Addr()+"?kubeconfig="+s.Kubeconfig(testserver.KubeAdmin)+parameters, locker.WithPrefix(harness.Space(t))))(t)
 }
 
 func driverAt(t *testing.T, s *testserver.KubeServer) *backend {
 	t.Helper()
 	u, err := driver.ParseURL("kubernetes://" + s.Addr() + "?kubeconfig=" + s.Kubeconfig(testserver.KubeAdmin))
 	require.NoError(t, err)
-	d, err := open(t.Context(), u)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = d.Close() })
+	d := testwait.Closed(open(t.Context(), u))(t)
 	return d.(*backend)
 }
 
@@ -339,10 +332,7 @@ func TestKube_rights(t *testing.T) {
 		"application/yaml", "apiVersion: authentication.k8s.io/v1\nkind: TokenRequest\nspec: {expirationSeconds: 3600}")), &token))
 	file := s.Kubeconfig(token.Status.Token)
 	open := func() *locker.Client {
-		c, err := locker.Open(t.Context(), "kubernetes://?kubeconfig="+file+"&namespace=locks&ttl=20s")
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = c.Close() })
-		return c
+		return testwait.Closed(locker.Open(t.Context(), "kubernetes://?kubeconfig="+file+"&namespace=locks&ttl=20s"))(t)
 	}
 	err := open().Mutex("x").Lock(t.Context())
 	require.True(t, apierrors.IsForbidden(err), "%v", err)

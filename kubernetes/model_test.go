@@ -16,6 +16,8 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/claims"
+
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // Who waits watches, and asks for nothing while the holder renews. A release costs a waiter one
@@ -64,9 +66,7 @@ func TestCounts_manyClientsWait(t *testing.T) {
 	const clients, rounds = 50, 10
 	holds := make(chan *locker.Hold, clients)
 	for range clients {
-		client, err := locker.New(f.driver(t), locker.WithTTL(10*time.Minute))
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = client.Close() })
+		client := testwait.Closed(locker.New(f.driver(t), locker.WithTTL(10*time.Minute)))(t)
 		go func() {
 			if hold, err := client.Mutex("x").Acquire(t.Context()); err == nil {
 				holds <- hold

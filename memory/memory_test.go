@@ -11,6 +11,8 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/memory"
+
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 func TestOpen_sharesNamesByHost(t *testing.T) {
@@ -83,9 +85,7 @@ func TestObserver_costsNoAllocation(t *testing.T) {
 		Renewed: func(locker.HoldID, locker.Renewal) {},
 	})
 	for _, opts := range [][]locker.Option{nil, {idle}} {
-		c, err := memory.New(opts...)
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = c.Close() })
+		c := testwait.Closed(memory.New(opts...))(t)
 		m := c.Mutex(t.Name())
 		allocs := testing.AllocsPerRun(2000, func() {
 			if m.Lock(t.Context()) != nil || m.Unlock(t.Context()) != nil {

@@ -54,25 +54,17 @@ func ofOne(p *redis.Pool) { p.MaxActive, p.Wait = 1, true }
 // clientOf makes a Client over p, and closes it before p is closed.
 func clientOf(t testing.TB, p *redis.Pool, opts ...locker.Option) *locker.Client {
 	t.Helper()
-	c, err := redigo.New(p, opts...)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	return c
+	return testwait.Closed(redigo.New(p, opts...))(t)
 }
 
 func openClient(t testing.TB, url string, opts ...locker.Option) *locker.Client {
 	t.Helper()
-	c, err := locker.Open(t.Context(), url, opts...)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	return c
+	return testwait.Closed(locker.Open(t.Context(), url, opts...))(t)
 }
 
 func driverOf(t testing.TB, p *redis.Pool, opts ...redigo.DriverOption) claims.Driver {
 	t.Helper()
-	d, err := redigo.NewDriver(p, opts...)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = d.Close() })
+	d := testwait.Closed(redigo.NewDriver(p, opts...))(t)
 	return d.(claims.Driver)
 }
 

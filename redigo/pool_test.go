@@ -434,9 +434,7 @@ func TestMixed_bothLibrariesWaitInOneQueue(t *testing.T) {
 	s := testserver.Redis(t)
 	rdb := goredis.NewClient(&goredis.Options{Addr: s.Addr()})
 	t.Cleanup(func() { _ = rdb.Close() })
-	other, err := overgoredis.New(rdb, locker.WithTTL(time.Minute))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = other.Close() })
+	other := testwait.Closed(overgoredis.New(rdb, locker.WithTTL(time.Minute)))(t)
 	clients := []*locker.Client{clientOf(t, newPool(t, s.Addr()), locker.WithTTL(time.Minute)), other}
 	holder := clients[1].Mutex("x")
 	require.NoError(t, holder.Lock(t.Context()))

@@ -14,6 +14,8 @@ import (
 
 	"github.com/go-locker/locker/internal/redisscript/wait"
 	"github.com/go-locker/locker/internal/test/testserver"
+
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 const soon = 20 * time.Second
@@ -27,10 +29,7 @@ func clusterRunner(t *testing.T, c *testserver.RedisCluster) *runner {
 
 func dial(t *testing.T, station wait.Publisher) wait.Subscription {
 	t.Helper()
-	sub, err := station.Dial(t.Context())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = sub.Close() })
-	return sub
+	return testwait.Closed(station.Dial(t.Context()))(t)
 }
 
 func wantEvent(t *testing.T, sub wait.Subscription, kind wait.EventKind, channel string) {

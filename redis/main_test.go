@@ -88,10 +88,7 @@ func heedingCtx(o *goredis.Options) { o.ContextTimeoutEnabled = true }
 // clientOf makes a Client over rdb, and closes it before rdb is closed.
 func clientOf(t testing.TB, rdb goredis.UniversalClient, opts ...locker.Option) *locker.Client {
 	t.Helper()
-	c, err := redis.New(rdb, opts...)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	return c
+	return testwait.Closed(redis.New(rdb, opts...))(t)
 }
 
 // newClient makes a Client, and the client library's that its connections are of.
@@ -103,9 +100,7 @@ func newClient(t testing.TB, addr string, opts ...locker.Option) (*locker.Client
 
 func driverOf(t testing.TB, rdb goredis.UniversalClient, opts ...redis.DriverOption) claims.Driver {
 	t.Helper()
-	d, err := redis.NewDriver(rdb, opts...)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = d.Close() })
+	d := testwait.Closed(redis.NewDriver(rdb, opts...))(t)
 	return d.(claims.Driver)
 }
 
@@ -164,8 +159,5 @@ func clusterURL(c *testserver.RedisCluster) string {
 // openURL opens a Client, and closes it when the test ends.
 func openURL(t testing.TB, url string, opts ...locker.Option) *locker.Client {
 	t.Helper()
-	c, err := locker.Open(context.WithoutCancel(t.Context()), url, opts...)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	return c
+	return testwait.Closed(locker.Open(context.WithoutCancel(t.Context()), url, opts...))(t)
 }

@@ -18,6 +18,8 @@ import (
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/redis"
+
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // replicated is a primary, and n replicas of it.
@@ -34,10 +36,7 @@ func replicated(t testing.TB, n int) (primary *testserver.RedisServer, replicas 
 func waiting(t testing.TB, rdb goredis.UniversalClient, n int, timeout time.Duration, opts ...locker.Option) *locker.Client {
 	t.Helper()
 	d := driverOf(t, rdb, redis.WaitReplicas(n, timeout))
-	c, err := locker.New(d, opts...)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	return c
+	return testwait.Closed(locker.New(d, opts...))(t)
 }
 
 func TestWaitReplicas_badInputIsNamed(t *testing.T) {

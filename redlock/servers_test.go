@@ -20,6 +20,8 @@ import (
 	"github.com/go-locker/locker/redigo"
 	"github.com/go-locker/locker/redis"
 	"github.com/go-locker/locker/redlock"
+
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 func TestMain(m *testing.M) {
@@ -84,9 +86,7 @@ func TestNodes_ofBothAdapters(t *testing.T) {
 		require.NoError(t, err)
 		nodes = append(nodes, node)
 	}
-	mixed, err := redlock.New(nodes)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = mixed.Close() })
+	mixed := testwait.Closed(redlock.New(nodes))(t)
 	a, b := mixed.Mutex("x"), openURL(t, q.url("", "?node_timeout=2s")).Mutex("x")
 	var last uint64
 	for range 3 {

@@ -52,9 +52,7 @@ func fresh() string { return fmt.Sprint("fresh:x", locks.Add(1)) }
 // driverOf is one over the server that the tests have in common.
 func driverOf(t *testing.T, opts ...DriverOption) *backend {
 	t.Helper()
-	d, err := NewDriver([]string{testserver.SharedZooKeeper(t).Addr()}, append(opts, Tick(100*time.Millisecond))...)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = d.Close() })
+	d := testwait.Closed(NewDriver([]string{testserver.SharedZooKeeper(t).Addr()}, append(opts, Tick(100*time.Millisecond))...))(t)
 	return d.(*backend)
 }
 
@@ -75,9 +73,7 @@ func take(t *testing.T, d *backend, name string) *claim {
 func TestCreate_itsReadEndsBeforeTheSession(t *testing.T) {
 	t.Parallel()
 	server := testserver.ZooKeeper(t)
-	d, err := NewDriver([]string{server.Addr()})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = d.Close() })
+	d := testwait.Closed(NewDriver([]string{server.Addr()}))(t)
 	c := d.Claim(driver.Request{Name: "x", TTL: 10 * time.Second}).(*claim)
 	require.NoError(t, c.join(t.Context()))
 	require.NoError(t, c.lease.session.Wait(t.Context()))

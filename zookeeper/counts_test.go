@@ -16,6 +16,8 @@ import (
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/zookeeper"
+
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // wire is the connections of a Client. It counts requests, by the library's operation codes, and how
@@ -43,10 +45,7 @@ func (w *wire) open(t testing.TB, addr string) *locker.Client {
 	w.ops = map[int32]int{}
 	d, err := zookeeper.NewDriver([]string{addr}, zookeeper.Tick(serverTick), zookeeper.Dialer(w.dial))
 	require.NoError(t, err)
-	c, err := locker.New(d, locker.WithPrefix(space(t)), locker.WithTTL(time.Minute), locker.WithoutRenewal())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	return c
+	return testwait.Closed(locker.New(d, locker.WithPrefix(space(t)), locker.WithTTL(time.Minute), locker.WithoutRenewal()))(t)
 }
 
 func (w *wire) dial(ctx context.Context, network, address string) (net.Conn, error) {

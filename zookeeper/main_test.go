@@ -106,9 +106,7 @@ func sessions(t testing.TB) harness.Sessions {
 	return harness.Sessions{
 		Addr: s.Addr(), Prefix: prefix,
 		Driver: func(t testing.TB, addr string) claims.Driver {
-			d, err := zookeeper.NewDriver([]string{addr}, zookeeper.Tick(serverTick))
-			require.NoError(t, err)
-			t.Cleanup(func() { _ = d.Close() })
+			d := testwait.Closed(zookeeper.NewDriver([]string{addr}, zookeeper.Tick(serverTick)))(t)
 			return d.(claims.Driver)
 		},
 		Open: func(t testing.TB, ttl time.Duration, opts ...locker.Option) *locker.Client {

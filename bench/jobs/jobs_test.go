@@ -280,10 +280,7 @@ const patience = testwait.Patience(time.Minute)
 
 func open(t testing.TB, url string) *locker.Client {
 	t.Helper()
-	c, err := locker.Open(t.Context(), url)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	return c
+	return testwait.Closed(locker.Open(t.Context(), url))(t)
 }
 
 func connect(t testing.TB, address string) *redis.Client {

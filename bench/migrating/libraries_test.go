@@ -296,10 +296,7 @@ func TestEtcd_changeOver(t *testing.T) {
 
 func newSession(t *testing.T, cli *clientv3.Client) *concurrency.Session {
 	t.Helper()
-	s, err := concurrency.NewSession(cli, concurrency.WithTTL(10))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = s.Close() })
-	return s
+	return testwait.Closed(concurrency.NewSession(cli, concurrency.WithTTL(10)))(t)
 }
 
 func TestEtcd_whatAMutexSays(t *testing.T) {

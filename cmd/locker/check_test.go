@@ -66,9 +66,7 @@ func TestCheck_underAPrefixOfOthers_leavesTheirLocksAlone(t *testing.T) {
 	const prefix = "?prefix=theirs&ttl=1h"
 	var held []*locker.Mutex
 	for _, name := range []string{"probe", "a", "0", "null", ".", "/"} {
-		c, err := locker.Open(t.Context(), s.URL()+prefix)
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = c.Close() })
+		c := testwait.Closed(locker.Open(t.Context(), s.URL()+prefix))(t)
 		held = append(held, c.Mutex(name))
 		require.NoError(t, held[len(held)-1].Lock(deadline(t)))
 	}

@@ -131,9 +131,7 @@ func throughProxies(t *testing.T, url string) (c *locker.Client, trips func() in
 		proxies = append(proxies, p)
 		return p.Addr()
 	})
-	c, err := locker.Open(t.Context(), url, locker.WithTTL(10*time.Second), locker.WithoutRenewal())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
+	c := testwait.Closed(locker.Open(t.Context(), url, locker.WithTTL(10*time.Second), locker.WithoutRenewal()))(t)
 	return c, func() (all int) {
 		for _, p := range proxies {
 			all += p.Requests()

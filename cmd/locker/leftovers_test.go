@@ -42,9 +42,7 @@ func TestCheck_leavesNothing(t *testing.T) {
 		"MariaDB": func(t *testing.T) (string, func() string) {
 			testwait.OnlyNightly(t, "make test has no MariaDB")
 			s := testserver.MariaDB(t)
-			db, err := sql.Open("mysql", "root@tcp("+s.Addr()+")/locker")
-			require.NoError(t, err)
-			t.Cleanup(func() { _ = db.Close() })
+			db := testwait.Closed(sql.Open("mysql", "root@tcp("+s.Addr()+")/locker"))(t)
 			return s.URL(), func() (counts string) {
 				require.NoError(t, db.QueryRowContext(t.Context(), "SELECT count(*) FROM information_schema.tables").Scan(&counts))
 				return counts
@@ -68,9 +66,7 @@ func TestCheck_leavesNothing(t *testing.T) {
 		"etcd": func(t *testing.T) (string, func() string) {
 			testwait.OnlyNightly(t, "its sessions take long")
 			s := testserver.Etcd(t)
-			cli, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Addr()}})
-			require.NoError(t, err)
-			t.Cleanup(func() { _ = cli.Close() })
+			cli := testwait.Closed(clientv3.New(clientv3.Config{Endpoints: []string{s.Addr()}}))(t)
 			return s.URL(), func() string {
 				keys, err := cli.Get(t.Context(), "", clientv3.WithPrefix(), clientv3.WithCountOnly())
 				require.NoError(t, err)
@@ -129,9 +125,7 @@ func TestCheck_leavesNothing(t *testing.T) {
 func TestCheck_whereNoTableMayBeMade(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t)
-	c, err := locker.Open(t.Context(), s.URL())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
+	c := testwait.Closed(locker.Open(t.Context(), s.URL()))(t)
 	require.NoError(t, c.Mutex("x").TryLock(t.Context()))
 	inPostgres(t, s.URL(), "CREATE ROLE app LOGIN; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO app")
 	before := inPostgres(t, s.URL())

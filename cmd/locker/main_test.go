@@ -53,9 +53,7 @@ const patience = testwait.Patience(30 * time.Second)
 // hold takes a lock in this process.
 func hold(t *testing.T, url, name string) *locker.Mutex {
 	t.Helper()
-	c, err := locker.Open(t.Context(), url)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
+	c := testwait.Closed(locker.Open(t.Context(), url))(t)
 	m := c.Mutex(name)
 	require.NoError(t, m.Lock(deadline(t)))
 	return m

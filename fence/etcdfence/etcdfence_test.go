@@ -27,10 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Tests(m)) }
 
 func connect(t testing.TB, addrs ...string) *clientv3.Client {
 	t.Helper()
-	cli, err := clientv3.New(clientv3.Config{Endpoints: addrs, Logger: zap.NewNop()})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = cli.Close() })
-	return cli
+	return testwait.Closed(clientv3.New(clientv3.Config{Endpoints: addrs, Logger: zap.NewNop()}))(t)
 }
 
 // made counts the keys of all tests, which have one server in common.

@@ -328,10 +328,7 @@ func memory(t *testing.T) string { return "mem://" + t.Name() }
 // open returns a Client as a process of its own has it, under a prefix of the test.
 func open(t *testing.T, url string, opts ...locker.Option) *locker.Client {
 	t.Helper()
-	c, err := locker.Open(t.Context(), url, append([]locker.Option{locker.WithTTL(long), locker.WithPrefix(t.Name())}, opts...)...)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	return c
+	return testwait.Closed(locker.Open(t.Context(), url, append([]locker.Option{locker.WithTTL(long), locker.WithPrefix(t.Name())}, opts...)...))(t)
 }
 
 // await returns when what comes before the end of an operation has come.

@@ -46,10 +46,7 @@ const long = 5 * time.Minute
 
 func open(t *testing.T, url string) *locker.Client {
 	t.Helper()
-	c, err := locker.Open(t.Context(), url)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	return c
+	return testwait.Closed(locker.Open(t.Context(), url))(t)
 }
 
 func newLock(t *testing.T, url, identity string) *clientgo.Lock {

@@ -18,6 +18,8 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/integrations/gocron"
 	"github.com/go-locker/locker/memory"
+
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // bubble runs f in a bubble, with a function that makes Clients of one space.
@@ -25,10 +27,7 @@ func bubble(t *testing.T, f func(t *testing.T, client func(...locker.Option) *lo
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		f(t, func(opts ...locker.Option) *locker.Client {
-			c, err := locker.New(memory.NewDriver(memory.InSpace(t.Name())), opts...)
-			require.NoError(t, err)
-			t.Cleanup(func() { _ = c.Close() })
-			return c
+			return testwait.Closed(locker.New(memory.NewDriver(memory.InSpace(t.Name())), opts...))(t)
 		})
 	})
 }

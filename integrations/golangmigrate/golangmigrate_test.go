@@ -262,9 +262,7 @@ func inner(t testing.TB, d freshdb.Database) database.Driver {
 
 func mutex(t testing.TB, lock string) *locker.Mutex {
 	t.Helper()
-	client, err := locker.Open(t.Context(), lock)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = client.Close() })
+	client := testwait.Closed(locker.Open(t.Context(), lock))(t)
 	return client.Mutex("migrate")
 }
 

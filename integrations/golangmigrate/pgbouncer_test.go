@@ -10,7 +10,6 @@ import (
 	migratepgx "github.com/golang-migrate/migrate/v4/database/pgx/v5"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
-	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/fence/sqlfence"
 	"github.com/go-locker/locker/internal/test/freshdb"
@@ -45,9 +44,6 @@ func TestPgBouncer_withALockOfOursEachMigrationIsAppliedOnce(t *testing.T) {
 	url := testserver.PgBouncer(t, server, 3).URL()
 	d := freshdb.Database{Dialect: sqlfence.Postgres, Driver: "pgx", DSN: server.URL(), Locks: "mem://pgbouncer"}
 	severalUp(t, 5, d, func() database.Driver {
-		inner, err := OpenThroughPgBouncer(url)
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = inner.Close() })
-		return inner
+		return testwait.Closed(OpenThroughPgBouncer(url))(t)
 	})
 }

@@ -302,9 +302,7 @@ type instance struct {
 
 func newInstance(t testing.TB, d freshdb.Database, opts ...locker.Option) instance {
 	t.Helper()
-	client, err := locker.Open(t.Context(), d.Locks, opts...)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = client.Close() })
+	client := testwait.Closed(locker.Open(t.Context(), d.Locks, opts...))(t)
 	return instance{dialects[d.Dialect], client.Mutex("migrate"), d.Open(t)}
 }
 

@@ -56,9 +56,7 @@ func TestLock_isWaitedForUntilItsContextEnds(t *testing.T) {
 	lock, dir := "mem://"+space(), t.TempDir()
 	url := serve(t, lock, dir, 50*time.Millisecond)
 	id := create(t, url)
-	client, err := locker.Open(t.Context(), lock)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = client.Close() })
+	client := testwait.Closed(locker.Open(t.Context(), lock))(t)
 	m := client.Mutex("tusd/" + id)
 	require.NoError(t, m.Lock(t.Context()))
 	response := do(t, http.MethodHead, url+id, nil, nil)
@@ -90,9 +88,7 @@ func space() string { return fmt.Sprintf("tusd%d", spaces.Add(1)) }
 // uploads.
 func serve(t testing.TB, lock, dir string, patience time.Duration) string {
 	t.Helper()
-	client, err := locker.Open(t.Context(), lock)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = client.Close() })
+	client := testwait.Closed(locker.Open(t.Context(), lock))(t)
 	composer := handler.NewStoreComposer()
 	filestore.New(dir).UseIn(composer)
 	composer.UseLocker(tusd.New(client))

@@ -14,15 +14,15 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/go-locker/locker/internal/netfault"
+
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // echo is a proxy to a server that sends back what it gets, and counts it.
 func echo(t *testing.T) (*netfault.Proxy, *atomic.Int64) {
 	t.Helper()
 	arrived := new(atomic.Int64)
-	server, err := net.Listen("tcp4", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = server.Close() })
+	server := testwait.Closed(net.Listen("tcp4", "127.0.0.1:0"))(t)
 	go func() {
 		for {
 			conn, err := server.Accept()
@@ -49,10 +49,7 @@ func echo(t *testing.T) (*netfault.Proxy, *atomic.Int64) {
 
 func dial(t *testing.T, p *netfault.Proxy) net.Conn {
 	t.Helper()
-	conn, err := net.Dial("tcp4", p.Addr())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close() })
-	return conn
+	return testwait.Closed(net.Dial("tcp4", p.Addr()))(t)
 }
 
 // ask sends n bytes, and reports whether all come back within d.

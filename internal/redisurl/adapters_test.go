@@ -45,10 +45,7 @@ const (
 // open opens a Client that does not renew, and closes it when the test ends.
 func open(t *testing.T, url string) *locker.Client {
 	t.Helper()
-	c, err := locker.Open(t.Context(), url, locker.WithTTL(longTTL), locker.WithoutRenewal())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	return c
+	return testwait.Closed(locker.Open(t.Context(), url, locker.WithTTL(longTTL), locker.WithoutRenewal()))(t)
 }
 
 // Each connection, also that of subscriptions, is as the URL says.

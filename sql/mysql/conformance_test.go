@@ -36,28 +36,19 @@ var (
 // newClient makes a Client of names that no other test has.
 func newClient(t testing.TB, url string, opts ...locker.Option) *locker.Client {
 	t.Helper()
-	c, err := locker.Open(t.Context(), url, append([]locker.Option{locker.WithPrefix(harness.Space(t)), locker.WithTTL(20 * time.Second)}, opts...)...)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	return c
+	return testwait.Closed(locker.Open(t.Context(), url, append([]locker.Option{locker.WithPrefix(harness.Space(t)), locker.WithTTL(20 * time.Second)}, opts...)...))(t)
 }
 
 // pool is one of an application.
 func pool(t testing.TB, addr, parameters string) *sql.DB {
 	t.Helper()
-	db, err := sql.Open("mysql", fmt.Sprintf("root@tcp(%s)/locker?%s", addr, parameters))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = db.Close() })
-	return db
+	return testwait.Closed(sql.Open("mysql", fmt.Sprintf("root@tcp(%s)/locker?%s", addr, parameters)))(t)
 }
 
 // newClientOver makes a Client over an application's pool.
 func newClientOver(t testing.TB, db *sql.DB, opts ...locker.Option) *locker.Client {
 	t.Helper()
-	c, err := New(db, append([]locker.Option{locker.WithPrefix(harness.Space(t)), locker.WithTTL(20 * time.Second)}, opts...)...)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	return c
+	return testwait.Closed(New(db, append([]locker.Option{locker.WithPrefix(harness.Space(t)), locker.WithTTL(20 * time.Second)}, opts...)...))(t)
 }
 
 // newDriver makes a Driver on an application's pool.

@@ -18,6 +18,8 @@ import (
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/sqlcases"
 	"github.com/go-locker/locker/internal/test/testserver"
+
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // The lock is the same however connections count rows, send statements and read.
@@ -151,9 +153,7 @@ func FuzzOpen(f *testing.F) {
 // deadline. A server that goes away while a connection to it is made is an outage, whatever the
 // library calls that.
 func TestConnect_toAServerThatSaysNothing(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = listener.Close() })
+	listener := testwait.Closed(net.Listen("tcp", "127.0.0.1:0"))(t)
 	u, err := driver.ParseURL("mysql://" + listener.Addr().String() + "/app?connect_timeout=50ms")
 	require.NoError(t, err)
 	c, err := connectorOf(u)
@@ -170,9 +170,7 @@ func TestConnect_toAServerThatSaysNothing(t *testing.T) {
 			_ = conn.Close()
 		}
 	}()
-	client, err := locker.Open(t.Context(), "mysql://app@"+listener.Addr().String()+"/app?connect_timeout=5s")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = client.Close() })
+	client := testwait.Closed(locker.Open(t.Context(), "mysql://app@"+listener.Addr().String()+"/app?connect_timeout=5s"))(t)
 	err = client.Mutex("x").TryLock(t.Context())
 	require.Error(t, err)
 	assert.True(t, noanswer.Outage(err), err)

@@ -15,6 +15,8 @@ import (
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
+
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // The rights that docs/backends/mysql.md has people grant, on tables that they have made, are
@@ -106,9 +108,7 @@ func FuzzNames(f *testing.F) {
 // returns what executes a statement as one who may do everything.
 func withGrants(t testing.TB, db *sql.DB) (execute func(statement string)) {
 	t.Helper()
-	c, err := db.Conn(t.Context())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
+	c := testwait.Closed(db.Conn(t.Context()))(t)
 	var dir string
 	require.NoError(t, c.QueryRowContext(t.Context(), "SELECT @@character_sets_dir").Scan(&dir))
 	tables, err := os.ReadFile(filepath.Join(dir, "..", "mysql_system_tables.sql")) //nolint:gosec // of the server that runs here

@@ -75,9 +75,7 @@ func TestFailover_behindOneAddress(t *testing.T) {
 func TestOpen_besideAHostThatHangs(t *testing.T) {
 	t.Parallel()
 	s := testserver.SharedPostgres(t)
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = silent.Close() })
+	silent := testwait.Closed(net.Listen("tcp", "127.0.0.1:0"))(t)
 	c := openURL(t, fmt.Sprintf("postgres://postgres@%s,%s/postgres?sslmode=disable", silent.Addr(), s.Addr()),
 		locker.WithPrefix(prefixOf(t)), locker.WithTTL(time.Minute))
 	m := c.Mutex("x")

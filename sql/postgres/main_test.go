@@ -128,10 +128,7 @@ func newClient(t testing.TB, url string, opts ...locker.Option) *locker.Client {
 // openURL makes a Client by its URL, which ends with a query.
 func openURL(t testing.TB, url string, opts ...locker.Option) *locker.Client {
 	t.Helper()
-	c, err := locker.Open(t.Context(), url, append([]locker.Option{locker.WithTTL(20 * time.Second)}, opts...)...)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	return c
+	return testwait.Closed(locker.Open(t.Context(), url, append([]locker.Option{locker.WithTTL(20 * time.Second)}, opts...)...))(t)
 }
 
 // counter counts statements.

@@ -40,22 +40,14 @@ func file(t testing.TB) string {
 
 func newClient(t testing.TB, path string, opts ...locker.Option) *locker.Client {
 	t.Helper()
-	c, err := locker.Open(t.Context(), "sqlite://"+path, append([]locker.Option{locker.WithTTL(20 * time.Second)}, opts...)...)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	return c
+	return testwait.Closed(locker.Open(t.Context(), "sqlite://"+path, append([]locker.Option{locker.WithTTL(20 * time.Second)}, opts...)...))(t)
 }
 
 // newClientOver makes a Client over an application's pool.
 func newClientOver(t testing.TB, name string) *locker.Client {
 	t.Helper()
-	db, err := sql.Open("sqlite", name)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = db.Close() })
-	c, err := New(db, locker.WithTTL(20*time.Second))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	return c
+	db := testwait.Closed(sql.Open("sqlite", name))(t)
+	return testwait.Closed(New(db, locker.WithTTL(20*time.Second)))(t)
 }
 
 // pool is one of an application.

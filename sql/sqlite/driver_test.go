@@ -23,6 +23,8 @@ import (
 	"github.com/go-locker/locker/internal/test/fuzzurl"
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/sqlcases"
+
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // A machine that has restarted has a clock that begins anew: what was written by the old one is
@@ -106,9 +108,7 @@ func TestNew_onAConnectionLeftInATransaction(t *testing.T) {
 	t.Parallel()
 	path := file(t)
 	db := pool(t, path)
-	c, err := New(db, locker.WithTTL(20*time.Second))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
+	c := testwait.Closed(New(db, locker.WithTTL(20*time.Second)))(t)
 	sqlcases.Abandoned(t, c, newClient(t, path), db, "BEGIN")
 }
 
@@ -258,21 +258,15 @@ func TestFile_isOpenByAnotherLibrary(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "locks.db")
 	other, err := os.Create(path) //nolint:gosec // of the test
 	require.NoError(t, err)
-	c, err := locker.Open(t.Context(), "sqlite://"+path, locker.WithTTL(time.Minute))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
+	c := testwait.Closed(locker.Open(t.Context(), "sqlite://"+path, locker.WithTTL(time.Minute)))(t)
 	require.ErrorContains(t, c.Mutex("x").TryLock(t.Context()), "another library")
 	info, err := other.Stat()
 	require.NoError(t, err)
 	require.Zero(t, info.Size(), "nothing was written")
 	require.NoError(t, other.Close())
 
-	db, err := sql.Open("sqlite", "file:"+path)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = db.Close() })
-	own, err := New(db, locker.WithTTL(time.Minute))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = own.Close() })
+	db := testwait.Closed(sql.Open("sqlite", "file:"+path))(t)
+	own := testwait.Closed(New(db, locker.WithTTL(time.Minute)))(t)
 	m := c.Mutex("x")
 	require.NoError(t, m.TryLock(t.Context()))
 	require.ErrorIs(t, own.Mutex("x").TryLock(t.Context()), locker.ErrHeld, "it is the same library")

@@ -13,13 +13,13 @@ import (
 	"github.com/go-locker/locker/conformance/internal/engine"
 	"github.com/go-locker/locker/conformance/internal/harness"
 	"github.com/go-locker/locker/conformance/internal/party"
+
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // echoes returns a Wire to a server that echoes, and a connection through it.
 func echoes(t *testing.T) (*Wire, net.Conn) {
-	server, err := net.Listen("tcp4", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = server.Close() })
+	server := testwait.Closed(net.Listen("tcp4", "127.0.0.1:0"))(t)
 	go func() {
 		for {
 			conn, err := server.Accept()
@@ -46,10 +46,7 @@ func echoes(t *testing.T) (*Wire, net.Conn) {
 }
 
 func dialed(t *testing.T, address string) net.Conn {
-	conn, err := net.Dial("tcp4", address)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close() })
-	return conn
+	return testwait.Closed(net.Dial("tcp4", address))(t)
 }
 
 // comesBack sends a byte, and reports whether it comes back within d.

@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 var errWork = errors.New("work failed")
@@ -164,9 +166,7 @@ func TestAtLeast_theJobRunsOnce(t *testing.T) {
 			started := 0
 			b.next(acquire, fault{request: granted})
 			for range 5 {
-				c, err := locker.New(&fakeDriver{b: b}, locker.AtLeast(time.Minute))
-				require.NoError(t, err)
-				t.Cleanup(func() { _ = c.Close() })
+				c := testwait.Closed(locker.New(&fakeDriver{b: b}, locker.AtLeast(time.Minute)))(t)
 				ran, err := c.Mutex("x").TryDo(t.Context(), func(context.Context) error {
 					started++
 					time.Sleep(20 * time.Millisecond)

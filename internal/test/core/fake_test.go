@@ -15,6 +15,8 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // op is a kind of request.
@@ -365,10 +367,7 @@ func (b *backend) client(t *testing.T, opts ...locker.Option) *locker.Client {
 
 func clientOf(t *testing.T, d driver.Driver, opts ...locker.Option) *locker.Client {
 	t.Helper()
-	c, err := locker.New(d, append([]locker.Option{locker.WithTTL(ttl)}, opts...)...)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	return c
+	return testwait.Closed(locker.New(d, append([]locker.Option{locker.WithTTL(ttl)}, opts...)...))(t)
 }
 
 // locked is a Mutex of a Client of its own that has taken x.

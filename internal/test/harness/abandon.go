@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // Abandon tests that a hold which was abandoned keeps others away until its deadline, and no longer than a TTL or so, whatever becomes of its
@@ -45,10 +47,7 @@ func Abandon(t *testing.T, url string, ttl time.Duration) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			open := func(opts ...locker.Option) *locker.Client {
-				client, err := locker.Open(t.Context(), url, append(opts, locker.WithTTL(ttl))...)
-				require.NoError(t, err)
-				t.Cleanup(func() { _ = client.Close() })
-				return client
+				return testwait.Closed(locker.Open(t.Context(), url, append(opts, locker.WithTTL(ttl))...))(t)
 			}
 			client, other := open(c.opts...), open()
 			h, err := client.Mutex(t.Name()).Acquire(t.Context())

@@ -80,10 +80,7 @@ func (b Inspection) open(t *testing.T, opts ...locker.Option) *locker.Client {
 
 func (b Inspection) renewing(t *testing.T, ttl time.Duration, opts ...locker.Option) *locker.Client {
 	t.Helper()
-	c, err := locker.Open(t.Context(), b.URL, append([]locker.Option{locker.WithTTL(ttl)}, opts...)...)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	return c
+	return testwait.Closed(locker.Open(t.Context(), b.URL, append([]locker.Option{locker.WithTTL(ttl)}, opts...)...))(t)
 }
 
 func look(t testing.TB, c *locker.Client, name string) locker.State {

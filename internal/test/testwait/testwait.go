@@ -4,6 +4,7 @@ package testwait
 
 import (
 	"context"
+	"io"
 	"os"
 	"testing"
 	"time"
@@ -72,5 +73,18 @@ func OnlyNightly(t testing.TB, because string) {
 	t.Helper()
 	if !Thorough() {
 		t.Skipf("left to make nightly, which sets LOCKER_NIGHTLY=1: %s", because)
+	}
+}
+
+// Closed returns v, which is closed when the test of the function's argument ends. An err ends that
+// test at once.
+func Closed[T io.Closer](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = v.Close() })
+		return v
 	}
 }
