@@ -35,8 +35,8 @@ func NewTrial(parent tb.Parent) *Trial {
 // Allow adds d to the limit of the trial, for work that is not the Locker's.
 func (t *Trial) Allow(d time.Duration) { t.allowed.Add(int64(d)) }
 
-// Run runs body in a goroutine, which it abandons if there is no verdict within limit. That is in
-// doubt: a call of the Locker that does not return has a limit, and a verdict, of its own. paused
+// Run runs body in a goroutine, which it abandons if there is no verdict within limit. That says
+// nothing: a call of the Locker that does not return has a limit, and a verdict, of its own. paused
 // reports whether the machine paused, which may excuse a doubt, or have hidden a flaw.
 func (t *Trial) Run(limit time.Duration, body func()) (paused bool, verdict error) {
 	watched, began := watchMachine(), time.Now()
@@ -55,7 +55,7 @@ func (t *Trial) Run(limit time.Duration, body func()) (paused bool, verdict erro
 			if waits = left > 0; waits {
 				timer.Reset(left)
 			} else {
-				verdict = &Doubt{fmt.Errorf("the scenario did not end within %v", limit)}
+				verdict = &Doubt{fmt.Errorf("%w: the scenario did not end within %v", ErrInDoubt, limit)}
 			}
 		}
 	}

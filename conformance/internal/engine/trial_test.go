@@ -32,6 +32,7 @@ func TestTrial_endsWithItsFirstVerdict(t *testing.T) {
 			require.ErrorContains(t, err, c.says)
 			_, doubt := errors.AsType[*Doubt](err)
 			assert.Equal(t, what == "a body that hangs", doubt, "a call of the Locker that hangs has a limit of its own")
+			assert.Equal(t, doubt, errors.Is(err, ErrInDoubt), "the machine may be too slow, however often it is tried")
 			_, fatal := errors.AsType[*Fatal](err)
 			assert.Equal(t, what == "a Fatalf", fatal)
 		})

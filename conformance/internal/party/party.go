@@ -330,10 +330,26 @@ func (p *Party) Sound(op string, err error) {
 }
 
 // Want ends the trial unless err matches target, or the program under test does not claim to
-// support op.
+// support op. An error that is none of the contract's leaves it in doubt: on a busy machine a
+// client may give up just then.
 func (p *Party) Want(op string, err, target error) {
-	if !errors.Is(err, target) && !errors.Is(err, remote.ErrMissing) {
-		p.Env.Failf("%s's %s: %v; want an error that matches %q", p.Who, op, Says(err), target)
+	fail := p.Env.Failf
+	switch {
+	case errors.Is(err, target), errors.Is(err, remote.ErrMissing):
+		return
+	case ErrKindOf(err) == history.OtherErr:
+		fail = p.Env.Doubtf
+	}
+	fail("%s's %s: %v; want an error that matches %q", p.Who, op, Says(err), target)
+}
+
+// WantEnded ends the trial in doubt unless err, of a call whose ctx has ended, matches all targets:
+// the Locker's own timeout may have ended the call just before.
+func (p *Party) WantEnded(op string, err error, targets ...error) {
+	for _, target := range targets {
+		if !errors.Is(err, target) {
+			p.Env.Doubtf("%s's %s, whose ctx has ended: %v; want an error that matches %q", p.Who, op, Says(err), target)
+		}
 	}
 }
 

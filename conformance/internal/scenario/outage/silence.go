@@ -180,9 +180,8 @@ func silentAttempt(e *party.Env, a *party.Party, op string, attempt func(context
 		e.Skip("the Locker has no TryLock")
 	}
 	a.NotTaken(op, err, "the server answers nothing")
-	if cancelled && !(errors.Is(err, context.Canceled) && errors.Is(err, party.ErrStop)) {
-		// In doubt: the Locker's own timeout may have ended the call just before the cancellation.
-		e.Doubtf("A's %s, when ctx was cancelled with a cause: %v; want an error that matches both", op, err)
+	if cancelled {
+		a.WantEnded(op, err, context.Canceled, party.ErrStop)
 	}
 	return resume
 }
