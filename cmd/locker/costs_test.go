@@ -131,7 +131,7 @@ func throughProxies(t *testing.T, url string) (c *locker.Client, trips func() in
 		proxies = append(proxies, p)
 		return p.Addr()
 	})
-	c := testwait.Closed(locker.Open(t.Context(), url, locker.WithTTL(10*time.Second), locker.WithoutRenewal()))(t)
+	c = testwait.Closed(locker.Open(t.Context(), url, locker.WithTTL(10*time.Second), locker.WithoutRenewal()))(t)
 	return c, func() (all int) {
 		for _, p := range proxies {
 			all += p.Requests()
