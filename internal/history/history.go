@@ -218,9 +218,9 @@ func (h *hold) sampled(e Event) {
 	}
 }
 
-// loss notes that the client was told. What it is told while it unlocks may be about its Unlock.
+// loss notes that the client was told.
 func (h *hold) loss(e Event) {
-	if h.grant.Op != "" && h.unlock == nil && (h.toldLost == 0 || e.Return < h.toldLost) {
+	if h.grant.Op != "" && (h.toldLost == 0 || e.Return < h.toldLost) {
 		h.toldLost = e.Return
 	}
 }
@@ -278,7 +278,7 @@ func (h *hold) nothingHeld(e Event) {
 // review looks at what depends on later events.
 func (h *hold) review(c Client) {
 	if h.toldLost > 0 && h.unlock != nil && h.toldLost >= h.unlock.Call {
-		h.toldLost = 0 // while Unlock was under way
+		h.toldLost = 0 // while Unlock was under way, and it may be about that
 	}
 	for _, e := range h.confirms {
 		if e.Op == OpToken && e.Token != h.token {

@@ -243,6 +243,16 @@ func sample(client int, from, to int64, token uint64) Event {
 	return Event{Client: client, Op: OpToken, Call: from * 1e6, Return: to * 1e6, Token: token}
 }
 
+// begins is a hold that its client sees: a Lock, or an RLock, that is granted, and its token.
+func begins(client int, op string, from, granted int64, token uint64) script {
+	return script{call(client, op, from, granted), sample(client, granted+1, granted+2, token)}
+}
+
+// holds is a hold that begins so, and the call of its Unlock.
+func holds(client int, op string, from, granted int64, token uint64, unlock int64) script {
+	return append(begins(client, op, from, granted, token), call(client, OpUnlock, unlock, unlock+10))
+}
+
 // played is the history of clients 0 to 2 of one name, and client 3 of another; 2 renews.
 func (s script) played(d Demand) *History {
 	h := &History{Demand: d, Events: s}
@@ -252,277 +262,264 @@ func (s script) played(d Demand) *History {
 	return h
 }
 
+// Each step of the model: the state after it, or nil if no lock takes it. In some histories another
+// rule refuses the same.
+func TestMutex_steps(t *testing.T) {
+	free, held := mutex{last: 5}, mutex{holder: 1, token: 5, last: 5}
+	shared, phase := mutex{shares: "<1><2>", token: 5, last: 5, phase: 5}, mutex{last: 5, phase: 5}
+	for _, c := range []struct {
+		what string
+		from mutex
+		move move
+		to   *mutex
+	}{
+		{"a writer", free, move{kind: takes, hold: 3, token: 6}, &mutex{holder: 3, token: 6, last: 6}},
+		{"a writer whose token is not known", free, move{kind: takes, hold: 3}, &mutex{holder: 3, last: 5}},
+		{"a writer with the last token", free, move{kind: takes, hold: 3, token: 5}, nil},
+		{"a writer beside one", held, move{kind: takes, hold: 3, token: 6}, nil},
+		{"a writer beside shares", shared, move{kind: takes, hold: 3, token: 6}, nil},
+		{"a writer after shares", phase, move{kind: takes, hold: 3, token: 6}, &mutex{holder: 3, token: 6, last: 6}},
+		{"a share", free, move{kind: takes, hold: 3, share: true, token: 6}, &mutex{shares: "<3>", token: 6, last: 6, phase: 6}},
+		{"a share with the writer's token", free, move{kind: takes, hold: 3, share: true, token: 5}, nil},
+		{"a share with the token of the phase", phase, move{kind: takes, hold: 3, share: true, token: 5}, &mutex{shares: "<3>", token: 5, last: 5, phase: 5}},
+		{"a share beside others", shared, move{kind: takes, hold: 3, share: true, token: 5}, &mutex{shares: "<1><2><3>", token: 5, last: 5, phase: 5}},
+		{"a share beside others, with a token of its own", shared, move{kind: takes, hold: 3, share: true, token: 6}, nil},
+		{"a share beside a writer", held, move{kind: takes, hold: 3, share: true, token: 6}, nil},
+		{"a share beside a writer, whose token is not known", held, move{kind: takes, hold: 3, share: true}, nil},
+		{"the holder", held, move{kind: confirms, hold: 1, token: 5}, &held},
+		{"another than the holder", held, move{kind: confirms, hold: 2, token: 5}, nil},
+		{"one of the shares", shared, move{kind: confirms, hold: 2, token: 5}, &shared},
+		{"another token", held, move{kind: confirms, hold: 1, token: 6}, nil},
+		{"a downgrade", held, move{kind: weakens, hold: 1}, &mutex{shares: "<1>", token: 5, last: 5, phase: 5}},
+		{"a downgrade by another", held, move{kind: weakens, hold: 2}, nil},
+		{"an Unlock", held, move{kind: ends, hold: 1}, &free},
+		{"an Unlock by another", held, move{kind: ends, hold: 2}, nil},
+		{"an Unlock of a share", shared, move{kind: ends, hold: 2}, &mutex{shares: "<1>", token: 5, last: 5, phase: 5}},
+		{"an Unlock of the last share", mutex{shares: "<1>", token: 5, last: 5, phase: 5}, move{kind: ends, hold: 1}, &phase},
+		{"a larger token", free, move{kind: mints, token: 6}, &mutex{last: 6}},
+		{"a token again", free, move{kind: mints, token: 5}, nil},
+		{"what no lock may say", free, move{kind: breaks}, nil},
+	} {
+		to, ok := c.from.step(c.move)
+		assert.Equal(t, c.to != nil, ok, c.what)
+		if c.to != nil {
+			assert.Equal(t, *c.to, to, c.what)
+		}
+	}
+}
+
 // Each sentence of the contract that a history can break, kept and broken.
 func TestModel(t *testing.T) {
 	for _, c := range []struct {
 		what   string
 		demand Demand
 		legal  bool
-		script script
+		events []script
 	}{
-		{"one after the other", Exclusive, true, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 20, 30),
-			call(1, OpLock, 5, 35), sample(1, 36, 37, 6), call(1, OpUnlock, 40, 50),
+		{"one after the other", Exclusive, true, []script{holds(0, OpLock, 0, 10, 5, 20), holds(1, OpLock, 5, 35, 6, 40)}},
+		{"two at once", Exclusive, false, []script{holds(0, OpLock, 0, 10, 5, 100), holds(1, OpLock, 20, 30, 6, 40)}},
+		{"two at once, of two names", Exclusive, true, []script{holds(0, OpLock, 0, 10, 5, 100), holds(3, OpLock, 20, 30, 5, 40)}},
+		{"the next one gets it while Unlock is under way", Exclusive, true, []script{
+			begins(0, OpLock, 0, 10, 5), {call(0, OpUnlock, 20, 100)}, holds(1, OpLock, 30, 40, 6, 50),
 		}},
-		{"two at once", Exclusive, false, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 100, 110),
-			call(1, OpLock, 20, 30), sample(1, 31, 32, 6), call(1, OpUnlock, 40, 50),
+		{"the next one gets it before Unlock is called", Exclusive, false, []script{
+			begins(0, OpLock, 0, 10, 5), {call(0, OpUnlock, 50, 100)}, holds(1, OpLock, 30, 40, 6, 60),
 		}},
-		{"two at once, of two names", Exclusive, true, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 100, 110),
-			call(3, OpLock, 20, 30), sample(3, 31, 32, 5), call(3, OpUnlock, 40, 50),
+		{"two shares at once, and a writer after them", Exclusive, true, []script{
+			holds(0, OpRLock, 0, 10, 5, 100), {call(1, OpTryRLock, 20, 30), sample(1, 31, 32, 5), call(1, OpUnlock, 40, 50)},
+			holds(1, OpLock, 60, 120, 6, 130),
 		}},
-		{"the next one gets it while Unlock is under way", Exclusive, true, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 20, 100),
-			call(1, OpLock, 30, 40), sample(1, 41, 42, 6), call(1, OpUnlock, 50, 60),
+		{"shares of one phase, one after the other", Exclusive, true, []script{holds(0, OpRLock, 0, 10, 5, 20), holds(1, OpRLock, 40, 50, 5, 60)}},
+		{"a writer and a share at once", Exclusive, false, []script{holds(0, OpLock, 0, 10, 5, 100), holds(1, OpRLock, 20, 30, 6, 40)}},
+		{"a share with the token of the writer before it", Exclusive, false, []script{
+			holds(0, OpLock, 0, 10, 5, 20), holds(1, OpRLock, 40, 50, 5, 60),
 		}},
-		{"the next one gets it before Unlock is called", Exclusive, false, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 50, 100),
-			call(1, OpLock, 30, 40), sample(1, 41, 42, 6), call(1, OpUnlock, 60, 70),
+		{"a share with the token of the shares before the writer before it", Exclusive, false, []script{
+			holds(0, OpRLock, 0, 10, 5, 20), begins(2, OpLock, 31, 32, 6), {call(2, OpUnlock, 35, 36)}, holds(1, OpRLock, 40, 50, 5, 60),
 		}},
-		{"two shares at once, and a writer after them", Exclusive, true, script{
-			call(0, OpRLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 100, 110),
-			call(1, OpTryRLock, 20, 30), sample(1, 31, 32, 5), call(1, OpUnlock, 40, 50),
-			call(1, OpLock, 60, 120), sample(1, 121, 122, 6), call(1, OpUnlock, 130, 140),
+		{"a downgrade, and a share beside it", Exclusive, true, []script{
+			begins(0, OpLock, 0, 10, 5),
+			{call(0, OpDowngrade, 15, 25), sample(0, 26, 27, 5), call(0, OpUnlock, 100, 110), call(1, OpRLock, 5, 22), sample(1, 31, 32, 5), call(1, OpUnlock, 120, 130)},
+			holds(2, OpRLock, 140, 150, 5, 160),
 		}},
-		{"shares of one phase, one after the other", Exclusive, true, script{
-			call(0, OpRLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 20, 30),
-			call(1, OpRLock, 40, 50), sample(1, 51, 52, 5), call(1, OpUnlock, 60, 70),
+		{"a share before the downgrade", Exclusive, false, []script{
+			begins(0, OpLock, 0, 10, 5), {call(0, OpDowngrade, 25, 30), call(0, OpUnlock, 100, 110)}, holds(1, OpRLock, 5, 22, 5, 120),
 		}},
-		{"a share and a writer at once", Exclusive, false, script{
-			call(0, OpRLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 100, 110),
-			call(1, OpLock, 20, 30), sample(1, 31, 32, 6), call(1, OpUnlock, 40, 50),
+		{"a writer beside a downgrade", Exclusive, false, []script{
+			begins(0, OpLock, 0, 10, 5), {call(0, OpDowngrade, 15, 25), call(0, OpUnlock, 100, 110)}, holds(1, OpLock, 12, 30, 6, 40),
 		}},
-		{"a writer and a share at once", Exclusive, false, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 100, 110),
-			call(1, OpRLock, 20, 30), sample(1, 31, 32, 6), call(1, OpUnlock, 40, 50),
+		{"a downgrade of nothing", Exclusive, false, []script{
+			begins(0, OpLock, 0, 10, 5), {call(0, OpUnlock, 13, 14), call(0, OpDowngrade, 15, 25)},
 		}},
-		{"two shares at once, each with a token of its own", Exclusive, false, script{
-			call(0, OpRLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 100, 110),
-			call(1, OpRLock, 20, 30), sample(1, 31, 32, 6), call(1, OpUnlock, 40, 50),
+		{"an equal token", Exclusive, false, []script{holds(0, OpLock, 0, 10, 5, 20), holds(1, OpLock, 31, 35, 5, 40)}},
+		{"tokens with a gap, for a Lock of which nobody knows", Exclusive, true, []script{
+			holds(0, OpLock, 0, 10, 5, 20),
+			{call(1, OpLock, 31, 35, OtherErr), call(1, OpLock, 36, 38), sample(1, 39, 39, 9), call(1, OpUnlock, 40, 50)},
 		}},
-		{"a writer with the token of the shares before it", Exclusive, false, script{
-			call(0, OpRLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 20, 30),
-			call(1, OpLock, 40, 50), sample(1, 51, 52, 5), call(1, OpUnlock, 60, 70),
+		{"a token that changes", Exclusive, false, []script{begins(0, OpLock, 0, 10, 5), {sample(0, 13, 14, 6), call(0, OpUnlock, 20, 30)}}},
+		{"an expiry that was told, and a new holder", Exclusive, true, []script{
+			begins(0, OpLock, 0, 10, 5), {sample(0, 290, 291, 5), sample(0, 305, 306, 0), call(0, OpUnlock, 400, 410, IsLost)},
+			holds(1, OpLock, 20, 301, 6, 310),
 		}},
-		{"a share with the token of the writer before it", Exclusive, false, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 20, 30),
-			call(1, OpRLock, 40, 50), sample(1, 51, 52, 5), call(1, OpUnlock, 60, 70),
+		{"believed after the new holder has it", Exclusive, false, []script{
+			begins(0, OpLock, 0, 10, 5), {sample(0, 304, 304, 5), sample(0, 305, 306, 0), call(0, OpUnlock, 400, 410, IsLost)},
+			holds(1, OpLock, 20, 301, 6, 310),
 		}},
-		{"a share with the token of the shares before the writer before it", Exclusive, false, script{
-			call(0, OpRLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 20, 30),
-			call(2, OpLock, 31, 32), sample(2, 33, 34, 6), call(2, OpUnlock, 35, 36),
-			call(1, OpRLock, 40, 50), sample(1, 51, 52, 5), call(1, OpUnlock, 60, 70),
+		{"a token after the loss", Exclusive, false, []script{
+			begins(0, OpLock, 0, 10, 5), {sample(0, 305, 306, 0), sample(0, 307, 308, 5), call(0, OpUnlock, 400, 410, IsLost)},
 		}},
-		{"a downgrade, and a share beside it", Exclusive, true, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpDowngrade, 15, 25), sample(0, 26, 27, 5), call(0, OpUnlock, 100, 110),
-			call(1, OpRLock, 5, 22), sample(1, 31, 32, 5), call(1, OpUnlock, 120, 130),
-			call(2, OpRLock, 140, 150), sample(2, 151, 152, 5), call(2, OpUnlock, 160, 170),
+		{"Extend revives", Exclusive, false, []script{
+			begins(0, OpLock, 0, 10, 5), {call(0, OpLost, 300, 300), call(0, OpExtend, 307, 308), call(0, OpUnlock, 400, 410, IsLost)},
 		}},
-		{"a share before the downgrade", Exclusive, false, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpDowngrade, 25, 30), call(0, OpUnlock, 100, 110),
-			call(1, OpRLock, 5, 22), sample(1, 23, 24, 5), call(1, OpUnlock, 120, 130),
+		{"Unlock says nil after the loss", Exclusive, false, []script{
+			begins(0, OpLock, 0, 10, 5), {call(0, OpExtend, 300, 305, IsLost), call(0, OpUnlock, 400, 410)},
 		}},
-		{"a writer beside a downgrade", Exclusive, false, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpDowngrade, 15, 25), call(0, OpUnlock, 100, 110),
-			call(1, OpLock, 12, 30), sample(1, 31, 32, 6), call(1, OpUnlock, 40, 50),
+		{"the loss is seen while Extend is under way, that says nil", Exclusive, true, []script{
+			begins(0, OpLock, 0, 10, 5), {call(0, OpExtend, 200, 305), sample(0, 303, 304, 0), call(0, OpUnlock, 310, 320, IsLost)},
 		}},
-		{"a downgrade of nothing", Exclusive, false, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 13, 14), call(0, OpDowngrade, 15, 25),
+		{"the token is 0 while Unlock is under way", Exclusive, true, []script{
+			holds(0, OpLock, 0, 10, 5, 20), {sample(0, 25, 26, 0), call(0, OpLost, 27, 27)},
 		}},
-		{"an equal token", Exclusive, false, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 20, 30),
-			call(1, OpLock, 31, 35), sample(1, 36, 37, 5), call(1, OpUnlock, 40, 50),
+		{"the token is 0 in a call that began before Unlock", Exclusive, true, []script{
+			begins(0, OpLock, 0, 10, 5), {sample(0, 19, 25, 0), call(0, OpUnlock, 20, 30)},
 		}},
-		{"a lower token", Exclusive, false, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 20, 30),
-			call(1, OpLock, 31, 35), sample(1, 36, 37, 4), call(1, OpUnlock, 40, 50),
+		{"the token is there while Unlock is under way", Exclusive, true, []script{
+			begins(0, OpLock, 0, 10, 5), {sample(0, 19, 31, 5), call(0, OpUnlock, 20, 30), sample(0, 25, 32, 5)},
 		}},
-		{"tokens with a gap, for a Lock of which nobody knows", Exclusive, true, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 20, 30),
-			call(1, OpLock, 31, 35, OtherErr), call(1, OpLock, 36, 38), sample(1, 39, 39, 9), call(1, OpUnlock, 40, 50),
+		{"a token after Unlock", Exclusive, false, []script{holds(0, OpLock, 0, 10, 5, 20), {sample(0, 31, 31, 5)}}},
+		{"a token after an Unlock that failed", Exclusive, false, []script{
+			begins(0, OpLock, 0, 10, 5), {call(0, OpUnlock, 20, 30, OtherErr), sample(0, 31, 31, 5)},
 		}},
-		{"a token that changes", Exclusive, false, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), sample(0, 13, 14, 6), call(0, OpUnlock, 20, 30),
+		{"a new holder during an Unlock that failed", Exclusive, true, []script{
+			begins(0, OpLock, 0, 10, 5), {call(0, OpUnlock, 20, 90, OtherErr)}, holds(1, OpLock, 30, 40, 6, 50),
 		}},
-		{"an expiry that was told, and a new holder", Exclusive, true, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), sample(0, 290, 291, 5), sample(0, 305, 306, 0), call(0, OpUnlock, 400, 410, IsLost),
-			call(1, OpLock, 20, 301), sample(1, 302, 303, 6), call(1, OpUnlock, 310, 320),
+		{"a Locker without tokens", Exclusive, true, []script{
+			{call(0, OpLock, 0, 10), sample(0, 11, 12, 0), call(0, OpExtend, 13, 14), call(0, OpUnlock, 20, 30)},
 		}},
-		{"believed after the new holder has it", Exclusive, false, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), sample(0, 304, 304, 5), sample(0, 305, 306, 0), call(0, OpUnlock, 400, 410, IsLost),
-			call(1, OpLock, 20, 301), sample(1, 302, 303, 6), call(1, OpUnlock, 310, 320),
+		{"a downgrade of a share", Exclusive, true, []script{
+			begins(0, OpRLock, 0, 10, 5), {call(0, OpDowngrade, 13, 14), call(0, OpUnlock, 20, 30)},
 		}},
-		{"a token after the loss", Exclusive, false, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), sample(0, 305, 306, 0), sample(0, 307, 308, 5), call(0, OpUnlock, 400, 410, IsLost),
+		{"a lower token, after a hold whose token was never seen", Exclusive, false, []script{
+			holds(0, OpLock, 0, 10, 5, 20), {call(1, OpLock, 25, 32), call(1, OpUnlock, 33, 42)}, begins(0, OpLock, 40, 43, 4),
+			{call(0, OpUnlock, 46, 47)},
 		}},
-		{"Extend revives", Exclusive, false, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpLost, 300, 300), call(0, OpExtend, 307, 308), call(0, OpUnlock, 400, 410, IsLost),
+		{"held, by one who never unlocks", Undisturbed, true, []script{begins(0, OpLock, 0, 10, 5), {call(1, OpTryLock, 500, 501, IsHeld)}}},
+		{"believed a little longer than a TTL after another got it", Revocable, true, []script{
+			begins(0, OpLock, 0, 10, 5), {sample(0, 400, 401, 5), call(0, OpUnlock, 402, 403, IsLost)}, begins(1, OpLock, 13, 20, 6),
+			{call(1, OpUnlock, 410, 411)},
 		}},
-		{"Unlock says nil after the loss", Exclusive, false, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpExtend, 300, 305, IsLost), call(0, OpUnlock, 400, 410),
+		{"a token that changes, of a lock that loses its data", Fenced, false, []script{
+			begins(0, OpLock, 0, 10, 5), {sample(0, 13, 14, 6), call(0, OpUnlock, 20, 30)},
 		}},
-		{"the loss is seen while Extend is under way, that says nil", Exclusive, true, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpExtend, 200, 305), sample(0, 303, 304, 0), call(0, OpUnlock, 310, 320, IsLost),
+		{"a token after the loss, of a lock that loses its data", Fenced, false, []script{
+			begins(0, OpLock, 0, 10, 5), {sample(0, 305, 306, 0), sample(0, 307, 308, 5)},
 		}},
-		{"the token is 0 while Unlock is under way", Exclusive, true, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 20, 30), sample(0, 25, 26, 0), call(0, OpLost, 27, 27),
+		{"a token between two that tell of the loss", Exclusive, false, []script{
+			begins(0, OpLock, 0, 10, 5), {sample(0, 305, 306, 0), sample(0, 307, 308, 5), sample(0, 309, 310, 0)},
 		}},
-		{"the token is there while Unlock is under way", Exclusive, true, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), sample(0, 19, 31, 5), call(0, OpUnlock, 20, 30), sample(0, 25, 32, 5),
+		{"a token after a Downgrade that told of the loss", Exclusive, false, []script{
+			begins(0, OpLock, 0, 10, 5), {call(0, OpDowngrade, 300, 305, IsLost), sample(0, 307, 308, 5)},
 		}},
-		{"a token after Unlock", Exclusive, false, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 20, 30), sample(0, 31, 31, 5),
+		{"two Unlocks at once say nil", Exclusive, false, []script{holds(0, OpLock, 0, 10, 5, 20), {call(0, OpUnlock, 25, 35)}}},
+		{"Extend without a hold says ErrLost", Exclusive, false, []script{{call(0, OpExtend, 0, 1, IsLost)}}},
+		{"a TTL that is over, and extended later", Exclusive, false, []script{
+			begins(0, OpLock, 0, 10, 5), {sample(0, 1011, 1012, 5), call(0, OpExtend, 1013, 1014)},
 		}},
-		{"a token after an Unlock that failed", Exclusive, false, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 20, 30, OtherErr), sample(0, 31, 31, 5),
+		{"a token before Lock", Exclusive, false, []script{{sample(0, 1, 2, 5)}}},
+		{"a token after a Lock that failed", Exclusive, false, []script{{call(0, OpLock, 0, 1, OtherErr), sample(0, 1, 2, 5)}}},
+		{"a second Unlock says nil", Exclusive, false, []script{holds(0, OpLock, 0, 10, 5, 20), {call(0, OpUnlock, 31, 32)}}},
+		{"a second Unlock says ErrNotHeld", Exclusive, true, []script{holds(0, OpLock, 0, 10, 5, 20), {call(0, OpUnlock, 31, 32, IsNotHeld)}}},
+		{"a second Unlock cannot ask", Exclusive, true, []script{holds(0, OpLock, 0, 10, 5, 20), {call(0, OpUnlock, 31, 32, OtherErr)}}},
+		{"Extend without a hold says nil", Exclusive, false, []script{{call(0, OpExtend, 0, 1)}}},
+		{"Extend of a hold says ErrNotHeld", Exclusive, false, []script{
+			begins(0, OpLock, 0, 10, 5), {call(0, OpExtend, 13, 14, IsNotHeld), call(0, OpUnlock, 20, 30)},
 		}},
-		{"a new holder during an Unlock that failed", Exclusive, true, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 20, 90, OtherErr),
-			call(1, OpLock, 30, 40), sample(1, 41, 42, 6), call(1, OpUnlock, 50, 60),
+		{"Unlock of a lost hold says ErrNotHeld", Exclusive, false, []script{
+			begins(0, OpLock, 0, 10, 5), {call(0, OpLost, 300, 300), call(0, OpUnlock, 310, 320, IsNotHeld)},
 		}},
-		{"a Locker without tokens", Exclusive, true, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 0), call(0, OpExtend, 13, 14), call(0, OpUnlock, 20, 30),
+		{"a Lock whose token was never seen is a hold, too", Exclusive, false, []script{
+			holds(0, OpLock, 0, 10, 5, 100), {call(1, OpLock, 20, 30), call(1, OpExtend, 31, 40), call(1, OpUnlock, 41, 50)},
 		}},
-		{"a downgrade of a share", Exclusive, true, script{
-			call(0, OpRLock, 0, 10), sample(0, 11, 12, 5), call(0, OpDowngrade, 13, 14), call(0, OpUnlock, 20, 30),
+		{"lost before its token was seen", Exclusive, true, []script{
+			{call(0, OpLock, 0, 400), sample(0, 401, 401, 0), call(0, OpUnlock, 402, 403, IsLost)}, begins(1, OpLock, 350, 380, 6),
+			{call(1, OpUnlock, 500, 600)},
 		}},
-		{"a lower token, after a hold whose token was never seen", Exclusive, false, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 20, 30), call(1, OpLock, 25, 32), call(1, OpUnlock, 33, 42),
-			call(0, OpLock, 40, 43), sample(0, 44, 45, 4), call(0, OpUnlock, 46, 47),
+		{"a process that slept with its answers on the way", Exclusive, true, []script{
+			begins(0, OpLock, 0, 10, 5),
+			{call(0, OpExtend, 200, 900), sample(0, 201, 901, 5), sample(0, 902, 903, 0), call(0, OpUnlock, 904, 905, IsLost)},
+			begins(1, OpLock, 20, 510, 6), {call(1, OpUnlock, 2000, 2001, IsLost)},
 		}},
-		{"held, by one who never unlocks", Undisturbed, true, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(1, OpTryLock, 500, 501, IsHeld),
+		{"a TTL that is over, and no loss told", Exclusive, false, []script{
+			begins(0, OpLock, 0, 10, 5), {sample(0, 1011, 1012, 5), call(0, OpUnlock, 1013, 1014, IsLost)},
 		}},
-		{"believed a little longer than a TTL after another got it", Revocable, true, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), sample(0, 400, 401, 5), call(0, OpUnlock, 402, 403, IsLost),
-			call(1, OpLock, 13, 20), sample(1, 21, 22, 6), call(1, OpUnlock, 410, 411),
+		{"a TTL that is over, and Unlock says nil", Exclusive, false, []script{begins(0, OpLock, 0, 10, 5), {call(0, OpUnlock, 1013, 1014)}}},
+		{"a TTL that was extended, or may have been", Exclusive, true, []script{
+			begins(0, OpLock, 0, 10, 5), {call(0, OpExtend, 250, 600, OtherErr), sample(0, 1300, 1301, 5), call(0, OpUnlock, 1302, 1303)},
 		}},
-		{"a token before Lock", Exclusive, false, script{sample(0, 1, 2, 5)}},
-		{"a token after a Lock that failed", Exclusive, false, script{call(0, OpLock, 0, 1, OtherErr), sample(0, 1, 2, 5)}},
-		{"a second Unlock says nil", Exclusive, false, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 20, 30), call(0, OpUnlock, 31, 32),
+		{"a TTL that is renewed", Exclusive, true, []script{begins(2, OpLock, 0, 10, 5), {sample(2, 5011, 5012, 5), call(2, OpUnlock, 5013, 5014)}}},
+		{"revoked, and believed for a TTL", Revocable, true, []script{
+			begins(0, OpLock, 0, 10, 5), {sample(0, 200, 201, 5), call(0, OpUnlock, 210, 220, IsLost)}, holds(1, OpLock, 20, 30, 6, 40),
 		}},
-		{"a second Unlock says ErrNotHeld", Exclusive, true, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 20, 30), call(0, OpUnlock, 31, 32, IsNotHeld),
+		{"revoked, and believed for longer", Revocable, false, []script{
+			begins(2, OpLock, 0, 10, 5), {sample(2, 1100, 1101, 5), call(2, OpUnlock, 1110, 1120, IsLost)}, holds(1, OpLock, 20, 30, 6, 40),
 		}},
-		{"a second Unlock cannot ask", Exclusive, true, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 20, 30), call(0, OpUnlock, 31, 32, OtherErr),
+		{"revoked, and extended when another has it", Revocable, false, []script{
+			begins(0, OpLock, 0, 10, 5), {call(0, OpExtend, 200, 201), call(0, OpUnlock, 210, 220, IsLost)}, holds(1, OpLock, 20, 30, 6, 40),
 		}},
-		{"Extend without a hold says nil", Exclusive, false, script{call(0, OpExtend, 0, 1)}},
-		{"Extend of a hold says ErrNotHeld", Exclusive, false, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpExtend, 13, 14, IsNotHeld), call(0, OpUnlock, 20, 30),
+		{"revoked, and the token comes again", Revocable, false, []script{
+			begins(0, OpLock, 0, 10, 5), {call(0, OpUnlock, 210, 220, IsLost)}, holds(1, OpLock, 20, 30, 5, 40),
 		}},
-		{"Unlock of a lost hold says ErrNotHeld", Exclusive, false, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpLost, 300, 300), call(0, OpUnlock, 310, 320, IsNotHeld),
+		{"data lost, two at once, and the tokens rise", Fenced, true, []script{holds(0, OpLock, 0, 10, 5, 210), holds(1, OpLock, 20, 30, 6, 40)}},
+		{"data lost, and a token comes again", Fenced, false, []script{holds(0, OpLock, 0, 10, 5, 210), holds(1, OpLock, 20, 30, 5, 40)}},
+		{"an early end of which only Unlock tells, and a new holder before", Undisturbed, false, []script{
+			{call(0, OpLock, 0, 10), call(0, OpUnlock, 100, 110, IsLost), call(1, OpLock, 20, 30), call(1, OpUnlock, 40, 50)},
 		}},
-		{"a Lock whose token was never seen is a hold, too", Exclusive, false, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 100, 110),
-			call(1, OpLock, 20, 30), call(1, OpExtend, 31, 40), call(1, OpUnlock, 41, 50),
+		{"the same, with faults", Exclusive, true, []script{
+			{call(0, OpLock, 0, 10), call(0, OpUnlock, 100, 110, IsLost), call(1, OpLock, 20, 30), call(1, OpUnlock, 40, 50)},
 		}},
-		{"lost before its token was seen", Exclusive, true, script{
-			call(0, OpLock, 0, 400), sample(0, 401, 401, 0), call(0, OpUnlock, 402, 403, IsLost),
-			call(1, OpLock, 350, 380), sample(1, 381, 382, 6), call(1, OpUnlock, 500, 600),
+		{"an early end of which only Extend tells, and a new holder before", Undisturbed, false, []script{
+			{call(0, OpLock, 0, 10), call(0, OpExtend, 100, 110, IsLost), call(0, OpUnlock, 120, 130, IsLost), call(1, OpLock, 20, 30), call(1, OpUnlock, 40, 50)},
 		}},
-		{"a process that slept with its answers on the way", Exclusive, true, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpExtend, 200, 900), sample(0, 201, 901, 5), sample(0, 902, 903, 0), call(0, OpUnlock, 904, 905, IsLost),
-			call(1, OpLock, 20, 510), sample(1, 511, 512, 6), call(1, OpUnlock, 2000, 2001, IsLost),
+		{"an early end after an Extend of which only Unlock tells", Undisturbed, false, []script{
+			{call(0, OpLock, 0, 10), call(0, OpExtend, 140, 150), call(0, OpUnlock, 280, 290, IsLost), call(1, OpLock, 20, 270), call(1, OpUnlock, 275, 276)},
 		}},
-		{"a TTL that is over, and no loss told", Exclusive, false, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), sample(0, 1011, 1012, 5), call(0, OpUnlock, 1013, 1014, IsLost),
+		{"a new holder while an Unlock in doubt is under way", Undisturbed, true, []script{
+			{call(0, OpLock, 0, 10), call(0, OpUnlock, 15, 110, IsLost), call(1, OpLock, 20, 30), call(1, OpUnlock, 40, 50)},
 		}},
-		{"a TTL that is over, and Unlock says nil", Exclusive, false, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 1013, 1014),
+		{"a new holder when no more is assured", Undisturbed, true, []script{
+			{call(0, OpLock, 0, 10), call(0, OpUnlock, 200, 210, IsLost), call(1, OpLock, 20, 151), call(1, OpUnlock, 152, 153)},
 		}},
-		{"a TTL that was extended, or may have been", Exclusive, true, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpExtend, 250, 260, OtherErr), sample(0, 1050, 1051, 5), call(0, OpUnlock, 1052, 1053),
+		{"an early end of which the token tells, and a new holder before its time", Undisturbed, false, []script{
+			begins(0, OpLock, 0, 10, 5), {sample(0, 15, 16, 0), call(0, OpUnlock, 100, 110, IsLost)}, holds(1, OpLock, 20, 30, 6, 40),
 		}},
-		{"a TTL that is renewed", Exclusive, true, script{
-			call(2, OpLock, 0, 10), sample(2, 11, 12, 5), sample(2, 5011, 5012, 5), call(2, OpUnlock, 5013, 5014),
+		{"an early end of which the token tells, and a new holder when no more is assured", Undisturbed, true, []script{
+			begins(0, OpLock, 0, 10, 5), {sample(0, 15, 16, 0), call(0, OpUnlock, 200, 210, IsLost)}, begins(1, OpLock, 20, 151, 6),
+			{call(1, OpUnlock, 154, 155)},
 		}},
-		{"revoked, and believed for a TTL", Revocable, true, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), sample(0, 200, 201, 5), call(0, OpUnlock, 210, 220, IsLost),
-			call(1, OpLock, 20, 30), sample(1, 31, 32, 6), call(1, OpUnlock, 40, 50),
+		{"a TryLock that is refused though nobody held", Undisturbed, false, []script{{call(0, OpTryLock, 0, 10, IsHeld)}}},
+		{"the same, with faults", Exclusive, true, []script{{call(0, OpTryLock, 0, 10, IsHeld)}}},
+		{"two hold, and before that a TryLock was refused", Undisturbed, false, []script{
+			{call(2, OpTryLock, 0, 10, IsHeld)}, begins(0, OpLock, 5000, 5010, 5), begins(1, OpLock, 5013, 5014, 6), {sample(0, 5017, 5018, 5)},
 		}},
-		{"revoked, and believed for longer", Revocable, false, script{
-			call(2, OpLock, 0, 10), sample(2, 11, 12, 5), sample(2, 1100, 1101, 5), call(2, OpUnlock, 1110, 1120, IsLost),
-			call(1, OpLock, 20, 30), sample(1, 31, 32, 6), call(1, OpUnlock, 40, 50),
+		{"a TryLock that is refused after an Unlock", Undisturbed, false, []script{
+			{call(0, OpLock, 0, 10), call(0, OpUnlock, 20, 30), call(1, OpTryLock, 31, 40, IsHeld)},
 		}},
-		{"revoked, and extended when another has it", Revocable, false, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpExtend, 200, 201), call(0, OpUnlock, 210, 220, IsLost),
-			call(1, OpLock, 20, 30), sample(1, 31, 32, 6), call(1, OpUnlock, 40, 50),
+		{"a TryLock that is refused while another takes the lock", Undisturbed, true, []script{
+			{call(0, OpTryLock, 0, 10, IsHeld), call(1, OpLock, 5, 20), call(1, OpUnlock, 30, 40)},
 		}},
-		{"revoked, and the token comes again", Revocable, false, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 210, 220, IsLost),
-			call(1, OpLock, 20, 30), sample(1, 31, 32, 5), call(1, OpUnlock, 40, 50),
+		{"a TryLock that is refused soon after a Lock that gave up", Undisturbed, true, []script{
+			{call(1, OpLock, 0, 10, OtherErr), call(0, OpTryLock, 20, 30, IsHeld)},
 		}},
-		{"data lost, two at once, and the tokens rise", Fenced, true, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 210, 220),
-			call(1, OpLock, 20, 30), sample(1, 31, 32, 6), call(1, OpUnlock, 40, 50),
+		{"a TryLock that is refused soon after an Unlock in doubt", Undisturbed, true, []script{
+			{call(0, OpLock, 0, 10), call(0, OpUnlock, 20, 30, OtherErr), call(1, OpTryLock, 40, 50, IsHeld)},
 		}},
-		{"data lost, and a token comes again", Fenced, false, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 210, 220),
-			call(1, OpLock, 20, 30), sample(1, 31, 32, 5), call(1, OpUnlock, 40, 50),
-		}},
-		{"data lost, and the tokens fall", Fenced, false, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), call(0, OpUnlock, 210, 220),
-			call(1, OpLock, 20, 30), sample(1, 31, 32, 4), call(1, OpUnlock, 40, 50),
-		}},
-		{"an early end of which only Unlock tells, and a new holder before", Undisturbed, false, script{
-			call(0, OpLock, 0, 10), call(0, OpUnlock, 100, 110, IsLost), call(1, OpLock, 20, 30), call(1, OpUnlock, 40, 50),
-		}},
-		{"the same, with faults", Exclusive, true, script{
-			call(0, OpLock, 0, 10), call(0, OpUnlock, 100, 110, IsLost), call(1, OpLock, 20, 30), call(1, OpUnlock, 40, 50),
-		}},
-		{"an early end of which only Extend tells, and a new holder before", Undisturbed, false, script{
-			call(0, OpLock, 0, 10), call(0, OpExtend, 100, 110, IsLost), call(0, OpUnlock, 120, 130, IsLost),
-			call(1, OpLock, 20, 30), call(1, OpUnlock, 40, 50),
-		}},
-		{"an early end after an Extend of which only Unlock tells", Undisturbed, false, script{
-			call(0, OpLock, 0, 10), call(0, OpExtend, 140, 150), call(0, OpUnlock, 280, 290, IsLost),
-			call(1, OpLock, 20, 270), call(1, OpUnlock, 275, 276),
-		}},
-		{"a new holder while an Unlock in doubt is under way", Undisturbed, true, script{
-			call(0, OpLock, 0, 10), call(0, OpUnlock, 15, 110, IsLost), call(1, OpLock, 20, 30), call(1, OpUnlock, 40, 50),
-		}},
-		{"a new holder when no more is assured", Undisturbed, true, script{
-			call(0, OpLock, 0, 10), call(0, OpUnlock, 200, 210, IsLost), call(1, OpLock, 20, 151), call(1, OpUnlock, 152, 153),
-		}},
-		{"an early end of which the token tells, and a new holder before its time", Undisturbed, false, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), sample(0, 15, 16, 0), call(0, OpUnlock, 100, 110, IsLost),
-			call(1, OpLock, 20, 30), sample(1, 31, 32, 6), call(1, OpUnlock, 40, 50),
-		}},
-		{"an early end of which the token tells, and a new holder when no more is assured", Undisturbed, true, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5), sample(0, 15, 16, 0), call(0, OpUnlock, 200, 210, IsLost),
-			call(1, OpLock, 20, 151), sample(1, 152, 153, 6), call(1, OpUnlock, 154, 155),
-		}},
-		{"a TryLock that is refused though nobody held", Undisturbed, false, script{call(0, OpTryLock, 0, 10, IsHeld)}},
-		{"the same, with faults", Exclusive, true, script{call(0, OpTryLock, 0, 10, IsHeld)}},
-		{"two hold, and before that a TryLock was refused", Undisturbed, false, script{
-			call(2, OpTryLock, 0, 10, IsHeld), call(0, OpLock, 5000, 5010), sample(0, 5011, 5012, 5),
-			call(1, OpLock, 5013, 5014), sample(1, 5015, 5016, 6), sample(0, 5017, 5018, 5),
-		}},
-		{"a TryLock that is refused after an Unlock", Undisturbed, false, script{
-			call(0, OpLock, 0, 10), call(0, OpUnlock, 20, 30), call(1, OpTryLock, 31, 40, IsHeld),
-		}},
-		{"a TryLock that is refused while another takes the lock", Undisturbed, true, script{
-			call(0, OpTryLock, 0, 10, IsHeld), call(1, OpLock, 5, 20), call(1, OpUnlock, 30, 40),
-		}},
-		{"a TryLock that is refused soon after a Lock that gave up", Undisturbed, true, script{
-			call(1, OpLock, 0, 10, OtherErr), call(0, OpTryLock, 20, 30, IsHeld),
-		}},
-		{"a TryLock that is refused soon after an Unlock in doubt", Undisturbed, true, script{
-			call(0, OpLock, 0, 10), call(0, OpUnlock, 20, 30, OtherErr), call(1, OpTryLock, 40, 50, IsHeld),
-		}},
-		{"never unlocked", Exclusive, false, script{
-			call(0, OpLock, 0, 10), sample(0, 11, 12, 5),
-			call(1, OpLock, 20, 30), sample(1, 31, 32, 6), call(1, OpUnlock, 40, 50),
-		}},
+		{"never unlocked", Exclusive, false, []script{begins(0, OpLock, 0, 10, 5), holds(1, OpLock, 20, 30, 6, 40)}},
 	} {
 		t.Run(c.what, func(t *testing.T) {
-			got := c.script.played(c.demand).Check()
+			h := slices.Concat(c.events...).played(c.demand)
+			got := h.Check()
 			if c.legal {
-				require.Equal(t, porcupine.Ok, got.result, "%s", lines(c.script.played(c.demand), got.witness))
+				require.Equal(t, porcupine.Ok, got.result, "%s", lines(h, got.witness))
 				return
 			}
 			require.Equal(t, porcupine.Illegal, got.result)

@@ -166,13 +166,14 @@ func (e *Env) Within(a *Party, op string) {
 
 // AfterOutage takes the lock after an outage, when its leftovers have expired. Clients may return
 // errors until they notice that it is over.
-func (p *Party) AfterOutage(what string) {
+func (p *Party) AfterOutage(what string) *Party {
 	limit := p.Env.Long + p.Env.Patience + p.Env.Grace
 	ctx, cancel := context.WithTimeout(p.Env.Context(), limit)
 	defer cancel()
 	if err := p.LockAtLast(ctx); err != nil {
 		p.Env.Doubtf("%s, but for %v %s did not get the lock: %v", what, limit, p.Who, err)
 	}
+	return p
 }
 
 // LockAtLast retries Lock until it succeeds or ctx ends, and returns the last error.

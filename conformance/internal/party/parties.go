@@ -16,6 +16,13 @@ func (e *Env) Rivals(ttlOfA, ttlOfB time.Duration) (a, b *Party) {
 	return e.Party("A", name, ttlOfA), e.Party("B", name, ttlOfB)
 }
 
+// Trio makes three processes that contend for one name. A has a TTL of ttlOfA, and the others have
+// e.Long.
+func (e *Env) Trio(ttlOfA time.Duration) (a, b, c *Party) {
+	name := e.Name()
+	return e.Party("A", name, ttlOfA), e.Party("B", name, e.Long), e.Party("C", name, e.Long)
+}
+
 // Client makes parties that share one client.
 func (e *Env) Client(ttl time.Duration, renew bool) func(who, name string) *Party {
 	return e.Of("Client", ttl, e.Harness.Client(e, ttl, renew))

@@ -207,20 +207,23 @@ func (p *Party) within(d time.Duration, lock func(context.Context) error) error 
 }
 
 // LockBy locks within limit, or ends the trial in doubt. after says why the lock is or becomes
-// free.
-func (p *Party) LockBy(limit time.Duration, after string, args ...any) {
+// free. LockBy returns p, and so do other methods that lock: most scenarios then release.
+func (p *Party) LockBy(limit time.Duration, after string, args ...any) *Party {
 	start := time.Now()
 	if err := p.LockWithin(limit); err != nil {
 		p.Env.Doubtf("%s, but %s's Lock failed after %v: %v", fmt.Sprintf(after, args...), p.Who, time.Since(start), err)
 	}
+	return p
 }
 
 // Promptly takes a lock that nobody holds, without waiting for the expiry of something left behind.
-func (p *Party) Promptly(after string) { p.LockBy(p.Env.Prompt, "%s, the lock is free", after) }
+func (p *Party) Promptly(after string) *Party {
+	return p.LockBy(p.Env.Prompt, "%s, the lock is free", after)
+}
 
 // LockFreed takes a lock that is free, or will be when something left behind has expired.
-func (p *Party) LockFreed(after string) {
-	p.LockBy(p.TTL+Slack(p.TTL), "%s, with a TTL of %v", after, p.TTL)
+func (p *Party) LockFreed(after string) *Party {
+	return p.LockBy(p.TTL+Slack(p.TTL), "%s, with a TTL of %v", after, p.TTL)
 }
 
 // Start calls Lock in a goroutine.
@@ -272,7 +275,7 @@ func (p *Party) NotTaken(op string, err error, reason string) {
 }
 
 // Granted ends the trial in doubt unless a Lock that Start called succeeds within limit.
-func (p *Party) Granted(done <-chan error, limit time.Duration, after string, args ...any) {
+func (p *Party) Granted(done <-chan error, limit time.Duration, after string, args ...any) *Party {
 	what := fmt.Sprintf(after, args...)
 	select {
 	case err := <-done:
@@ -282,6 +285,7 @@ func (p *Party) Granted(done <-chan error, limit time.Duration, after string, ar
 	case <-time.After(limit):
 		p.Env.Doubtf("%s, but %v later %s, who waits, has no lock", what, limit, p.Who)
 	}
+	return p
 }
 
 // Take takes a free lock, and records the least latency of that in Pace.

@@ -32,10 +32,10 @@ func (e *Env) RWParties(n int) []*Party {
 	return all
 }
 
-// RWTrio is RWParties(3).
-func (e *Env) RWTrio() (a, b, c *Party) {
-	all := e.RWParties(3)
-	return all[0], all[1], all[2]
+// RWTrio is Trio of parties that can also take shares.
+func (e *Env) RWTrio(ttlOfA time.Duration) (a, b, c *Party) {
+	name := e.Name()
+	return e.RWParty("A", name, ttlOfA), e.RWParty("B", name, e.Long), e.RWParty("C", name, e.Long)
 }
 
 // RLock calls the RWLocker's RLock.

@@ -220,8 +220,7 @@ var Sharing = []scenario.Row{{
 		a.Prolong()
 		a.Excludes(c, e.Settle())
 		a.Release()
-		c.Promptly("A has unlocked, the other goroutine gave up")
-		c.Release()
+		c.Promptly("A has unlocked, the other goroutine gave up").Release()
 	},
 }, {
 	Name:    "a counter guarded by one Locker loses no update",
@@ -259,8 +258,7 @@ var Sharing = []scenario.Row{{
 		a.WantNoToken("when each Lock was unlocked")
 		a.Want("Unlock, when each Lock was unlocked", a.Unlock(), locker.ErrNotHeld)
 		a.Want("Extend, when each Lock was unlocked", a.Extend(), locker.ErrNotHeld)
-		b.Promptly("each Lock of A was unlocked")
-		b.Release()
+		b.Promptly("each Lock of A was unlocked").Release()
 	},
 }, {
 	Name:    "a Locker can be asked while others use it",

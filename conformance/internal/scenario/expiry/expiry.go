@@ -26,8 +26,7 @@ var Rows = []scenario.Row{{
 		a, b := e.Rivals(e.TTL, e.TTL)
 		a.Take()
 		a.AwaitExpiry()
-		b.LockBy(e.Prompt, "A's hold is over")
-		b.Release()
+		b.LockBy(e.Prompt, "A's hold is over").Release()
 	},
 }, {
 	Name: "a hold does not expire before its TTL",
@@ -182,8 +181,7 @@ var Rows = []scenario.Row{{
 				a.KeepsWaiting(b, done, ttl/8)
 			}
 			a.Release()
-			b.Granted(done, e.Prompt, "A has unlocked")
-			b.Release()
+			b.Granted(done, e.Prompt, "A has unlocked").Release()
 		}, func() {
 			// The lock is idle for half a minute between two holds.
 			e := e.Story()

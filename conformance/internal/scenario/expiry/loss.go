@@ -148,8 +148,7 @@ var Renewal = []scenario.Row{{
 		a.Release()
 		b.Promptly("A has unlocked")
 		b.AwaitExpiry()
-		c.LockBy(e.TTL+party.Slack(e.TTL), "B, whose TTL is %v, was heard of no more", e.TTL)
-		c.Release()
+		c.LockBy(e.TTL+party.Slack(e.TTL), "B, whose TTL is %v, was heard of no more", e.TTL).Release()
 	},
 }, {
 	Name:    "no goroutine outlives Close",
@@ -202,6 +201,5 @@ func renewed(e *party.Env, of func(who, name string) *party.Party, take func(a *
 	}
 	a.KeepsToken(token, "after renewals")
 	a.Release()
-	b.Promptly("A has unlocked")
-	b.Release()
+	b.Promptly("A has unlocked").Release()
 }

@@ -123,8 +123,7 @@ var Unlock = []scenario.Row{{
 		err := a.UnlockWith(ctx)
 		a.WantNoToken("after Unlock, which returned " + party.Says(err))
 		a.Want("second Unlock", a.Unlock(), locker.ErrNotHeld)
-		b.LockBy(e.TTL+party.Slack(e.TTL), "A's Unlock had a cancelled ctx")
-		b.Release()
+		b.LockBy(e.TTL+party.Slack(e.TTL), "A's Unlock had a cancelled ctx").Release()
 	},
 }}
 
@@ -141,8 +140,7 @@ var Reuse = []scenario.Row{{
 			a.Prolong()
 			a.Release()
 		}
-		b.Promptly("A has unlocked for the last time")
-		b.Release()
+		b.Promptly("A has unlocked for the last time").Release()
 	},
 }, {
 	Name:    "a Locker can be locked again after a loss and its Unlock",

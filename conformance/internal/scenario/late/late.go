@@ -160,8 +160,7 @@ var Rows = []scenario.Row{{
 				}
 				w.Release()
 				time.Sleep(5 * e.Settle()) // a server may take a while
-				b.LockBy(ttl/2, "A's hold was over, its late Extend has arrived, the lock is free")
-				b.Release()
+				b.LockBy(ttl/2, "A's hold was over, its late Extend has arrived, the lock is free").Release()
 			},
 		)
 	},

@@ -134,8 +134,7 @@ var Rows = []scenario.Row{{
 				a.Overlap(b)
 			}
 			a.Release()
-			b.Promptly("A has unlocked " + shown(name))
-			b.Release()
+			b.Promptly("A has unlocked " + shown(name)).Release()
 		}
 	},
 }, {

@@ -56,8 +56,7 @@ var Rows = []scenario.Row{{
 		defer cancel()
 		a.Outlasts(ctx, b)
 		a.Drop()
-		b.Promptly("A has unlocked")
-		b.Release()
+		b.Promptly("A has unlocked").Release()
 	},
 }, {
 	Name: "a hold goes on, or its loss is told, when one server does not answer an Extend",
@@ -122,8 +121,7 @@ var Rows = []scenario.Row{{
 			return
 		}
 		w.Mend()
-		b.LockFreed("A's Lock failed")
-		b.Release()
+		b.LockFreed("A's Lock failed").Release()
 	},
 }, {
 	Name: "a hold that was granted over a slow link is over before another's begins",
@@ -248,8 +246,7 @@ var Rows = []scenario.Row{{
 		case <-time.After(e.Prompt + e.Patience):
 			e.Doubtf("%v after A's Unlock, B, whose connections broke, has neither the lock nor an error", e.Prompt+e.Patience)
 		}
-		c.AfterOutage("nobody has the lock")
-		c.Release()
+		c.AfterOutage("nobody has the lock").Release()
 	},
 }, {
 	Name:    "a renewed hold outlives a renewal that fails",
@@ -289,8 +286,7 @@ var Rows = []scenario.Row{{
 		time.Sleep(2 * ttl)
 		lives(e, a, b, fmt.Sprintf("for twice its TTL of %v no new connection could be made, and", ttl))
 		a.Release()
-		b.Promptly("A has unlocked")
-		b.Release()
+		b.Promptly("A has unlocked").Release()
 	},
 }, {
 	Name: "connections that fall silent are left for new ones within a TTL",
@@ -322,8 +318,7 @@ var Rows = []scenario.Row{{
 			a, b, w := busy(e, ttl, false)
 			w.Hush()
 			a.Sound("Unlock, on connections that have fallen silent,", a.Unlock())
-			b.Promptly("A has unlocked")
-			b.Release()
+			b.Promptly("A has unlocked").Release()
 		}, func() {
 			a, b, w := busy(e, ttl, false)
 			a.Release()
@@ -393,11 +388,9 @@ var Replies = []scenario.Row{{
 		err, _ := a.Interrupted("Lock", a.Lock)
 		a.NotTaken("Lock", err, "no reply arrives")
 		a.WantNoToken("after a Lock that failed")
-		b.LockFreed("A gave up, and its TTL is over")
-		b.Release()
+		b.LockFreed("A gave up, and its TTL is over").Release()
 		w.Mend()
-		a.AfterOutage("nobody has the lock")
-		a.Release()
+		a.AfterOutage("nobody has the lock").Release()
 	},
 }, {
 	Name: "a Lock whose replies are lost for a while is not held up by itself",
@@ -443,11 +436,9 @@ var Replies = []scenario.Row{{
 		a.Take()
 		w.LoseReplies()
 		a.UnlockFails(time.Now(), "no reply had arrived")
-		b.LockFreed("A has unlocked")
-		b.Release()
+		b.LockFreed("A has unlocked").Release()
 		w.Mend()
-		a.AfterOutage("nobody has the lock")
-		a.Release()
+		a.AfterOutage("nobody has the lock").Release()
 	},
 }, {
 	Name:    "a release that is sent again says nil or ErrLost, and frees the lock",

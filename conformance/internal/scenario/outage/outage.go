@@ -44,8 +44,7 @@ var Rows = []scenario.Row{{
 			a.NotTaken("TryLock", err, "no server runs")
 		}
 		restart()
-		a.AfterOutage("the server runs again")
-		a.Release()
+		a.AfterOutage("the server runs again").Release()
 	},
 }, {
 	Name: "a hold ends in time though the server is down",
@@ -68,8 +67,7 @@ var Rows = []scenario.Row{{
 		restart()
 		a.Want("Unlock, past its TTL", a.Unlock(), locker.ErrLost)
 		c := e.Party("C", name, e.TTL)
-		c.AfterOutage("the server runs again, and A's hold is over")
-		c.Release()
+		c.AfterOutage("the server runs again, and A's hold is over").Release()
 	},
 }, {
 	Name: "what the server refuses is not granted, extended or released",
@@ -125,8 +123,7 @@ var Rows = []scenario.Row{{
 			_ = b.Unlock() // nil, or lost
 		}
 		for _, p := range []*party.Party{c, b, a} {
-			p.AfterOutage("the server runs again, and nobody has the lock")
-			p.Release()
+			p.AfterOutage("the server runs again, and nobody has the lock").Release()
 		}
 	},
 }, {
@@ -217,8 +214,7 @@ var Rows = []scenario.Row{{
 		if !time.Now().Before(a.Until()) {
 			e.Doubtf("A's hold, with a TTL of %v, was over before the clock was set back", e.TTL)
 		}
-		b.LockBy(e.TTL+party.Slack(e.TTL), "A, whose TTL is %v, was heard of no more", e.TTL)
-		b.Release()
+		b.LockBy(e.TTL+party.Slack(e.TTL), "A, whose TTL is %v, was heard of no more", e.TTL).Release()
 	},
 }, {
 	Name:      "tokens rise though the server's clock jumps back",
@@ -249,8 +245,7 @@ var Rows = []scenario.Row{{
 		last := a.Token()
 		a.Release()
 		further := fault.MoveClock(e, time.Hour)
-		c.AfterOutage("the server's clock was moved one hour further")
-		c.Release()
+		c.AfterOutage("the server's clock was moved one hour further").Release()
 		time.Sleep(2 * e.Settle()) // servers sweep expired data now and then
 		further()
 		back()
@@ -271,8 +266,7 @@ var Rows = []scenario.Row{{
 		a.WantNoToken("after Extend said ErrLost")
 		a.Want("Unlock of a hold that was ended at the server", a.Unlock(), locker.ErrLost)
 		b.Want("Unlock of a hold that was ended at the server", b.Unlock(), locker.ErrLost)
-		a.Promptly("its lost hold was unlocked")
-		a.Release()
+		a.Promptly("its lost hold was unlocked").Release()
 	},
 }, {
 	Name:    "a waiter gets a lock that was taken from its holder",
@@ -415,8 +409,7 @@ var Processes = []scenario.Row{{
 		a, b := fault.StartProcess(e, "A", name, e.TTL), e.Party("B", name, e.Long)
 		a.Take()
 		a.Kill()
-		b.LockBy(e.TTL+party.Slack(e.TTL), "A, whose TTL is %v, was killed", e.TTL)
-		b.Release()
+		b.LockBy(e.TTL+party.Slack(e.TTL), "A, whose TTL is %v, was killed", e.TTL).Release()
 	},
 }, {
 	Name:    "a process that is stopped while it waits does not hold up those behind it",

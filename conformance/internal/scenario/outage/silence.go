@@ -76,8 +76,7 @@ var Silence = []scenario.Row{{
 		silentAttempt(e, a, "Lock", a.Lock)()
 		for range 2 {
 			time.Sleep(e.Settle()) // the request that A gave up may be applied now
-			b.LockBy(e.TTL+party.Slack(e.TTL), "the server answers again")
-			b.Release()
+			b.LockBy(e.TTL+party.Slack(e.TTL), "the server answers again").Release()
 		}
 	},
 }, {

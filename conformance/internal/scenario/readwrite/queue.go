@@ -21,7 +21,7 @@ var Queue = sharing([]scenario.Row{{
 	Sources: []string{source.GoRWMutex, source.ZkShared},
 	Shows:   locker.Ordered,
 	Body: func(e *party.Env) {
-		a, b, w := e.RWTrio()
+		a, b, w := e.RWTrio(e.Long)
 		a.Share()
 		writer := w.StartLock(e.Context())
 		err := b.TryRLock()
@@ -35,8 +35,7 @@ var Queue = sharing([]scenario.Row{{
 		w.Granted(writer, e.Prompt, "A, the only one with a share, has unlocked")
 		w.KeepsOut(b, "RLock", reader)
 		w.Release()
-		b.Granted(reader, e.Prompt, "C has unlocked")
-		b.Release()
+		b.Granted(reader, e.Prompt, "C has unlocked").Release()
 	},
 }, {
 	Name:    "a writer's Unlock lets in all readers up to the next writer",
@@ -69,8 +68,7 @@ var Queue = sharing([]scenario.Row{{
 		second.Granted(writer, e.Prompt, "the readers before it have unlocked")
 		second.KeepsOut(last, "RLock", reader)
 		second.Release()
-		last.Granted(reader, e.Prompt, "%s has unlocked", second.Who)
-		last.Release()
+		last.Granted(reader, e.Prompt, "%s has unlocked", second.Who).Release()
 	},
 }, {
 	Name:    "readers that overlap without end do not starve a writer",
@@ -79,18 +77,9 @@ var Queue = sharing([]scenario.Row{{
 	Shows:   locker.Ordered,
 	Chance:  true,
 	Body: func(e *party.Env) {
-		all := e.RWParties(6)
-		w, readers := all[0], all[1:]
-		ctx, cancel := context.WithCancel(e.Context())
-		defer cancel()
-		for _, p := range readers {
-			e.Spawn(func() { stream(ctx, p, p.RLock, e.Settle()/2) })
-		}
-		time.Sleep(2 * e.Settle())
-		w.LockBy(e.Prompt, "%d readers hold shares for %v, and take new ones", len(readers), e.Settle()/2)
-		cancel()
-		w.Prolong()
-		w.Release()
+		amid(e, 5, (*party.Party).RLock, e.Settle()/2, func(w *party.Party) {
+			w.LockBy(e.Prompt, "five readers hold shares for %v, and take new ones", e.Settle()/2)
+		})
 	},
 }, {
 	Name:    "writers that come without end do not starve a reader",
@@ -99,18 +88,9 @@ var Queue = sharing([]scenario.Row{{
 	Shows:   locker.Ordered,
 	Chance:  true,
 	Body: func(e *party.Env) {
-		all := e.RWParties(5)
-		r, writers := all[0], all[1:]
-		ctx, cancel := context.WithCancel(e.Context())
-		defer cancel()
-		for _, p := range writers {
-			e.Spawn(func() { stream(ctx, p, p.Lock, e.Settle()/10) })
-		}
-		time.Sleep(2 * e.Settle())
-		r.ShareAfter("four writers hold the lock for a few milliseconds each, in turns")
-		cancel()
-		r.Prolong()
-		r.Release()
+		amid(e, 4, (*party.Party).Lock, e.Settle()/10, func(r *party.Party) {
+			r.ShareAfter("four writers hold the lock for a few milliseconds each, in turns")
+		})
 	},
 }, {
 	Name:    "when a writer gives up, readers behind the next writer still wait",
@@ -135,8 +115,7 @@ var Queue = sharing([]scenario.Row{{
 		second.Granted(next, e.Prompt, "the readers before it have unlocked")
 		second.KeepsOut(last, "RLock", behind)
 		second.Release()
-		last.Granted(behind, e.Prompt, "D has unlocked")
-		last.Release()
+		last.Granted(behind, e.Prompt, "D has unlocked").Release()
 	},
 }, {
 	Name:    "a writer's expiry lets in all readers that wait",
@@ -181,7 +160,7 @@ var Queue = sharing([]scenario.Row{{
 	Promise: "Everything that a failed attempt left behind (key, queue entry, goroutine) is cleaned up: nobody waits for it.",
 	Sources: []string{source.ZkRecipe, source.ZkShared},
 	Body: func(e *party.Env) {
-		a, b, w := e.RWTrio()
+		a, b, w := e.RWTrio(e.Long)
 		a.Share()
 		ctx, cancel := context.WithCancel(e.Context())
 		defer cancel()
@@ -224,16 +203,28 @@ var Queue = sharing([]scenario.Row{{
 	},
 }})
 
-// stream locks and unlocks until ctx ends.
-func stream(ctx context.Context, p *party.Party, lock func(context.Context) error, hold time.Duration) {
-	for ctx.Err() == nil {
-		if lock(ctx) != nil {
-			party.SleepUntil(ctx, time.Millisecond)
-			continue
-		}
-		time.Sleep(hold/2 + rand.N(hold))
-		_ = p.Unlock() // losses are not tested here
+// amid has one party get what it wants while n others lock and unlock without end.
+func amid(e *party.Env, n int, lock func(*party.Party, context.Context) error, hold time.Duration, get func(*party.Party)) {
+	all := e.RWParties(n + 1)
+	ctx, cancel := context.WithCancel(e.Context())
+	defer cancel()
+	for _, p := range all[1:] {
+		e.Spawn(func() {
+			for ctx.Err() == nil {
+				if lock(p, ctx) != nil {
+					party.SleepUntil(ctx, time.Millisecond)
+					continue
+				}
+				time.Sleep(hold/2 + rand.N(hold))
+				_ = p.Unlock() // losses are not tested here
+			}
+		})
 	}
+	time.Sleep(2 * e.Settle())
+	get(all[0])
+	cancel()
+	all[0].Prolong()
+	all[0].Release()
 }
 
 // writerFails makes a waiting writer fail. The reader before it keeps its share; the reader behind
@@ -248,8 +239,7 @@ func writerFails(e *party.Env, fail func(*fault.Process), ttl time.Duration) {
 	reader := c.StartShare(e.Context())
 	fail(w)
 	c.Granted(reader, ttl+party.Slack(ttl)+2*time.Second, "A has a share, and B, which waited "+
-		"for the lock before it with a TTL of %v, is heard of no more", ttl)
-	c.Release()
+		"for the lock before it with a TTL of %v, is heard of no more", ttl).Release()
 	a.Prolong()
 	a.Release()
 }

@@ -46,15 +46,14 @@ var Rows = sharing([]scenario.Row{{
 		for _, p := range all {
 			p.Release()
 		}
-		last.Promptly("each share was unlocked")
-		last.Release()
+		last.Promptly("each share was unlocked").Release()
 	},
 }, {
 	Name:    "readers keep a writer out until the last of them has gone",
 	Promise: "Lock waits until each share has ended, and no longer.",
 	Sources: []string{source.GoRWMutex, source.RedissonShares},
 	Body: func(e *party.Env) {
-		a, b, w := e.RWTrio()
+		a, b, w := e.RWTrio(e.Long)
 		a.Share()
 		b.Share()
 		done := w.StartLock(e.Context())
@@ -71,7 +70,7 @@ var Rows = sharing([]scenario.Row{{
 	Promise: "No share is granted while a writer holds the lock.",
 	Sources: []string{source.GoRWMutex},
 	Body: func(e *party.Env) {
-		w, a, b := e.RWTrio()
+		w, a, b := e.RWTrio(e.Long)
 		w.Take()
 		w.ExcludesShare(a)
 		first, second := a.StartShare(e.Context()), b.StartShare(e.Context())
@@ -96,8 +95,7 @@ var Rows = sharing([]scenario.Row{{
 		a.ShareAfter("the plain lock was unlocked")
 		a.Excludes(plain, e.Settle())
 		a.Release()
-		plain.Promptly("A has unlocked its share")
-		plain.Release()
+		plain.Promptly("A has unlocked its share").Release()
 	},
 }, {
 	Name:    "shares held at the same time have one token, between those of the writers",
@@ -137,7 +135,7 @@ var Rows = sharing([]scenario.Row{{
 	Promise: "Unlock ends the caller's share, never another's, however often it is called.",
 	Sources: []string{source.RedissonShares, source.Curator},
 	Body: func(e *party.Env) {
-		a, b, w := e.RWTrio()
+		a, b, w := e.RWTrio(e.Long)
 		a.Share()
 		b.Share()
 		a.Release()
@@ -145,16 +143,14 @@ var Rows = sharing([]scenario.Row{{
 		b.Excludes(w, e.Settle())
 		b.Prolong()
 		b.Release()
-		w.Promptly("each share was unlocked")
-		w.Release()
+		w.Promptly("each share was unlocked").Release()
 	},
 }, {
 	Name:    "Unlock of a share that expired ends no other's",
 	Promise: "Unlock ends the caller's share, never another's, however late it is called.",
 	Sources: []string{source.RedissonShares},
 	Body: func(e *party.Env) {
-		name := e.Name()
-		a, b, w := e.RWParty("A", name, e.TTL), e.RWParty("B", name, e.Long), e.RWParty("C", name, e.Long)
+		a, b, w := e.RWTrio(e.TTL)
 		a.Share()
 		b.Share()
 		a.AwaitExpiry()
@@ -162,8 +158,7 @@ var Rows = sharing([]scenario.Row{{
 		b.Excludes(w, e.Settle())
 		b.Prolong()
 		b.Release()
-		w.Promptly("B has unlocked, A's share has expired")
-		w.Release()
+		w.Promptly("B has unlocked, A's share has expired").Release()
 	},
 }, {
 	Name:    "a share expires after its own TTL though others extend theirs",
@@ -173,9 +168,8 @@ var Rows = sharing([]scenario.Row{{
 		e.Together(func() {
 			// The writer waits from the beginning: somebody has to notice that the time of a share
 			// is over.
-			name, ttl := e.Name(), e.Lifetime(1200*time.Millisecond) // longer than slack
-			before := time.Now()
-			a, b, w := e.RWParty("A", name, ttl), e.RWParty("B", name, e.Long), e.RWParty("C", name, e.Long)
+			before, ttl := time.Now(), e.Lifetime(1200*time.Millisecond) // longer than slack
+			a, b, w := e.RWTrio(ttl)
 			a.Share()
 			b.Share()
 			done := w.StartLock(e.Context())
@@ -189,8 +183,7 @@ var Rows = sharing([]scenario.Row{{
 		}, func() {
 			// The share that lasts longer is the first: neither the take nor an Extend of another
 			// cuts it.
-			name := e.Name()
-			a, b, w := e.RWParty("A", name, e.TTL), e.RWParty("B", name, e.Long), e.RWParty("C", name, e.Long)
+			a, b, w := e.RWTrio(e.TTL)
 			b.Share()
 			a.Share()
 			a.Prolong()
@@ -198,8 +191,7 @@ var Rows = sharing([]scenario.Row{{
 			b.Excludes(w, e.Settle())
 			b.Prolong()
 			b.Release()
-			w.LockBy(e.Prompt, "B has unlocked, A's share has expired")
-			w.Release()
+			w.LockBy(e.Prompt, "B has unlocked, A's share has expired").Release()
 		})
 	},
 }, {
@@ -224,16 +216,14 @@ var Rows = sharing([]scenario.Row{{
 			w.Release()
 		}, func() {
 			// Another reader stays: the lock is shared yet when the share has expired.
-			name := e.Name()
-			a, b, w := e.RWParty("A", name, e.TTL), e.RWParty("B", name, e.Long), e.RWParty("C", name, e.TTL)
+			a, b, w := e.RWTrio(e.TTL)
 			b.Share()
 			a.Share()
 			a.AwaitExpiry()
 			a.Want("Extend of a share that expired, while B has one", a.Extend(), locker.ErrLost)
 			b.Release()
 			a.Want("Extend of a share that expired, when the lock is free", a.Extend(), locker.ErrLost)
-			w.Promptly("B has unlocked, A's share has expired")
-			w.Release()
+			w.Promptly("B has unlocked, A's share has expired").Release()
 		})
 	},
 }, {
@@ -241,7 +231,7 @@ var Rows = sharing([]scenario.Row{{
 	Promise: "TryLock makes one attempt, and an attempt that failed leaves nothing behind: no reader waits for it.",
 	Sources: []string{source.GoRWMutex, source.ZkShared},
 	Body: func(e *party.Env) {
-		a, b, w := e.RWTrio()
+		a, b, w := e.RWTrio(e.Long)
 		a.Share()
 		err := w.Try()
 		if err == nil {
@@ -261,7 +251,7 @@ var Rows = sharing([]scenario.Row{{
 	Promise: "If the caller holds a share, Lock and TryLock return an error, and do not wait for this share.",
 	Sources: []string{source.GoRWMutex, source.RedissonShares},
 	Body: func(e *party.Env) {
-		a, b, w := e.RWTrio()
+		a, b, w := e.RWTrio(e.Long)
 		a.Share()
 		token := a.Token()
 		start := time.Now()
@@ -279,8 +269,7 @@ var Rows = sharing([]scenario.Row{{
 		a.Release()
 		b.Excludes(w, e.Settle())
 		b.Release()
-		w.Promptly("each share was unlocked")
-		w.Release()
+		w.Promptly("each share was unlocked").Release()
 	},
 }, {
 	Name:    "a downgrade keeps the hold and its token",
@@ -288,7 +277,7 @@ var Rows = sharing([]scenario.Row{{
 	Sources: []string{source.ContractOfShares},
 	Body: func(e *party.Env) {
 		e.Together(func() {
-			a, b, w := e.RWTrio()
+			a, b, w := e.RWTrio(e.Long)
 			a.MayDowngrade()
 			a.Take()
 			var tokens party.Sequence
@@ -347,8 +336,7 @@ var Rows = sharing([]scenario.Row{{
 		b.Release()
 		c.KeepsOut(w, "Lock", writer)
 		c.Release()
-		w.Granted(writer, e.Prompt, "each share was unlocked")
-		w.Release()
+		w.Granted(writer, e.Prompt, "each share was unlocked").Release()
 	},
 }, {
 	Name:    "a downgrade lets no writer in between",
@@ -356,7 +344,7 @@ var Rows = sharing([]scenario.Row{{
 	Sources: []string{source.ContractOfShares},
 	Body: func(e *party.Env) {
 		e.Together(func() {
-			a, b, w := e.RWTrio()
+			a, b, w := e.RWTrio(e.Long)
 			a.MayDowngrade()
 			a.Take()
 			writer := w.StartLock(e.Context())
@@ -371,16 +359,14 @@ var Rows = sharing([]scenario.Row{{
 			}
 			a.Prolong()
 			a.Release()
-			w.Granted(writer, e.Prompt, "A has unlocked")
-			w.Release()
+			w.Granted(writer, e.Prompt, "A has unlocked").Release()
 			if reader != nil {
-				b.Granted(reader, e.Prompt, "C has unlocked")
-				b.Release()
+				b.Granted(reader, e.Prompt, "C has unlocked").Release()
 			}
 		}, func() {
 			// A writer wants the lock again and again, so that it finds the shortest gap.
 			e := e.Story()
-			a, _, w := e.RWTrio()
+			a, _, w := e.RWTrio(e.Long)
 			a.MayDowngrade()
 			ctx, cancel := context.WithTimeout(e.Context(), contention.Time/2)
 			defer cancel()
@@ -415,8 +401,7 @@ var Rows = sharing([]scenario.Row{{
 	Sources: []string{source.ContractOfShares, source.RedissonShares},
 	Needs:   []need.Need{need.Expire},
 	Body: func(e *party.Env) {
-		name := e.Name()
-		a, b, c := e.RWParty("A", name, e.TTL), e.RWParty("B", name, e.Long), e.RWParty("C", name, e.Long)
+		a, b, c := e.RWTrio(e.TTL)
 		a.MayDowngrade()
 		a.TakeOver(b)
 		err := a.Downgrade()
@@ -464,8 +449,7 @@ var Rows = sharing([]scenario.Row{{
 		a.Prolong()
 		a.Excludes(c, e.Settle())
 		a.Release()
-		c.Promptly("A has unlocked")
-		c.Release()
+		c.Promptly("A has unlocked").Release()
 	},
 }, {
 	Name:      "tokens rise from a writer to a share though the server that lags most takes over",
@@ -477,7 +461,7 @@ var Rows = sharing([]scenario.Row{{
 	// The server that takes over knows of an earlier share, and not of the writer that came
 	// between.
 	Body: func(e *party.Env) {
-		a, w, c := e.RWTrio()
+		a, w, c := e.RWTrio(e.Long)
 		a.Share()
 		a.Release()
 		fail := fault.FailOver(e)

@@ -25,11 +25,10 @@ var Rows = []scenario.Row{{
 	Shows:   locker.Fencing,
 	Needs:   []need.Need{need.Tokens},
 	Body: func(e *party.Env) {
-		name := e.Name()
+		a, b, c := e.Trio(e.Long)
 		var tokens party.Sequence
-		parties := []*party.Party{e.Party("A", name, e.Long), e.Party("B", name, e.Long), e.Party("C", name, e.Long)}
 		for round := range 3 {
-			for _, p := range parties {
+			for _, p := range []*party.Party{a, b, c} {
 				p.Take()
 				tokens.Next(p, fmt.Sprintf("%s's hold %d", p.Who, round+1))
 				p.Release()

@@ -23,8 +23,7 @@ var Cancel = []scenario.Row{{
 	Promise: "Everything that a failed attempt left behind (key, queue entry, goroutine) is cleaned up.",
 	Sources: []string{source.RedsyncCancel, source.ZkContext},
 	Body: func(e *party.Env) {
-		name := e.Name()
-		a, b, c := e.Party("A", name, e.Long), e.Party("B", name, e.Long), e.Party("C", name, e.Long)
+		a, b, c := e.Trio(e.Long)
 		a.Take()
 		ctx, cancel := context.WithCancel(e.Context())
 		done := b.StartLock(ctx)
@@ -41,8 +40,7 @@ var Cancel = []scenario.Row{{
 	Promise: "Everything that a failed attempt left behind (key, queue entry, goroutine) is cleaned up.",
 	Sources: []string{source.ZkRecipe, source.ZkContext},
 	Body: func(e *party.Env) {
-		name := e.Name()
-		a, b, c := e.Party("A", name, e.Long), e.Party("B", name, e.Long), e.Party("C", name, e.Long)
+		a, b, c := e.Trio(e.Long)
 		a.Take()
 		ctx, cancel := context.WithCancel(e.Context())
 		defer cancel()
@@ -51,8 +49,7 @@ var Cancel = []scenario.Row{{
 		cancel()
 		e.Gone(b, first)
 		a.Release()
-		c.Granted(second, e.Prompt, "B, who waited before it, gave up, and A has unlocked")
-		c.Release()
+		c.Granted(second, e.Prompt, "B, who waited before it, gave up, and A has unlocked").Release()
 	},
 }, {
 	Name:    "a Lock cancelled at any moment leaves nothing behind",
@@ -118,8 +115,8 @@ var Cancel = []scenario.Row{{
 	// B is cancelled at about the moment in which A's Unlock makes it the holder. C waits behind B,
 	// or comes afterwards.
 	Body: func(e *party.Env) {
-		name := e.Name()
-		h := &handover{Env: e, a: e.Party("A", name, e.Long), b: e.Party("B", name, e.Long), c: e.Party("C", name, e.Long), aim: aim{looks: 1}}
+		h := &handover{Env: e, aim: aim{looks: 1}}
+		h.a, h.b, h.c = e.Trio(e.Long)
 		h.first()
 		end := time.Now().Add(contention.Time)
 		for i := 0; i < 2000 && time.Now().Before(end); i++ {
@@ -197,8 +194,7 @@ var Context = []scenario.Row{{
 		a.Want("Lock with a ctx whose deadline has passed", a.Lock(past), context.DeadlineExceeded)
 		a.WantNoToken("after a Lock that failed")
 		a.Want("Unlock after a Lock that failed", a.Unlock(), locker.ErrNotHeld)
-		b.LockBy(e.Prompt, "A's Lock had failed, the lock is free")
-		b.Release()
+		b.LockBy(e.Prompt, "A's Lock had failed, the lock is free").Release()
 	},
 }, {
 	Name:    "Lock returns soon after ctx is cancelled while it waits",

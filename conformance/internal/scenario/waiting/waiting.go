@@ -27,8 +27,7 @@ var Rows = []scenario.Row{{
 		a, b := e.Rivals(e.Long, e.Long)
 		for range 3 {
 			for _, p := range []*party.Party{a, b} {
-				p.Promptly("the other has unlocked")
-				p.Release()
+				p.Promptly("the other has unlocked").Release()
 			}
 		}
 	},
@@ -76,8 +75,7 @@ var Rows = []scenario.Row{{
 		name, ttl := e.Name(), e.Lifetime(1200*time.Millisecond) // longer than slack
 		a, b := e.Party("A", name, ttl), e.Party("B", name, ttl)
 		a.Take()
-		b.LockBy(ttl+party.Slack(ttl), "A took the lock for %v and was heard of no more", ttl)
-		b.Release()
+		b.LockBy(ttl+party.Slack(ttl), "A took the lock for %v and was heard of no more", ttl).Release()
 	},
 }, {
 	Name:    "everyone who waits is served",
@@ -204,8 +202,7 @@ func wakes(e *party.Env, a, b *party.Party) {
 	done := b.Start(e.Context())
 	a.KeepsWaiting(b, done, 3*e.Settle()) // it waits
 	a.Release()
-	b.Granted(done, e.Prompt, "A has unlocked; the TTL is %v", e.Long)
-	b.Release()
+	b.Granted(done, e.Prompt, "A has unlocked; the TTL is %v", e.Long).Release()
 }
 
 // takeTurns has the holder unlock when the waiter should be waiting, and then the other way round.
@@ -290,8 +287,7 @@ var Wanted = []scenario.Row{{
 			select {
 			case <-wanted:
 				a.Drop()
-				b.Granted(done, e.Prompt, "A has unlocked, because it was wanted")
-				b.Release()
+				b.Granted(done, e.Prompt, "A has unlocked, because it was wanted").Release()
 				return
 			case err := <-done:
 				e.Early(a, b, err)
