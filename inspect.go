@@ -42,8 +42,8 @@ type Participant = driver.Participant
 //
 // It takes at most half the Client's TTL. When ctx ends it returns within milliseconds, whatever
 // the server does, with an error that matches ctx.Err() and context.Cause(ctx). If the backend is
-// unreachable, it returns the client library's error. If the backend
-// does not tell it returns ErrUnsupported, and if the Client is closed ErrClosed.
+// unreachable, it returns the client library's error. If the backend does not tell, it returns
+// ErrUnsupported, and if the Client is closed ErrClosed.
 func (c *Client) Inspect(ctx context.Context, name string) (State, error) {
 	s, err := c.inspect(ctx, name)
 	if s.Token != 0 {
@@ -162,8 +162,8 @@ func (c *Client) list(ctx context.Context, prefix string, yield func(string) boo
 //
 // It returns ErrNotHeld if nobody holds the lock, and ErrHeld if another hold is there. Both mean
 // that the hold which was shown has ended. After any other error the hold may have ended: call
-// ForceRelease again. It takes at most half the Client's TTL. If the backend
-// cannot do it, it returns ErrUnsupported, and if the Client is closed ErrClosed.
+// ForceRelease again. It takes at most half the Client's TTL. If the backend cannot do it, it
+// returns ErrUnsupported, and if the Client is closed ErrClosed.
 func (c *Client) ForceRelease(ctx context.Context, name string, shown State) error {
 	return wrap("forcerelease", name, c.forceRelease(ctx, name, shown))
 }

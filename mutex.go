@@ -255,8 +255,8 @@ func (m *Mutex) Hold() *Hold {
 // when the hold is lost, which is at the hold's deadline at the latest. After a loss the context's
 // cause is [ErrLost]. If f, or a function that f calls with its context, would wait for the same
 // lock, that call returns [ErrReentrant]: see [Mutex.Join]. If you need a reserve, call
-// [Hold.Context] of [Mutex.Hold] in f. FencingToken returns the token there. If f panics, Do unlocks, and the
-// panic goes on.
+// [Hold.Context] of [Mutex.Hold] in f. FencingToken returns the token there. If f panics, Do
+// unlocks, and the panic goes on.
 //
 // Do returns f's error joined with that of Unlock, so that nil never hides a loss. If f returned
 // ErrLost, too, the text of the error names the loss only once. The Op of the Error tells whether f

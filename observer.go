@@ -13,10 +13,10 @@ import (
 // The others may be called by several goroutines at once, and must not panic.
 //
 // The goroutine that locks, unlocks or extends calls Start, Done and Held, and at an Unlock also
-// Ended, also if this Unlock is the first to hear of a loss. The time that they take delays only this
-// goroutine. Renewed, and Ended at any other loss or an Abandon, are called one after another by a
-// goroutine of their own. Only Close waits for it, for 5 s at most. So no Observer delays a renewal
-// or a loss, and only Start can delay a release.
+// Ended, also if this Unlock is the first to hear of a loss. The time that they take delays only
+// this goroutine. Renewed, and Ended at any other loss or an Abandon, are called one after another
+// by a goroutine of their own. Only Close waits for it, for 5 s at most. So no Observer delays a
+// renewal or a loss, and only Start can delay a release.
 //
 // This package holds no lock of its own while it calls a function of an Observer. So the function
 // may call this package, except for Close. Such calls are observed like any other.

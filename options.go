@@ -127,7 +127,8 @@ func WithoutRenewal() MutexOption {
 // out whether the hold has lasted. It then ends the hold, and leaves the lock taken: this Client
 // releases it when d has passed. Waiters wait until then. Neither the end of the process nor
 // [Client.Close] releases it earlier. If the Client is closed, or the process ends, before d has
-// passed, the lock expires by itself: when d has passed, and at the latest one TTL after the Unlock.
+// passed, the lock expires by itself: when d has passed, and at the latest one TTL after the
+// Unlock.
 //
 // For that the TTL of these locks is d and a little more, in whole seconds (of a d below a second
 // in whole milliseconds), if [WithTTL] says less. If the backend does not honour such a TTL, the
