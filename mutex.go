@@ -53,8 +53,8 @@ func (m *Mutex) Lock(ctx context.Context) error {
 // TryLock makes one attempt to take the lock, of TTL/2 at most. It returns ErrHeld if another owner
 // holds the lock, or if another goroutine has this Mutex or waits for it. If the backend is
 // unreachable, it makes at most three requests within 30 ms, and returns the client library's
-// error. The last may take longer: a library may dial several times, as go-redis does by default.
-// Otherwise it is like Lock.
+// error. The last may take longer: go-redis dials several times by default, and the clients of etcd
+// and ZooKeeper may wait for a connection until TTL/2 is over. Otherwise it is like Lock.
 func (m *Mutex) TryLock(ctx context.Context) error {
 	_, err := m.contend(ctx, opTryLock, (*contender).acquireOwn)
 	return err

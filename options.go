@@ -118,8 +118,8 @@ func WithoutRenewal() MutexOption {
 //	ran, err := report.TryDo(ctx, makeReport)
 //
 // Without AtLeast a machine whose clock is late finds the lock free again, and runs the job a
-// second time. So d has to be longer than the clocks differ, and clearly shorter than the time
-// between two runs.
+// second time. So d has to be longer than the clocks differ. And d and the TTL together have to be
+// shorter than the time between two runs, because a process that ends leaves the lock taken.
 //
 // It holds for each Unlock, also for that of Do, TryDo and [Hold.Do]; if the job took longer than
 // d, the Unlock is an ordinary one. A job that has failed keeps the lock, too: else the next
@@ -127,8 +127,7 @@ func WithoutRenewal() MutexOption {
 // out whether the hold has lasted. It then ends the hold, and leaves the lock taken: this Client
 // releases it when d has passed. Waiters wait until then. Neither the end of the process nor
 // [Client.Close] releases it earlier. If the Client is closed, or the process ends, before d has
-// passed, the lock expires by itself: when d has passed, and at the latest one TTL after the
-// Unlock.
+// passed, nobody releases it: it expires by itself, one TTL after the Unlock at the latest.
 //
 // For that the TTL of these locks is d and a little more, in whole seconds (of a d below a second
 // in whole milliseconds), if [WithTTL] says less. If the backend does not honour such a TTL, the

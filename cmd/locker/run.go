@@ -36,8 +36,8 @@ shared locks; most other backends do not.
 With --at-least 1m the lock stays taken for a minute from its grant on, also
 if COMMAND ends sooner, succeeds or fails, and although run ends with it: a
 machine whose clock is late finds the lock held, and does not run COMMAND
-again. After that it is free one TTL after the end of COMMAND at the latest. So
-give clearly less than the time between two runs.
+again. It is free one TTL (30 s, or --at-least if longer) after COMMAND ends, or
+earlier. Both together have to be less than the time between two runs.
 
 The lock is renewed while COMMAND runs. If it cannot be renewed, COMMAND and
 its descendants get SIGTERM when a quarter of the TTL is left, and SIGKILL
