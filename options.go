@@ -166,9 +166,9 @@ func WithoutRelease() Option {
 	})
 }
 
-// WithBackoff sets how long a waiter pauses between two attempts where the backend must be polled:
-// a random time that grows from about minimum to at most maximum. The default is 10 ms and 250 ms.
-// A minimum of 0 or less, or a maximum below it, is an error.
+// WithBackoff sets how long a waiter pauses between two attempts, after an error and where the
+// backend must be polled: a random time that grows from about minimum to at most maximum. The
+// default is 10 ms and 250 ms. A minimum of 0 or less, or a maximum below it, is an error.
 func WithBackoff(minimum, maximum time.Duration) MutexOption {
 	return mutexOption(func(s *settings) error {
 		if minimum <= 0 || maximum < minimum {
