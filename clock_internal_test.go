@@ -3,6 +3,7 @@ package locker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -397,4 +398,15 @@ func TestLoss_isInTimeThoughTheGoroutineOfATickStops(t *testing.T) {
 		<-h.Lost()
 		assert.LessOrEqual(t, time.Since(h.Deadline()), time.Millisecond)
 	})
+}
+
+// A timer may be late on a busy machine, and a Driver that looks at the clock is not.
+func TestRequest_whoseTimerIsLateWasNotAnswered(t *testing.T) {
+	r := newRequest(t.Context(), t.Context(), time.Hour)
+	defer r.end()
+	_ = r.Done() // makes the timer
+	r.until = time.Now()
+	err := r.explain(fmt.Errorf("reading a reply: %w", context.DeadlineExceeded))
+	assert.True(t, silent(err), "it replaces no answer")
+	require.NotErrorIs(t, err, context.DeadlineExceeded, "the caller's context has not ended")
 }

@@ -1,15 +1,16 @@
 package locker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/go-locker/locker/internal/carry"
 	"github.com/go-locker/locker/internal/clock"
-	"github.com/go-locker/locker/internal/last"
 )
 
 // Context returns a context that ends with this hold, or earlier: when reserve is all that is left
@@ -37,17 +38,11 @@ import (
 // Call the returned function when the work is done, as with [context.WithCancel]. [Client.Close]
 // waits for that before it releases the hold.
 func (h *Hold) Context(ctx context.Context, reserve time.Duration) (context.Context, context.CancelFunc) {
-	work := &holdContext{hold: h, outer: innermost(ctx), reserve: reserve}
-	work.Context, work.end = context.WithCancelCause(context.WithValue(unlooked(ctx), last.Carrier{}, work))
-	forget := h.atEnd(max(reserve, 0), work.end)
-	h.mu.Lock()
-	h.working++
-	h.mu.Unlock()
-	return work, func() {
-		forget()
-		work.end(nil)
-		work.done.Do(h.worked)
-	}
+	work := &holdContext{outer: innermost(ctx)}
+	work.ending.reserve = max(reserve, 0)
+	work.Context, work.ending.tell = context.WithCancelCause(context.WithValue(unlooked(ctx), carry.Innermost{}, work))
+	work.Add(h)
+	return work, work.cancel
 }
 
 // worked notes that the work under one context of the hold has ended.
@@ -97,39 +92,65 @@ func unlooked(ctx context.Context) context.Context {
 
 // holdContext looks at the clock whenever it is asked.
 type holdContext struct {
-	context.Context // has holdContext as the value of last.Carrier, and does not look at the clock
+	context.Context // has holdContext as the value of carry.Innermost, and does not look at the clock
 
-	hold    *Hold
-	outer   *holdContext // the innermost that its parent is or derives from; or nil
-	reserve time.Duration
-	end     context.CancelCauseFunc
-	done    sync.Once // the work under it
+	holds  []*Hold      // one, or all of a multi.Hold
+	ending ending       // of each hold
+	outer  *holdContext // the innermost that its parent is or derives from; or nil
+	done   atomic.Bool  // the work under it has ended
 }
+
+// Add has the context end with h, too. Package multi calls it before anybody else has the context.
+func (c *holdContext) Add(h *Hold) {
+	c.holds = append(c.holds, h)
+	h.atEnd(&c.ending)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.working++
+}
+
+// cancel is the context's CancelFunc.
+func (c *holdContext) cancel() {
+	c.ending.tell(nil)
+	if c.done.Swap(true) {
+		return
+	}
+	for _, h := range c.holds {
+		h.forget(&c.ending)
+		h.worked()
+	}
+}
+
+// End ends the contexts of h, which is unlocked.
+func (*holdContext) End(h *Hold) { h.tellEndings(ErrNotHeld) }
 
 // innermost returns the innermost holdContext that ctx is or derives from, or nil.
 func innermost(ctx context.Context) *holdContext {
-	c, _ := ctx.Value(last.Carrier{}).(*holdContext)
+	c, _ := ctx.Value(carry.Innermost{}).(*holdContext)
 	return c
 }
 
-// Carries reports whether c, which may be nil, is a context of h or derives from one. Package multi
-// asks this of [last.Carrier].
+// Carries reports whether c, which may be nil, is a context of h or derives from one.
 func (c *holdContext) Carries(h *Hold) bool {
-	for c != nil && c.hold != h {
+	for c != nil && !slices.Contains(c.holds, h) {
 		c = c.outer
 	}
 	return c != nil
 }
 
-// carried returns the innermost hold of that lock, or nil.
-func (c *holdContext) carried(id lockID) *Hold {
-	for c != nil && c.hold.lockID != id {
-		c = c.outer
+// carried returns the innermost hold of that lock which lasts, or else the innermost, or nil.
+func (c *holdContext) carried(id lockID) (innermost *Hold) {
+	for ; c != nil; c = c.outer {
+		i := slices.IndexFunc(c.holds, func(h *Hold) bool { return h.lockID == id })
+		if i < 0 {
+			continue
+		}
+		if c.holds[i].Err() == nil {
+			return c.holds[i]
+		}
+		innermost = cmp.Or(innermost, c.holds[i])
 	}
-	if c == nil {
-		return nil
-	}
-	return c.hold
+	return innermost
 }
 
 // look ends the context if a hold that it carries is lost, or if a reserve is reached. Another
@@ -139,13 +160,16 @@ func (c *holdContext) look() {
 	if c.outer != nil {
 		c.outer.look()
 	}
-	h := c.hold
-	switch err := h.expireIfDue(); {
-	case c.Context.Err() != nil:
-	case errors.Is(err, ErrLost):
-		c.end(err)
-	case err == nil && c.reserve > 0 && time.Until(h.Deadline()) <= c.reserve:
-		c.end(h.reachedReserve(c.reserve))
+	e := &c.ending
+	for _, h := range c.holds {
+		switch err := h.expireIfDue(); {
+		case c.Context.Err() != nil:
+			return
+		case errors.Is(err, ErrLost):
+			e.tell(err)
+		case err == nil && e.reserve > 0 && time.Until(h.Deadline()) <= e.reserve:
+			e.tell(h.reachedReserve(e.reserve))
+		}
 	}
 }
 
@@ -167,28 +191,40 @@ type ending struct {
 	tell    func(cause error)
 }
 
-// atEnd makes sure that tell is called once: when the hold ends, before lose returns; or when
-// reserve is left until the deadline; or now if it is so already. forget undoes that, and reports
-// whether there was anything to undo.
-func (h *Hold) atEnd(reserve time.Duration, tell func(cause error)) (forget func() bool) {
-	e := &ending{reserve, tell}
+// atEnd makes sure that e.tell is called once: when the hold ends, before lose returns; or when
+// e.reserve is left until the deadline; or now if it is so already.
+func (h *Hold) atEnd(e *ending) {
 	h.mu.Lock()
 	h.endings = append(h.endings, e)
-	if h.state == held && reserve > 0 {
+	if h.state == held && e.reserve > 0 {
 		h.client.schedule(h, clock.Now(), h.nextEvent())
 	}
 	h.mu.Unlock()
-	forget = func() bool {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		before := len(h.endings)
-		h.endings = slices.DeleteFunc(h.endings, func(other *ending) bool { return other == e })
-		return len(h.endings) < before
+	if over := h.expireIfDue(); over != nil && h.forget(e) {
+		e.tell(over)
 	}
-	if over := h.expireIfDue(); over != nil && forget() {
-		tell(over)
+}
+
+// forget undoes atEnd, and reports whether there was anything to undo.
+func (h *Hold) forget(e *ending) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	before := len(h.endings)
+	h.endings = slices.DeleteFunc(h.endings, func(other *ending) bool { return other == e })
+	return len(h.endings) < before
+}
+
+// endContexts ends the contexts of a hold that a call with ctx has unlocked. If ctx is one of them,
+// they end by atReturn; or still later, if the call is one of an Unlock of several holds.
+func (h *Hold) endContexts(ctx context.Context) (atReturn func()) {
+	if !innermost(ctx).Carries(h) {
+		h.tellEndings(ErrNotHeld)
+		return func() {}
 	}
-	return forget
+	if later, ok := ctx.Value(carry.Later{}).(func(*Hold) bool); ok && later(h) {
+		return func() {}
+	}
+	return func() { h.tellEndings(ErrNotHeld) }
 }
 
 // tellEndings tells all of them of the end of the hold.

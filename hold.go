@@ -254,12 +254,13 @@ func (h *Hold) whileHeld(ctx context.Context, send func(*request) error) error {
 	defer c.calls.Done()
 	r := newRequest(ctx, c.background, h.ttl/2)
 	defer r.end()
-	forget := h.atEnd(0, func(cause error) {
+	e := &ending{tell: func(cause error) {
 		if errors.Is(cause, ErrLost) { // after an Unlock the request goes on: to end it would cost a connection
 			r.end()
 		}
-	})
-	defer forget()
+	}}
+	h.atEnd(e)
+	defer h.forget(e)
 	err := send(r)
 	switch over := h.expireIfDue(); {
 	case over != nil:

@@ -110,16 +110,21 @@ func (r *request) Value(key any) any {
 }
 
 // explain returns err, the outcome of the request. If err only says that the request's own context
-// has ended, explain returns errNoAnswer, because the user's context has not.
+// has ended, or one that the Driver derived from it, explain returns errNoAnswer, because the
+// user's context has not.
 func (r *request) explain(err error) error {
 	if err == nil {
 		return nil
 	}
-	switch over := r.Err(); {
+	over := r.Err()
+	if over == nil && !time.Now().Before(r.until) {
+		over = context.DeadlineExceeded // a Driver has looked at the clock before our timer fired
+	}
+	switch {
+	case err == over || err == context.DeadlineExceeded: //nolint:errorlint // one that wraps it has more to say
+		return errNoAnswer
 	case over == nil || !errors.Is(err, over):
 		return err
-	case err == over: //nolint:errorlint // one that wraps it has more to say
-		return errNoAnswer
 	default:
 		return fmt.Errorf("%w: %v", errNoAnswer, err) //nolint:errorlint // whose end is none of the user's business
 	}

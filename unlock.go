@@ -9,7 +9,6 @@ import (
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
-	"github.com/go-locker/locker/internal/last"
 )
 
 // Unlock ends this hold and no other. It returns by the hold's deadline, even if ctx ends later. It
@@ -32,21 +31,10 @@ func (h *Hold) Do(ctx context.Context, f func(context.Context) error) error {
 }
 
 func (h *Hold) unlock(ctx context.Context) error {
-	carried := innermost(ctx).Carries(h)
-	if carried { // ctx ends with the endings
-		defer func() {
-			tell := func() { h.tellEndings(ErrNotHeld) }
-			if later := last.Of(ctx); later != nil {
-				later(tell)
-			} else {
-				tell()
-			}
-		}()
-	}
 	c := h.client
 	if h.keptFor() > 0 {
 		inDoubt := h.extend(ctx) // a loss is what abandon returns
-		if err := h.abandon(); err != nil {
+		if err := h.abandon(ctx); err != nil {
 			return err
 		}
 		h.cleanUpAfter(h.keptFor())
@@ -57,9 +45,8 @@ func (h *Hold) unlock(ctx context.Context) error {
 		return err
 	}
 	defer c.calls.Done()
-	if !carried {
-		h.tellEndings(ErrNotHeld)
-	}
+	atReturn := h.endContexts(ctx)
+	defer atReturn()
 	end := h.howEnded(CauseUnlocked, deadline) // as it is now; reported after the release
 	if tell := c.observers.Ended; tell != nil {
 		defer func() { tell(ctx, h.id(), end) }()
@@ -108,17 +95,18 @@ const foregroundTries = 3
 // It returns ErrLost if the hold had ended before, and ErrNotHeld after Unlock or another Abandon.
 // Afterwards Unlock returns ErrNotHeld.
 func (h *Hold) Abandon() error {
-	return wrap("abandon", h.name, h.abandon())
+	return wrap("abandon", h.name, h.abandon(context.Background()))
 }
 
-func (h *Hold) abandon() error {
+func (h *Hold) abandon(ctx context.Context) error {
 	deadline, err := h.conclude()
 	if err != nil {
 		return err
 	}
 	defer h.client.calls.Done()
 	h.leave()
-	h.tellEndings(ErrNotHeld)
+	atReturn := h.endContexts(ctx)
+	defer atReturn()
 	h.client.observers.ended(h, h.howEnded(CauseAbandoned, deadline))
 	h.cleanUpAfter(deadline.Sub(clock.Now()) + drift(h.ttl))
 	return nil

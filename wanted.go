@@ -81,8 +81,9 @@ func (h *Hold) lookForWaiters(ctx context.Context, _ func()) (waits bool, next t
 func (h *Hold) awaitWaiter(wanted <-chan struct{}, look func(context.Context, func()) (bool, time.Duration, error)) {
 	hold, end := context.WithCancel(context.Background())
 	defer end()
-	forget := h.atEnd(0, func(error) { end() })
-	defer forget()
+	e := &ending{tell: func(error) { end() }}
+	h.atEnd(e)
+	defer h.forget(e)
 	woken := make(chan struct{}, 1)
 	wake := func() {
 		select {

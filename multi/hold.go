@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/last"
+	"github.com/go-locker/locker/internal/carry"
 )
 
 // Hold is one hold of all locks of a [Mutex], from the grant of the last to its Unlock. It may be
@@ -86,15 +86,19 @@ func (h *Hold) Err() error {
 // reserve is all that is left until the earliest deadline, as [locker.Hold.Context] does. Call
 // cancel when it is no longer needed.
 func (h *Hold) Context(ctx context.Context, reserve time.Duration) (context.Context, context.CancelFunc) {
-	cancels := make([]context.CancelFunc, len(h.holds))
-	for i, hold := range h.holds {
-		ctx, cancels[i] = hold.Context(ctx, reserve) //nolint:fatcontext // of all holds
+	ctx, cancel := h.holds[0].Context(ctx, reserve)
+	for _, hold := range h.holds[1:] {
+		ctx.(holdContext).Add(hold)
 	}
-	return ctx, func() {
-		for _, cancel := range slices.Backward(cancels) {
-			cancel()
-		}
-	}
+	return ctx, cancel
+}
+
+// holdContext is what [locker.Hold.Context] returns. Carries reports whether it is a context of a
+// hold or derives from one, and Add makes it one. End ends the contexts of a hold.
+type holdContext interface {
+	Carries(h *locker.Hold) bool
+	Add(h *locker.Hold)
+	End(h *locker.Hold)
 }
 
 // Unlock releases all locks, even if one of the releases fails: a few in reverse order, many at
@@ -102,13 +106,19 @@ func (h *Hold) Context(ctx context.Context, reserve time.Duration) (context.Cont
 // ErrNotHeld for a second call. When ctx ends it returns within milliseconds, and what is left is
 // done in the background. If ctx is a context of the Hold, Unlock ends it right before it returns.
 func (h *Hold) Unlock(ctx context.Context) error {
-	c, ok := ctx.Value(last.Carrier{}).(interface{ Carries(h *locker.Hold) bool })
-	if ok && slices.ContainsFunc(h.holds, c.Carries) {
-		own, end := last.With(ctx)
-		defer end()
-		ctx = own
+	c, ok := ctx.Value(carry.Innermost{}).(holdContext)
+	if !ok || !slices.ContainsFunc(h.holds, c.Carries) {
+		return errors.Join(h.unlock(ctx)...)
 	}
-	return errors.Join(h.unlock(ctx)...)
+	later := func(hold *locker.Hold) bool { return slices.Contains(h.holds, hold) }
+	own, cancel := context.WithCancel(context.WithValue(ctx, carry.Later{}, later)) // which looks at no hold's clock
+	defer func() {
+		for _, hold := range h.holds {
+			c.End(hold)
+		}
+		cancel()
+	}()
+	return errors.Join(h.unlock(own)...)
 }
 
 // atOnce is how many releases are in flight at the same time if there are more than few. Fewer are

@@ -277,8 +277,9 @@ func TestHoldContext_endsWithUnlockWhichItDoesNotDisturb(t *testing.T) {
 		if carried {
 			unlocking = ctx
 		}
-		b.every(release, fault{request: time.Second, then: func() {
+		b.every(release, fault{request: time.Second, reply: time.Second, then: func() {
 			assert.Equal(t, carried, ctx.Err() == nil, "by another it ends before the release")
+			assert.ErrorIs(t, h.Unlock(unlocking), locker.ErrNotHeld, "which disturbs it no more")
 		}})
 		require.NoError(t, h.Unlock(unlocking))
 		assert.Zero(t, b.holder("x"), "released when Unlock returned")

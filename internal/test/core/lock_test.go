@@ -183,9 +183,11 @@ func TestTryLock_thatIsHeldAfterAFailureIsReleased(t *testing.T) {
 func TestLock_waiterDoesNotRideOutALongOutage(t *testing.T) {
 	silent := fault{lost: true, err: noanswer.Error("silence")}
 	starting := fault{lost: true, err: errors.New("the server starts")}
+	cut := fault{lost: true, err: context.DeadlineExceeded} // by the Driver, before the end of its context
 	each(t, map[string][]fault{
 		"refuses": {unreachable}, "says something else first": {starting, unreachable},
 		"says nothing first": {silent, unreachable}, "says nothing then": {unreachable, silent},
+		"is cut short then": {unreachable, cut},
 	}, func(t *testing.T, b *backend, failures []fault) {
 		for _, f := range failing {
 			b.steal("x")
