@@ -318,16 +318,12 @@ func TestLead_afterAPanicAnotherLeads(t *testing.T) {
 
 func TestClose_endsTheTermAndLead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := locktest.New(t)
-		e := election.New(c.Client, "leader")
-		done := testwait.Go(func() error {
-			return e.Lead(t.Context(), reserve, func(ctx context.Context, _ uint64) { <-ctx.Done() })
-		})
-		synctest.Wait()
-		require.True(t, e.IsLeader())
-		require.NoError(t, c.Close())
-		assert.False(t, e.IsLeader())
-		require.ErrorIs(t, <-done, locker.ErrClosed)
+		a := campaign(t, "", nil)
+		wantLeader(t, a)
+		require.NoError(t, a.Close())
+		assert.False(t, a.IsLeader())
+		time.Sleep(2 * rest) // by then Lead has ended by itself
+		require.ErrorIs(t, a.stop(), locker.ErrClosed)
 	})
 }
 

@@ -46,9 +46,14 @@ func TestLocks_ofOneNameExcludeEachOtherAndThoseOfOthersDoNot(t *testing.T) {
 	})
 }
 
-func TestLock_thatFailsLetsTheNextContend(t *testing.T) {
+func TestLock_thatFailsKeepsNothingAndLetsTheNextContend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, other, ctx := keyed.New(locktest.New(t).Client), keyed.New(locktest.New(t).Client), t.Context()
+		c := locktest.New(t)
+		l, other, ctx := keyed.New(c.Client), keyed.New(locktest.New(t).Client), t.Context()
+		require.Error(t, l.Lock(ctx, ""))
+		require.Error(t, l.TryLock(ctx, "\xff"))
+		require.Error(t, keyed.New(c.Client, nil).Lock(ctx, "a"))
+		assert.Zero(t, keyed.InUse(l))
 		require.NoError(t, other.Lock(ctx, "a"))
 		impatient := testwait.Go(func() error { return l.Lock(testwait.Context(t, time.Minute), "a") })
 		synctest.Wait()
@@ -244,23 +249,6 @@ func TestUnlock_duringRelockLeavesNothing(t *testing.T) {
 		require.NoError(t, other.TryLock(ctx, "a"), "nothing is left")
 		require.NoError(t, other.Unlock(ctx, "a"))
 		assert.Zero(t, keyed.InUse(l)+keyed.InUse(other))
-	})
-}
-
-func TestLock_thatFailsKeepsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := locktest.New(t)
-		l, other, ctx := keyed.New(c.Client), keyed.New(locktest.New(t).Client), t.Context()
-		require.Error(t, l.Lock(ctx, ""))
-		require.Error(t, l.TryLock(ctx, "\xff"))
-		require.Error(t, keyed.New(c.Client, nil).Lock(ctx, "a"))
-		require.NoError(t, other.Lock(ctx, "a"))
-		require.ErrorIs(t, l.Lock(testwait.Context(t, time.Minute), "a"), context.DeadlineExceeded)
-		c.Down()
-		require.ErrorIs(t, l.Lock(ctx, "b"), locktest.ErrUnreachable)
-		c.Up()
-		assert.Zero(t, keyed.InUse(l))
-		require.NoError(t, other.Unlock(ctx, "a"))
 	})
 }
 

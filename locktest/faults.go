@@ -71,6 +71,14 @@ func (f *faults) request(ctx context.Context) error {
 	}
 }
 
+// make makes a request, unless a fault prevents it.
+func (f *faults) make(ctx context.Context, request func() error) error {
+	if err := f.request(ctx); err != nil {
+		return err
+	}
+	return request()
+}
+
 // lose tells the holds of name that have this token of their end.
 func (f *faults) lose(name string, token uint64) {
 	var lost []func()
@@ -127,11 +135,9 @@ func (d *faulty) Claim(req driver.Request) driver.Claim {
 	return &claim{Claim: d.Driver.Claim(req), faults: d.faults, name: req.Name, ttl: req.TTL, taken: caller()}
 }
 
-func (d *faulty) Inspect(ctx context.Context, name string) (driver.State, error) {
-	if err := d.faults.request(ctx); err != nil {
-		return driver.State{}, err
-	}
-	return d.Operator.Inspect(ctx, name)
+func (d *faulty) Inspect(ctx context.Context, name string) (state driver.State, err error) {
+	err = d.faults.make(ctx, func() error { state, err = d.Operator.Inspect(ctx, name); return err })
+	return state, err
 }
 
 func (d *faulty) List(prefix string) driver.Pager {
@@ -139,19 +145,14 @@ func (d *faulty) List(prefix string) driver.Pager {
 		d.prefix = prefix
 	}
 	list := d.Operator.List(prefix)
-	return func(ctx context.Context) (driver.Page, error) {
-		if err := d.faults.request(ctx); err != nil {
-			return driver.Page{}, err
-		}
-		return list(ctx)
+	return func(ctx context.Context) (page driver.Page, err error) {
+		err = d.faults.make(ctx, func() error { page, err = list(ctx); return err })
+		return page, err
 	}
 }
 
 func (d *faulty) ForceRelease(ctx context.Context, name string, shown driver.State) error {
-	if err := d.faults.request(ctx); err != nil {
-		return err
-	}
-	return d.Operator.ForceRelease(ctx, name, shown)
+	return d.faults.make(ctx, func() error { return d.Operator.ForceRelease(ctx, name, shown) })
 }
 
 // claim is one whose requests meet the faults.
@@ -196,25 +197,16 @@ func (c *claim) Ask(ctx context.Context) (time.Duration, error) {
 }
 
 func (c *claim) Extend(ctx context.Context, ttl time.Duration) error {
-	if err := c.faults.request(ctx); err != nil {
-		return err
-	}
-	return c.Claim.Extend(ctx, ttl)
+	return c.faults.make(ctx, func() error { return c.Claim.Extend(ctx, ttl) })
 }
 
 func (c *claim) Downgrade(ctx context.Context) error {
-	if err := c.faults.request(ctx); err != nil {
-		return err
-	}
-	return c.Claim.(driver.Downgrader).Downgrade(ctx)
+	return c.faults.make(ctx, func() error { return c.Claim.(driver.Downgrader).Downgrade(ctx) })
 }
 
 func (c *claim) Release(ctx context.Context) error {
 	c.Leave()
-	if err := c.faults.request(ctx); err != nil {
-		return err
-	}
-	return c.Claim.Release(ctx)
+	return c.faults.make(ctx, func() error { return c.Claim.Release(ctx) })
 }
 
 // Leave notes that the hold has ended here, whatever becomes of it at the backend.

@@ -75,36 +75,28 @@ type lease struct {
 	backend *backend
 }
 
-func (d *backend) request(ctx context.Context, name string) error {
+func (d *backend) request(ctx context.Context, name string, request func() error) error {
 	_, span := d.tracer.Start(ctx, name)
 	defer span.End()
-	if err := d.fails.Load(); err != nil {
+	if err := d.fails.Load(); err != nil && *err != nil {
 		return *err
 	}
-	return nil
+	return request()
 }
 
 func (d *backend) Claim(req driver.Request) driver.Claim { return lease{d.Driver.Claim(req), d} }
 
-func (l lease) Ask(ctx context.Context) (time.Duration, error) {
-	if err := l.backend.request(ctx, "take"); err != nil {
-		return 0, err
-	}
-	return l.Claim.Ask(ctx)
+func (l lease) Ask(ctx context.Context) (next time.Duration, err error) {
+	err = l.backend.request(ctx, "take", func() error { next, err = l.Claim.Ask(ctx); return err })
+	return next, err
 }
 
 func (l lease) Extend(ctx context.Context, ttl time.Duration) error {
-	if err := l.backend.request(ctx, "extend it"); err != nil {
-		return err
-	}
-	return l.Claim.Extend(ctx, ttl)
+	return l.backend.request(ctx, "extend it", func() error { return l.Claim.Extend(ctx, ttl) })
 }
 
 func (l lease) Release(ctx context.Context) error {
-	if err := l.backend.request(ctx, "give back"); err != nil {
-		return err
-	}
-	return l.Claim.Release(ctx)
+	return l.backend.request(ctx, "give back", func() error { return l.Claim.Release(ctx) })
 }
 
 // tree are the spans that have ended, in that order, each with those that it is in.

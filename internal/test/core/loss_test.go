@@ -261,6 +261,13 @@ func TestWanted_looksWhereTheBackendDoesNotTell(t *testing.T) {
 		assert.Equal(t, int64(12), d.looks.Load(), "it knows")
 		require.NoError(t, h.Unlock(t.Context()))
 		require.NoError(t, <-locked)
+
+		wanted = m.Hold().Wanted()
+		next := testwait.Go(func() error { return c.Mutex("x").Lock(t.Context()) })
+		synctest.Wait()
+		assert.True(t, fired(wanted), "at once where the backend tells")
+		require.NoError(t, m.Unlock(t.Context()))
+		require.NoError(t, <-next)
 	})
 }
 

@@ -144,14 +144,13 @@ type opened struct {
 	fakeDriver
 	url   *driver.URL
 	knows string // the parameter that it takes
-	value string
 	err   error
 }
 
 func (o *opened) open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	o.url = u
 	if o.knows != "" {
-		o.value, _ = u.Take(o.knows)
+		u.Take(o.knows)
 	}
 	if o.err != nil {
 		return nil, o.err
