@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -65,58 +63,53 @@ func (r *resource) fence(atomic bool, check func(token, newest uint64) error) fe
 
 func rule(token, newest uint64) error { return fence.Check("x", token, newest) }
 
-// refuseIf is the rule's refusal under another condition.
-func refuseIf(refused bool, token, newest uint64) error {
-	if refused {
-		return &fence.StaleError{Resource: "x", Token: token, Newest: newest}
-	}
-	return nil
-}
-
 // Each is caught by the scenario that is meant for it.
 func TestScenarios_catch(t *testing.T) {
-	for _, c := range []struct {
-		broken, scenario string
-		fence            fencecheck.Fence
-	}{
+	const less, unknown = "less is refused, equal and larger are not", "what is no token lets nobody through"
+	type broken struct {
+		what, scenario string
+		fence          fencecheck.Fence
+	}
+	all := []broken{
 		{"check, then write", "many writers at once", new(resource).fence(false, rule)},
-		{"no check", "less is refused, equal and larger are not", new(resource).fence(true, func(uint64, uint64) error { return nil })},
-		{"equal refused", "less is refused, equal and larger are not", new(resource).fence(true, func(token, newest uint64) error {
-			return refuseIf(token <= newest, token, newest)
+		{"no word of the newest", less, new(resource).fence(true, func(token, newest uint64) error {
+			if token < newest {
+				return &fence.StaleError{Resource: "x", Token: token}
+			}
+			return nil
 		})},
-		{"no word of the newest", "less is refused, equal and larger are not", new(resource).fence(true, func(token, newest uint64) error {
-			return refuseIf(token < newest, token, 0)
-		})},
-		{"0 let through", "0 is refused", new(resource).fence(true, func(token, newest uint64) error {
-			return refuseIf(token != 0 && token < newest, token, newest)
-		})},
-		{"by text", "not by its text", new(resource).fence(true, func(token, newest uint64) error {
-			return refuseIf(token == 0 || fmt.Sprint(token) < fmt.Sprint(newest), token, newest)
-		})},
-		{"by length", "the same length", new(resource).fence(true, func(token, newest uint64) error {
-			return refuseIf(token == 0 || len(fmt.Sprint(token)) < len(fmt.Sprint(newest)), token, newest)
-		})},
-		{"doubles", "53 bits and more", new(resource).fence(true, func(token, newest uint64) error {
-			return refuseIf(token == 0 || float64(token) < float64(newest), token, newest)
-		})},
-		{"int64", "64 bits", new(resource).fence(true, func(token, newest uint64) error {
-			return refuseIf(token == 0 || int64(token) < int64(newest), token, newest)
-		})},
-		{"19 digits", "the largest", new(resource).fence(true, func(token, newest uint64) error {
-			cut := func(n uint64) string { return fmt.Sprintf("%020d", n)[:19] }
-			return refuseIf(token == 0 || strings.Compare(cut(token), cut(newest)) < 0, token, newest)
-		})},
-		{"takes for none what is no token", "what is no token lets nobody through", takesUnknownFor(nil)},
-		{"takes for stale what is not known", "what is no token lets nobody through", takesUnknownFor(&fence.StaleError{})},
+		{"takes for none what is no token", unknown, takesUnknownFor(nil)},
+		{"takes for stale what is not known", unknown, takesUnknownFor(&fence.StaleError{})},
 		{"ignores its context", "a context that has ended", heedless(new(resource).fence(true, rule))},
+	}
+	for _, c := range []struct {
+		what, scenario string
+		refused        func(token, newest uint64) bool
+	}{
+		{"no check", less, func(uint64, uint64) bool { return false }},
+		{"equal refused", less, func(token, newest uint64) bool { return token <= newest }},
+		{"0 let through", "0 is refused", func(token, newest uint64) bool { return token != 0 && token < newest }},
+		{"by text", "not by its text", func(token, newest uint64) bool { return token == 0 || fmt.Sprint(token) < fmt.Sprint(newest) }},
+		{"by length", "the same length", func(token, newest uint64) bool {
+			return token == 0 || len(fmt.Sprint(token)) < len(fmt.Sprint(newest))
+		}},
+		{"doubles", "53 bits and more", func(token, newest uint64) bool { return token == 0 || float64(token) < float64(newest) }},
+		{"int64", "64 bits", func(token, newest uint64) bool { return token == 0 || int64(token) < int64(newest) }},
+		{"19 digits", "the largest", func(token, newest uint64) bool { return token == 0 || token/10 < newest/10 }},
 	} {
-		t.Run(c.broken, func(t *testing.T) {
-			all := fencecheck.Scenarios()
-			i := slices.IndexFunc(all, func(s fencecheck.Scenario) bool { return s.Name == c.scenario })
-			require.GreaterOrEqual(t, i, 0, "no scenario %s", strconv.Quote(c.scenario))
-			err := all[i].Check(t.Context(), c.fence)
-			require.Error(t, err)
-			t.Log(err)
+		all = append(all, broken{c.what, c.scenario, new(resource).fence(true, func(token, newest uint64) error {
+			if c.refused(token, newest) {
+				return &fence.StaleError{Resource: "x", Token: token, Newest: newest}
+			}
+			return nil
+		})})
+	}
+	for _, b := range all {
+		t.Run(b.what, func(t *testing.T) {
+			scenarios := fencecheck.Scenarios()
+			i := slices.IndexFunc(scenarios, func(s fencecheck.Scenario) bool { return s.Name == b.scenario })
+			require.GreaterOrEqual(t, i, 0, "no scenario %q", b.scenario)
+			require.Error(t, scenarios[i].Check(t.Context(), b.fence))
 		})
 	}
 }

@@ -369,8 +369,7 @@ func silence(t *testing.T, b Inspection) {
 	require.NoError(t, errors.Join(m.Lock(t.Context()), m.Unlock(t.Context()))) // and a session
 	resume := b.Stop()
 	defer resume()
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
+	ctx := testwait.Context(t, 300*time.Millisecond)
 	began := time.Now()
 	_, err := c.Inspect(ctx, "x")
 	require.Error(t, err)

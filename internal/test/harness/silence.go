@@ -79,8 +79,7 @@ func Outage(t *testing.T, url string, kill func()) {
 	wantOwn(t, "lock", first.Mutex("outage").Lock(t.Context()))
 	assert.GreaterOrEqual(t, time.Since(began), ttl/2, "a first Lock waits, too")
 
-	ctx, cancel := context.WithTimeout(t.Context(), ttl/6)
-	defer cancel()
+	ctx := testwait.Context(t, ttl/6)
 	err := m.Lock(ctx)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.NotErrorIs(t, err, locker.ErrHeld)

@@ -7,12 +7,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/go-locker/locker/internal/tb"
 )
@@ -156,7 +153,7 @@ var (
 )
 
 // TellMissing writes to the terminal which servers were missing, and how to get them. `go test` shows nothing of a package
-// that passes, skipped tests included, so the message goes past it. For the last package that `go test ./...` lists.
+// that passes, skipped tests included, so the message goes past it. It is for one package of all.
 func TellMissing() {
 	var b strings.Builder
 	for _, s := range []server{redisServer, etcdServer, zooKeeperServer} {
@@ -172,7 +169,6 @@ func TellMissing() {
 		return
 	}
 	defer func() { _ = out.Close() }()
-	awaitSiblings(time.Minute)
 	_, _ = fmt.Fprintf(out, "Skipped: the tests that need these servers, which are not on the PATH:\n%smake test sets them up, and runs those tests.\n", &b)
 }
 
@@ -189,34 +185,4 @@ func pastGoTest() io.WriteCloser {
 		}
 	}
 	return nil
-}
-
-// awaitSiblings returns when `go test` runs no other package any more, so that what comes next is its last line but one. It
-// returns at once where there is no /proc.
-func awaitSiblings(limit time.Duration) {
-	const look = 100 * time.Millisecond
-	for end, quiet := time.Now().Add(limit), 0; quiet < 3 && time.Now().Before(end); time.Sleep(look) {
-		if quiet++; siblings() > 0 {
-			quiet = 0
-		}
-	}
-}
-
-// siblings counts the other processes of the parent.
-func siblings() (n int) {
-	files, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, file := range files {
-		stat, err := os.ReadFile(file)
-		if err != nil {
-			continue
-		}
-		// pid (name) state parent …; the name may contain anything.
-		_, rest, _ := strings.Cut(string(stat), ")")
-		fields := strings.Fields(rest[strings.LastIndex(rest, ")")+1:])
-		pid := filepath.Base(filepath.Dir(file))
-		if len(fields) > 1 && fields[1] == strconv.Itoa(os.Getppid()) && pid != strconv.Itoa(os.Getpid()) {
-			n++
-		}
-	}
-	return n
 }

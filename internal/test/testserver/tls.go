@@ -1,12 +1,12 @@
 package testserver
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/pem"
 	"io"
 	"math/big"
@@ -21,16 +21,15 @@ import (
 	"github.com/go-locker/locker/internal/netfault"
 )
 
-// Certificates are files in the PEM format: of an authority that was made for one test, and of the
-// one certificate that it has signed. Both a server at 127.0.0.1, alias localhost, and its clients
-// show that one.
+// Certificates are files in the PEM format: a certificate that was made for one test and signed itself, so that it is its own
+// authority. Both a server at 127.0.0.1, alias localhost, and its clients show it.
 type Certificates struct {
 	CAFile, CertFile, KeyFile string
 
 	config *tls.Config // of both sides; a server requires a certificate
 }
 
-// NewCertificates makes an authority, and has it sign. Its key is forgotten.
+// NewCertificates makes a certificate and its key.
 func NewCertificates(t testing.TB) *Certificates {
 	t.Helper()
 	dir := t.TempDir()
@@ -43,22 +42,12 @@ func NewCertificates(t testing.TB) *Certificates {
 
 func (c *Certificates) make() error {
 	now := time.Now()
-	ca := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: now.Add(-time.Hour), NotAfter: now.Add(24 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	ca.Subject.CommonName = "testserver authority"
 	cert := &x509.Certificate{
-		SerialNumber: big.NewInt(2), NotBefore: ca.NotBefore, NotAfter: ca.NotAfter,
-		KeyUsage:    x509.KeyUsageDigitalSignature,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "testserver"},
+		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(24 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"},
-	}
-	cert.Subject.CommonName = "testserver"
-
-	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return err
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -68,30 +57,25 @@ func (c *Certificates) make() error {
 	if err != nil {
 		return err
 	}
-	caDER, err := x509.CreateCertificate(rand.Reader, ca, ca, caKey.Public(), caKey)
+	certDER, err := x509.CreateCertificate(rand.Reader, cert, cert, key.Public(), key)
 	if err != nil {
 		return err
 	}
-	certDER, err := x509.CreateCertificate(rand.Reader, cert, ca, key.Public(), caKey)
-	if err != nil {
-		return err
-	}
-	for file, block := range map[string]pem.Block{
-		c.CAFile: {Type: "CERTIFICATE", Bytes: caDER}, c.CertFile: {Type: "CERTIFICATE", Bytes: certDER},
-		c.KeyFile: {Type: "PRIVATE KEY", Bytes: keyDER},
-	} {
-		if err := os.WriteFile(file, pem.EncodeToMemory(&block), 0o600); err != nil {
+	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certDER})
+	keyPEM := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})
+	for file, text := range map[string][]byte{c.CAFile: certPEM, c.CertFile: certPEM, c.KeyFile: keyPEM} {
+		if err := os.WriteFile(file, text, 0o600); err != nil {
 			return err
 		}
 	}
-
-	roots := x509.NewCertPool()
-	if ca, err = x509.ParseCertificate(caDER); err != nil {
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
 		return err
 	}
-	roots.AddCert(ca)
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(certPEM)
 	c.config = &tls.Config{
-		Certificates: []tls.Certificate{{Certificate: [][]byte{certDER}, PrivateKey: key}},
+		Certificates: []tls.Certificate{pair},
 		RootCAs:      roots,
 		ClientCAs:    roots,
 		ClientAuth:   tls.RequireAndVerifyClientCert,
@@ -116,16 +100,11 @@ func CopyFiles(t testing.TB, dir string, files ...string) (copies []string) {
 
 // TLSProxy stands before a server that does not speak TLS, and does. It asks clients for a
 // certificate. It forwards connections to target, "host:port", until the test ends, and returns its
-// own address.
+// own address. The test closes its clients.
 func TLSProxy(t testing.TB, c *Certificates, target string) (addr string) {
 	t.Helper()
-	var listener net.Listener
-	withPort(t, "TLS proxy to "+target, func(port int) (err error) {
-		addr = loopback(port)
-		listener, err = tls.Listen("tcp4", addr, c.config)
-		return err
-	})
-	ctx, end := context.WithCancel(context.Background())
+	listener, err := tls.Listen("tcp4", loopback(0), c.config)
+	check(t, "TLS proxy to "+target, err)
 	var running sync.WaitGroup
 	running.Go(func() {
 		for {
@@ -133,40 +112,32 @@ func TLSProxy(t testing.TB, c *Certificates, target string) (addr string) {
 			if err != nil {
 				return
 			}
-			running.Go(func() {
-				defer closing(ctx, client)()
-				server, err := (&net.Dialer{}).DialContext(ctx, "tcp4", target)
-				if err != nil {
-					return
-				}
-				defer closing(ctx, server)()
-				var both sync.WaitGroup
-				for _, way := range [][2]net.Conn{{client, server}, {server, client}} {
-					both.Go(func() {
-						_, _ = io.Copy(way[1], way[0])
-						_ = way[0].Close()
-						_ = way[1].Close()
-					})
-				}
-				both.Wait()
-			})
+			running.Go(func() { forward(client, target) })
 		}
 	})
 	t.Cleanup(func() {
 		_ = listener.Close()
-		end()
 		running.Wait()
 	})
-	return addr
+	return listener.Addr().String()
 }
 
-// closing closes conn when ctx ends, or when the function that it returns is called.
-func closing(ctx context.Context, conn net.Conn) (now func()) {
-	forget := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	return func() {
-		forget()
-		_ = conn.Close()
+// forward returns when both ends of a client's connection to target are closed.
+func forward(client net.Conn, target string) {
+	defer func() { _ = client.Close() }()
+	server, err := net.Dial("tcp4", target)
+	if err != nil {
+		return
 	}
+	var both sync.WaitGroup
+	for _, way := range [][2]net.Conn{{client, server}, {server, client}} {
+		both.Go(func() {
+			_, _ = io.Copy(way[1], way[0])
+			_ = way[0].Close()
+			_ = way[1].Close()
+		})
+	}
+	both.Wait()
 }
 
 // Proxy stands between clients and a server and makes the network between them fail. Its faults may
