@@ -5,24 +5,23 @@ package alerts
 import (
 	"context"
 	"errors"
-	"math"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/rulefmt"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/otel/attribute"
+	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/sdk/metric"
-	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/locktest"
@@ -32,56 +31,23 @@ import (
 // recorded is what Prometheus has scraped, by the labels of the series.
 type recorded map[string]*promql.Series
 
-func (r recorded) add(name string, value float64, set attribute.Set, more ...string) {
-	b := labels.NewBuilder(labels.FromStrings(append(more, labels.MetricName, name, "job", "app")...))
-	for _, kv := range set.ToSlice() {
-		b.Set(strings.ReplaceAll(string(kv.Key), ".", "_"), kv.Value.String())
-	}
-	l := b.Labels()
-	if r[l.String()] == nil {
-		r[l.String()] = &promql.Series{Metric: l}
-	}
-	s := r[l.String()]
-	s.Floats = append(s.Floats, promql.FPoint{T: time.Now().UnixMilli(), F: value})
-}
-
-// scrape takes in what the reader has, under the names that the exporter gives.
-func (r recorded) scrape(t *testing.T, reader *metric.ManualReader) {
-	var all metricdata.ResourceMetrics
-	require.NoError(t, reader.Collect(t.Context(), &all))
-	for _, scope := range all.ScopeMetrics {
-		for _, m := range scope.Metrics {
-			name := strings.ReplaceAll(m.Name, ".", "_")
-			if m.Unit == "s" {
-				name += "_seconds"
+// scrape takes in what the exporter shows.
+func (r recorded) scrape(t *testing.T, exporter prometheus.Gatherer) {
+	families, err := exporter.Gather()
+	require.NoError(t, err)
+	samples, err := expfmt.ExtractSamples(&expfmt.DecodeOptions{Timestamp: model.Now()}, families...)
+	require.NoError(t, err)
+	for _, s := range samples {
+		series := r[s.Metric.String()]
+		if series == nil {
+			b := labels.NewBuilder(labels.FromStrings("job", "app"))
+			for name, value := range s.Metric {
+				b.Set(string(name), string(value))
 			}
-			switch data := m.Data.(type) {
-			case metricdata.Histogram[float64]:
-				for _, p := range data.DataPoints {
-					r.add(name+"_count", float64(p.Count), p.Attributes)
-					sum := uint64(0)
-					for i, n := range p.BucketCounts {
-						sum += n
-						le := math.Inf(1)
-						if i < len(p.Bounds) {
-							le = p.Bounds[i]
-						}
-						r.add(name+"_bucket", float64(sum), p.Attributes, "le", strconv.FormatFloat(le, 'g', -1, 64))
-					}
-				}
-			case metricdata.Sum[int64]:
-				if data.IsMonotonic {
-					name += "_total"
-				}
-				for _, p := range data.DataPoints {
-					r.add(name, float64(p.Value), p.Attributes)
-				}
-			case metricdata.Gauge[float64]:
-				for _, p := range data.DataPoints {
-					r.add(name, p.Value, p.Attributes)
-				}
-			}
+			series = &promql.Series{Metric: b.Labels()}
+			r[s.Metric.String()] = series
 		}
+		series.Floats = append(series.Floats, promql.FPoint{T: int64(s.Timestamp), F: float64(s.Value)})
 	}
 }
 
@@ -150,7 +116,9 @@ func (r recorded) alerts(t *testing.T, from, to time.Time) map[string]string {
 // application returns what alerts while an application does its work for a while, healthy at first.
 func application(t *testing.T, lasts time.Duration, outage func(*locktest.Client), work func(ctx context.Context, c *locker.Client)) (fired map[string]string) {
 	synctest.Test(t, func(t *testing.T) {
-		reader := metric.NewManualReader()
+		exporter := prometheus.NewRegistry()
+		reader, err := otelprometheus.New(otelprometheus.WithRegisterer(exporter))
+		require.NoError(t, err)
 		c := locktest.New(t, locker.WithObserver(otel.NewObserver(
 			otel.WithLabel(func(name string) string { return name }),
 			otel.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(reader))))))
@@ -165,7 +133,7 @@ func application(t *testing.T, lasts time.Duration, outage func(*locktest.Client
 				outage(c)
 				outage = nil
 			}
-			r.scrape(t, reader)
+			r.scrape(t, exporter)
 		}
 		fired = r.alerts(t, from, time.Now())
 		c.Up()
