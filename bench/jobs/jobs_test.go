@@ -285,9 +285,7 @@ func open(t testing.TB, url string) *locker.Client {
 
 func connect(t testing.TB, address string) *redis.Client {
 	t.Helper()
-	rdb := redis.NewClient(&redis.Options{Addr: address})
-	t.Cleanup(func() { _ = rdb.Close() })
-	return rdb
+	return testwait.Closed(redis.NewClient(&redis.Options{Addr: address}), nil)(t)
 }
 
 // serve processes tasks until t ends.

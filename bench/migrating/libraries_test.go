@@ -39,7 +39,7 @@ func TestRedsync_changeOver(t *testing.T) {
 	rs := redsync.New(redsyncredis.NewPool(rdb))
 
 	client, err := redis.New(rdb, locker.WithTTL(10*time.Second))
-	changeOver(t, redsyncWay(rs), made(t)(client, err))
+	changeOver(t, redsyncWay(rs), testwait.Closed(client, err)(t))
 }
 
 func TestRedsync_givesUp(t *testing.T) {
@@ -110,7 +110,7 @@ func TestRedislock_changeOver(t *testing.T) {
 	locks := redislock.New(rdb)
 
 	client, err := redis.New(rdb, locker.WithTTL(10*time.Second))
-	changeOver(t, redislockWay(locks), made(t)(client, err))
+	changeOver(t, redislockWay(locks), testwait.Closed(client, err)(t))
 }
 
 func TestRedislock_doesNotWaitUnlessTold(t *testing.T) {
@@ -158,7 +158,7 @@ func TestRedislock_theSameTokenObtainsAgain(t *testing.T) {
 // A Hold is what a Lock of redislock was.
 func TestRedislock_aHoldInItsPlace(t *testing.T) {
 	ctx, rdb := t.Context(), startRedis(t)
-	client := made(t)(redis.New(rdb, locker.WithMetadata("web-3")))
+	client := testwait.Closed(redis.New(rdb, locker.WithMetadata("web-3")))(t)
 	m := client.Mutex("orders/42", locker.WithTTL(10*time.Second))
 	hold, err := m.Acquire(ctx)
 	require.NoError(t, err)
@@ -209,7 +209,7 @@ func TestRueidislock_changeOver(t *testing.T) {
 	locks := rueidislockAt(t, rdb.Options().Addr)
 
 	client, err := redis.New(rdb, locker.WithTTL(10*time.Second))
-	changeOver(t, rueidislockWay(locks), made(t)(client, err))
+	changeOver(t, rueidislockWay(locks), testwait.Closed(client, err)(t))
 }
 
 func TestRueidislock_aHoldEndsWithTheContextOfItsLock(t *testing.T) {
@@ -279,19 +279,16 @@ func etcdWay(cli *clientv3.Client) way {
 
 func startEtcd(t *testing.T) *clientv3.Client {
 	t.Helper()
-	cli, err := clientv3.New(clientv3.Config{
+	return testwait.Closed(clientv3.New(clientv3.Config{
 		Endpoints: []string{testserver.Etcd(t).Addr()}, DialTimeout: 5 * time.Second, Logger: zap.NewNop(),
-	})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = cli.Close() })
-	return cli
+	}))(t)
 }
 
 func TestEtcd_changeOver(t *testing.T) {
 	cli := startEtcd(t)
 
 	client, err := etcd.New(cli, locker.WithTTL(10*time.Second))
-	changeOver(t, etcdWay(cli), made(t)(client, err))
+	changeOver(t, etcdWay(cli), testwait.Closed(client, err)(t))
 }
 
 func newSession(t *testing.T, cli *clientv3.Client) *concurrency.Session {
@@ -315,7 +312,7 @@ func TestEtcd_whatAMutexSays(t *testing.T) {
 // A waiter's key is made before the holder's last write: its token says when it came, and a Header when it was granted.
 func TestEtcd_revisionsOfTheTwoAreNotInOneOrder(t *testing.T) {
 	ctx, cli := testwait.Context(t, time.Minute), startEtcd(t)
-	client := made(t)(etcd.New(cli, locker.WithTTL(10*time.Second)))
+	client := testwait.Closed(etcd.New(cli, locker.WithTTL(10*time.Second)))(t)
 	first, m := client.Mutex("orders/42"), client.Mutex("orders/42")
 	require.NoError(t, first.Lock(ctx))
 	queued := testwait.Go(func() error { return m.Lock(ctx) })

@@ -99,21 +99,9 @@ func excludes(t *testing.T, first, second way) {
 	assert.False(t, overlap.Load(), "both were at work")
 }
 
-// made is a Client that is closed with the test.
-func made(t *testing.T) func(*locker.Client, error) *locker.Client {
-	return func(client *locker.Client, err error) *locker.Client {
-		t.Helper()
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = client.Close() })
-		return client
-	}
-}
-
 func startRedis(t *testing.T) *goredis.Client {
 	t.Helper()
-	rdb := goredis.NewClient(&goredis.Options{Addr: testserver.Redis(t).Addr()})
-	t.Cleanup(func() { _ = rdb.Close() })
-	return rdb
+	return testwait.Closed(goredis.NewClient(&goredis.Options{Addr: testserver.Redis(t).Addr()}), nil)(t)
 }
 
 // outlast waits until a Redis key is gone.
@@ -124,14 +112,14 @@ func outlast(t *testing.T, rdb *goredis.Client, key string) {
 
 // From one backend of ours to another, it is the same.
 func TestOurs_changeOver(t *testing.T) {
-	before, after := made(t)(locker.Open(t.Context(), "mem://before")), made(t)(locker.Open(t.Context(), "mem://after"))
+	before, after := testwait.Closed(locker.Open(t.Context(), "mem://before"))(t), testwait.Closed(locker.Open(t.Context(), "mem://after"))(t)
 	changeOver(t, ours(before), after)
 }
 
 // What ours says where theirs had words of its own.
 func TestOurs_errors(t *testing.T) {
 	ctx := t.Context()
-	client := made(t)(locker.Open(ctx, "mem://errors"))
+	client := testwait.Closed(locker.Open(ctx, "mem://errors"))(t)
 	m, other := client.Mutex("orders/42"), client.Mutex("orders/42")
 	require.ErrorIs(t, m.Unlock(ctx), locker.ErrNotHeld)
 	require.NoError(t, m.Lock(ctx))
@@ -187,7 +175,7 @@ func TestZooKeeper_changeOver(t *testing.T) {
 	conn, servers := connect(t)
 
 	client, err := zookeeper.New(servers, locker.WithTTL(timeout))
-	changeOver(t, zkWay(conn), made(t)(client, err))
+	changeOver(t, zkWay(conn), testwait.Closed(client, err)(t))
 }
 
 func TestZooKeeper_whatALockSays(t *testing.T) {
@@ -208,7 +196,7 @@ func TestZooKeeper_theTTLIsThatOfTheSession(t *testing.T) {
 	acl := zk.WorldACL(zk.PermAll)
 	d, err := zookeeper.NewDriver(servers, zookeeper.ACL(acl))
 	require.NoError(t, err)
-	client := made(t)(locker.New(d, locker.WithTTL(timeout), locker.WithMetadata("web-3")))
+	client := testwait.Closed(locker.New(d, locker.WithTTL(timeout), locker.WithMetadata("web-3")))(t)
 	m := client.Mutex("orders/42")
 	require.NoError(t, m.Lock(t.Context()))
 	assert.LessOrEqual(t, time.Until(m.Hold().Deadline()), timeout)

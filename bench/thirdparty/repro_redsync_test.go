@@ -49,21 +49,18 @@ func TestRepro_redsync_takesAnyName(t *testing.T) {
 func TestRepro_redsync_interruptedLockSaysOnlyFailed(t *testing.T) {
 	rs := redsyncAt(t, startRedis(t).Addr())
 	require.NoError(t, rs.NewMutex("a").Lock())
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
-	defer cancel()
+	ctx := testwait.Context(t, soon)
 	err := rs.NewMutex("a").LockContext(ctx)
 	require.Error(t, ctx.Err())
 	assert.Equal(t, redsync.ErrFailed, err)
 }
 
 func TestRepro_redsync_cleansUpOnTheCallersContext(t *testing.T) {
-	server := startRedis(t)
-	proxy := testserver.NewProxy(t, server.Addr())
+	server, proxy := startProxied(t)
 	rs := redsyncAt(t, proxy.Addr())
 	warm(t, rs)
 	proxy.HoldReplies(true)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
+	ctx := testwait.Context(t, time.Second)
 	m := rs.NewMutex("a", redsync.WithExpiry(time.Minute)) // of which 3 s are for an attempt
 	require.Error(t, m.LockContext(ctx))
 	proxy.ReleaseReplies()
@@ -77,14 +74,10 @@ func TestRepro_redsync_callsOutlastTheExpiry(t *testing.T) {
 	toUnlock, toExtend := rs.NewMutex("a", redsync.WithExpiry(soon)), rs.NewMutex("b", redsync.WithExpiry(soon))
 	require.NoError(t, toUnlock.Lock())
 	require.NoError(t, toExtend.Lock())
-	server.Stop()
-	unlocked := testwait.Go(func() error { _, err := toUnlock.Unlock(); return err })
-	extended := testwait.Go(func() error { _, err := toExtend.Extend(); return err })
-	pending(t, "Unlock", unlocked, 4*soon)
-	pending(t, "Extend", extended, 0)
-	server.Continue()
-	_ = patience.Result(t, unlocked)
-	_ = patience.Result(t, extended)
+	waitForServer(t, server.RedisServer, 4*soon, map[string]func() error{
+		"Unlock": func() error { _, err := toUnlock.Unlock(); return err },
+		"Extend": func() error { _, err := toExtend.Extend(); return err },
+	})
 }
 
 func TestRepro_redsync_renewsNothing(t *testing.T) {
@@ -94,8 +87,7 @@ func TestRepro_redsync_renewsNothing(t *testing.T) {
 }
 
 func TestRepro_redsync_lostReplySaysTaken(t *testing.T) {
-	server := startRedis(t)
-	proxy := testserver.NewProxy(t, server.Addr())
+	server, proxy := startProxied(t)
 	rs := redsyncAt(t, proxy.Addr())
 	warm(t, rs)
 	proxy.HoldReplies(true)
@@ -137,22 +129,16 @@ func TestRepro_redsync_stoppedNodeDelaysUnlock(t *testing.T) {
 	}
 	toLock := redsync.New(pools...).NewMutex("c", redsync.WithExpiry(expiry))
 
-	nodes[2].Stop()
-	unlocked := testwait.Go(func() error { _, err := toUnlock.Unlock(); return err })
-	extended := testwait.Go(func() error { _, err := toExtend.Extend(); return err })
-	locked := testwait.Go(toLock.Lock)
-	pending(t, "Unlock", unlocked, 3*time.Second)
-	pending(t, "Extend", extended, 0)
-	pending(t, "Lock", locked, 0)
-	nodes[2].Continue()
-	for _, done := range []<-chan error{unlocked, extended, locked} {
-		_ = patience.Result(t, done)
-	}
+	waitForServer(t, nodes[2].RedisServer, 3*time.Second, map[string]func() error{
+		"Unlock": func() error { _, err := toUnlock.Unlock(); return err },
+		"Extend": func() error { _, err := toExtend.Extend(); return err },
+		"Lock":   toLock.Lock,
+	})
 }
 
 func TestRepro_redsync_lateSetOutlivesUnlock(t *testing.T) {
-	a, b, c := startRedis(t), startRedis(t), startRedis(t)
-	proxy := testserver.NewProxy(t, c.Addr())
+	a, b := startRedis(t), startRedis(t)
+	c, proxy := startProxied(t)
 	rs := redsyncAt(t, a.Addr(), b.Addr(), proxy.Addr())
 	warm(t, rs)
 	m := rs.NewMutex("a", redsync.WithExpiry(time.Minute), redsync.WithTimeoutFactor(0.01))
@@ -232,8 +218,7 @@ func TestRepro_npmRedlock_aLateAcquireHolds(t *testing.T) {
 // lateAcquireHolds keeps back what a script sends, until its acquire has failed.
 func lateAcquireHolds(t *testing.T, script func(address string) *exec.Cmd) {
 	t.Helper()
-	n := startRedis(t)
-	p := testserver.NewProxy(t, n.Addr())
+	n, p := startProxied(t)
 	p.HoldRequests(true)
 	cmd := script(p.Addr())
 	cmd.Env = append(cmd.Env, "LOCKER_DIRECT="+n.Addr())
@@ -301,12 +286,10 @@ func TestRepro_redislock_takesAnyName(t *testing.T) {
 }
 
 func TestRepro_redislock_interruptedObtainLeavesItsKey(t *testing.T) {
-	server := startRedis(t)
-	proxy := testserver.NewProxy(t, server.Addr())
+	server, proxy := startProxied(t)
 	c := redislockAt(t, proxy.Addr())
 	proxy.HoldReplies(true)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
+	ctx := testwait.Context(t, time.Second)
 	_, err := c.Obtain(ctx, "a", time.Minute, nil)
 	require.Error(t, err)
 	proxy.ReleaseReplies()
@@ -316,12 +299,10 @@ func TestRepro_redislock_interruptedObtainLeavesItsKey(t *testing.T) {
 
 func TestRepro_redislock_lateSetIsApplied(t *testing.T) {
 	const ttl = 2 * time.Second
-	server := startRedis(t)
-	proxy := testserver.NewProxy(t, server.Addr())
+	server, proxy := startProxied(t)
 	c := redislockAt(t, proxy.Addr())
 	proxy.HoldRequests(true)
-	ctx, cancel := context.WithTimeout(t.Context(), ttl/4)
-	defer cancel()
+	ctx := testwait.Context(t, ttl/4)
 	_, err := c.Obtain(ctx, "a", ttl, nil)
 	require.Error(t, err)
 	time.Sleep(ttl)
@@ -334,23 +315,13 @@ func TestRepro_redislock_cancellationIsNotHeeded(t *testing.T) {
 	c := redislockAt(t, server.Addr())
 	held, err := c.Obtain(t.Context(), "a", soon, nil)
 	require.NoError(t, err)
-	server.Stop()
 	ctx, cancel := context.WithCancel(t.Context())
-	obtained := testwait.Go(func() error {
-		_, err := c.Obtain(ctx, "b", time.Minute, nil)
-		return err
+	time.AfterFunc(soon, cancel) // and the TTL is over
+	waitForServer(t, server.RedisServer, 4*soon, map[string]func() error{
+		"Obtain":  func() error { _, err := c.Obtain(ctx, "b", time.Minute, nil); return err },
+		"Release": func() error { return held.Release(ctx) },
+		"Refresh": func() error { return held.Refresh(ctx, time.Minute, nil) }, // its TTL is its deadline
 	})
-	released := testwait.Go(func() error { return held.Release(ctx) })
-	refreshed := testwait.Go(func() error { return held.Refresh(ctx, time.Minute, nil) }) // its TTL is its deadline
-	pending(t, "Obtain", obtained, soon)
-	cancel()
-	pending(t, "Obtain", obtained, 3*soon)
-	pending(t, "Release", released, 0) // the TTL is over
-	pending(t, "Refresh", refreshed, 0)
-	server.Continue()
-	_ = patience.Result(t, obtained)
-	_ = patience.Result(t, released)
-	_ = patience.Result(t, refreshed)
 }
 
 func TestRepro_redislock_lossIsKnownToTheServerAlone(t *testing.T) {
@@ -360,8 +331,7 @@ func TestRepro_redislock_lossIsKnownToTheServerAlone(t *testing.T) {
 	require.NoError(t, err)
 	time.Sleep(2 * soon)
 	server.Stop()
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
-	defer cancel()
+	ctx := testwait.Context(t, soon)
 	_, err = l.TTL(ctx)
 	require.Error(t, err, "the TTL is over, as its owner could know")
 	server.Continue()
@@ -371,8 +341,7 @@ func TestRepro_redislock_lossIsKnownToTheServerAlone(t *testing.T) {
 }
 
 func TestRepro_redislock_lostReplySaysNotHeld(t *testing.T) {
-	server := startRedis(t)
-	proxy := testserver.NewProxy(t, server.Addr())
+	server, proxy := startProxied(t)
 	c := redislockAt(t, proxy.Addr())
 	l, err := c.Obtain(t.Context(), "a", time.Minute, nil)
 	require.NoError(t, err)

@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 )
 
@@ -58,8 +57,7 @@ func TestRepro_rueidislock_interruptedWaitDoesNotSayHeld(t *testing.T) {
 	_, release, err := rueidislockAt(t, server.Addr(), nil).WithContext(t.Context(), "a")
 	require.NoError(t, err)
 	defer release()
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
-	defer cancel()
+	ctx := testwait.Context(t, soon)
 	_, _, err = rueidislockAt(t, server.Addr(), nil).WithContext(ctx, "a")
 	assert.Equal(t, context.DeadlineExceeded, err)
 }
@@ -70,8 +68,7 @@ func TestRepro_rueidislock_swallowsErrorsWhileWaiting(t *testing.T) {
 	require.NoError(t, server.direct.ConfigSet(t.Context(), "maxmemory", "1").Err())
 	_, _, err := l.TryWithContext(t.Context(), "a")
 	require.ErrorContains(t, err, "OOM")
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
-	defer cancel()
+	ctx := testwait.Context(t, soon)
 	_, _, err = l.WithContext(ctx, "a")
 	assert.Equal(t, context.DeadlineExceeded, err)
 }
@@ -128,8 +125,7 @@ func passBackAndForth(ctx context.Context, server redisNode, name string, holder
 }
 
 func TestRepro_rueidislock_believesInAnExpiredHold(t *testing.T) {
-	server := startRedis(t)
-	proxy := testserver.NewProxy(t, server.Addr())
+	server, proxy := startProxied(t)
 	const validity = 2 * time.Second // renewed every second
 	l := rueidislockAt(t, proxy.Addr(), func(o *rueidislock.LockerOption) { o.KeyValidity = validity })
 	held, release, err := l.WithContext(t.Context(), "a")
@@ -182,8 +178,7 @@ func TestRepro_rueidislock_renewsWithoutEnd(t *testing.T) {
 }
 
 func TestRepro_rueidislock_overrunAttemptWaitsForAFreeLock(t *testing.T) {
-	server := startRedis(t)
-	proxy := testserver.NewProxy(t, server.Addr())
+	server, proxy := startProxied(t)
 	l := rueidislockAt(t, proxy.Addr(), func(o *rueidislock.LockerOption) { o.TryNextAfter = 0 }) // 20 ms
 	patience.Until(t, "the scripts are known", func() bool {
 		_, release, err := l.TryWithContext(t.Context(), "warm")

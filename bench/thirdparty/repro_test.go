@@ -41,6 +41,24 @@ func pending(t *testing.T, call string, done <-chan error, d time.Duration) {
 	}
 }
 
+// waitForServer requires that calls which begin when a server has just stopped have not returned after d, and do when it goes on.
+func waitForServer(t *testing.T, s server, d time.Duration, calls map[string]func() error) {
+	t.Helper()
+	s.Stop()
+	begun := make(map[string]<-chan error)
+	for name, call := range calls {
+		begun[name] = testwait.Go(call)
+	}
+	time.Sleep(d)
+	for name, done := range begun {
+		assert.Empty(t, done, "%s has returned", name)
+	}
+	s.Continue()
+	for _, done := range begun {
+		_ = patience.Result(t, done)
+	}
+}
+
 // redisNode is a server, and a client of it that no fault disturbs.
 type redisNode struct {
 	*testserver.RedisServer
@@ -52,6 +70,13 @@ func startRedis(t *testing.T) redisNode {
 	logging.Disable() // go-redis prints what is broken on purpose
 	s := testserver.Redis(t)
 	return redisNode{s, dialRedis(t, s.Addr())}
+}
+
+// startProxied also returns a proxy before the server.
+func startProxied(t *testing.T) (redisNode, *testserver.Proxy) {
+	t.Helper()
+	n := startRedis(t)
+	return n, testserver.NewProxy(t, n.Addr())
 }
 
 func (n redisNode) has(t *testing.T, key string) bool {
@@ -97,8 +122,7 @@ func TestRepro_concurrencyMutex_twoOfOneSessionBothHold(t *testing.T) {
 func TestRepro_concurrencyMutex_interruptedLockDoesNotSayHeld(t *testing.T) {
 	server := testserver.SharedEtcd(t)
 	require.NoError(t, concurrency.NewMutex(sessionAt(t, server.Addr()), t.Name()).Lock(t.Context()))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
+	ctx := testwait.Context(t, time.Second)
 	err := concurrency.NewMutex(sessionAt(t, server.Addr()), t.Name()).Lock(ctx)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	assert.NotErrorIs(t, err, concurrency.ErrLocked)
@@ -151,17 +175,11 @@ func TestRepro_concurrencyMutex_callsOutlastTheLease(t *testing.T) {
 	s := openSession(t, dialEtcd(t, server.Addr()), time.Second)
 	m := concurrency.NewMutex(s, "a")
 	require.NoError(t, m.Lock(t.Context()))
-	server.Stop()
-	unlocked := testwait.Go(func() error { return m.Unlock(t.Context()) })
-	tried := testwait.Go(func() error { return concurrency.NewMutex(s, "b").TryLock(t.Context()) })
-	kept := testwait.Go(func() error { _, err := s.Client().KeepAliveOnce(t.Context(), s.Lease()); return err })
-	pending(t, "Unlock", unlocked, 3*time.Second)
-	pending(t, "TryLock", tried, 0)
-	pending(t, "KeepAliveOnce", kept, 0)
-	server.Continue()
-	for _, done := range []<-chan error{unlocked, tried, kept} {
-		_ = patience.Result(t, done)
-	}
+	waitForServer(t, server, 3*time.Second, map[string]func() error{
+		"Unlock":        func() error { return m.Unlock(t.Context()) },
+		"TryLock":       func() error { return concurrency.NewMutex(s, "b").TryLock(t.Context()) },
+		"KeepAliveOnce": func() error { _, err := s.Client().KeepAliveOnce(t.Context(), s.Lease()); return err },
+	})
 }
 
 func TestRepro_concurrencyMutex_namesNest(t *testing.T) {
