@@ -6,9 +6,7 @@
 package api_test
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -71,7 +69,8 @@ func check(t *testing.T, name string, now []string) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		require.NoError(t, err)
 	}
-	added, gone := difference(lines(string(text)), now)
+	before := lines(string(text))
+	added, gone := without(now, before), without(before, now)
 	for _, line := range gone {
 		if !*accept || !*breaking {
 			t.Errorf("gone or changed, which breaks programs that use it (if it is meant: make api BREAKING=yes): %s", line)
@@ -92,19 +91,9 @@ func check(t *testing.T, name string, now []string) {
 	require.NoError(t, os.WriteFile(name, []byte(strings.Join(now, "\n")+"\n"), 0o644))
 }
 
-// difference of two sorted listings.
-func difference(before, now []string) (added, gone []string) {
-	for _, line := range now {
-		if _, found := slices.BinarySearch(before, line); !found {
-			added = append(added, line)
-		}
-	}
-	for _, line := range before {
-		if _, found := slices.BinarySearch(now, line); !found {
-			gone = append(gone, line)
-		}
-	}
-	return added, gone
+// without returns what of a listing is not in another.
+func without(listed, other []string) []string {
+	return slices.DeleteFunc(slices.Clone(listed), func(line string) bool { return slices.Contains(other, line) })
 }
 
 // lines of a file, sorted whatever people did to it, as git for Windows does to the ends of lines.
@@ -126,26 +115,22 @@ func fileOf(path string) (name, prefix string) {
 // import, from the compiler's export data.
 func packages(t *testing.T, dir, pattern string) []*types.Package {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), "go", "list", "-deps", "-export", "-json=ImportPath,Name,Export,DepOnly", pattern)
+	command := exec.CommandContext(t.Context(), "go", "list", "-deps", "-export", "-f", "{{.ImportPath}} {{.Name}} {{.DepOnly}} {{.Export}}", pattern)
 	command.Dir = dir
 	command.Stderr = os.Stderr
 	out, err := command.Output()
 	require.NoError(t, err, "%s", command)
 	exports := map[string]string{}
 	var paths []string
-	for d := json.NewDecoder(bytes.NewReader(out)); ; {
-		var p struct {
-			ImportPath, Name, Export string
-			DepOnly                  bool
+	for line := range strings.Lines(string(out)) {
+		fields := strings.Fields(line)
+		if len(fields) < 4 { // nothing of it is compiled
+			continue
 		}
-		err := d.Decode(&p)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		require.NoError(t, err)
-		exports[p.ImportPath] = p.Export
-		if !p.DepOnly && p.Name != "main" && p.Export != "" && !slices.Contains(strings.Split(p.ImportPath, "/"), "internal") {
-			paths = append(paths, p.ImportPath)
+		path, name, depOnly, export := fields[0], fields[1], fields[2], fields[3]
+		exports[path] = export
+		if depOnly == "false" && name != "main" && !slices.Contains(strings.Split(path, "/"), "internal") {
+			paths = append(paths, path)
 		}
 	}
 	from := importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
