@@ -113,7 +113,7 @@ go() {
 	case "$*" in
 	build) command go build -o "$OUT/" ;;
 	"test ./...") command go list ./... ;; # which these tests are among
-	"get github.com/go-locker/locker") ;; # TestReadme_programRuns has the module without it
+	"get github.com/go-locker/locker") ;; # TestRelease_canBeInstalled does
 	*) command go "$@" ;;
 	esac
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -40,61 +39,62 @@ func blocksOf(t *testing.T, page string) (programs, parts []string) {
 	return programs, parts
 }
 
-// What the README says is done in an empty folder, with an empty module cache: its `go get` lines and
-// nothing else, the program in memory, and on Redis with the two lines changed.
-func TestReadme_programRuns(t *testing.T) {
-	t.Parallel()
+// readmePrograms returns the README's program, and the same with the two lines changed that it says are to be for Redis.
+func readmePrograms(t *testing.T, redis string) (inMemory, onRedis string) {
+	t.Helper()
 	programs, _ := blocksOf(t, "../README.md")
 	require.Len(t, programs, 1)
-	line := opensMemory.FindStringSubmatch(programs[0])
-	require.NotNil(t, line, "the program says what to change for Redis")
-	require.Equal(t, 1, strings.Count(programs[0], line[1]), "one line is to be changed")
-	imported := importsMemory.FindStringSubmatch(programs[0])
+	opened, imported := opensMemory.FindStringSubmatch(programs[0]), importsMemory.FindStringSubmatch(programs[0])
+	require.NotNil(t, opened, "the program says what to change for Redis")
 	require.NotNil(t, imported, "the program imports memory alone")
-	get := goGet(t, "../README.md")
-	require.Len(t, get, 2, "before the program, and for Redis")
+	require.Equal(t, 1, strings.Count(programs[0], opened[1]), "one line is to be changed")
+	url := strings.Replace(opened[2], "localhost:6379", redis, 1)
+	return programs[0], strings.NewReplacer(opened[1], url, imported[1], imported[2]).Replace(programs[0])
+}
 
-	clone := scratchClone(t)
-	clone.run("git", "tag", version)
-	user := clone.user(clone.proxy(""))
-	run := func(get, program string) {
-		t.Helper()
-		user.run("sh", "-c", get)
-		user.write("main.go", program)
-		out := user.run("go", "run", "-trimpath", ".")
-		assert.Regexp(t, "^holds the lock, with fencing token [1-9][0-9]*$", out)
-	}
-	run(get[0], programs[0])
+// saysItHolds is what the program prints.
+const saysItHolds = "^holds the lock, with fencing token [1-9][0-9]*$"
+
+// The program runs in memory, and on Redis with two lines changed. TestRelease_canBeInstalled has it in an empty folder.
+func TestReadme_programRuns(t *testing.T) {
+	t.Parallel()
 	server := testserver.Redis(t)
-	url := strings.Replace(line[2], "localhost:6379", server.Addr(), 1)
-	onRedis := strings.Replace(programs[0], line[1], url, 1)
-	run(get[1], strings.Replace(onRedis, imported[1], imported[2], 1))
+	inMemory, onRedis := readmePrograms(t, server.Addr())
+	for _, program := range []string{inMemory, onRedis} {
+		assert.Regexp(t, saysItHolds, inTree(t, "run", program))
+	}
 	assert.Contains(t, server.Do("INFO", "commandstats"), "cmdstat_eval", "the lock was on this server")
 }
 
 // What the README and the page on fencing show of Go beside that compiles, with what it leaves out in place.
 func TestPages_goCompiles(t *testing.T) {
+	t.Parallel()
+	var files []string
+	for _, page := range []string{"../README.md", "fencing.md"} {
+		_, blocks := blocksOf(t, page)
+		require.NotEmpty(t, blocks, page)
+		for _, block := range blocks {
+			files = append(files, whole(block))
+		}
+	}
+	inTree(t, "build", files...)
+}
+
+// inTree has the go command run or build a package of files that it sees in a folder of the repository that is not there.
+func inTree(t *testing.T, command string, files ...string) string {
+	t.Helper()
 	repo, err := filepath.Abs("..")
 	require.NoError(t, err)
-	_, blocks := blocksOf(t, "../README.md")
-	require.NotEmpty(t, blocks)
-	_, fencing := blocksOf(t, "fencing.md")
-	require.NotEmpty(t, fencing)
-	blocks = append(blocks, fencing...)
-	// Files that the go command sees in a folder that is not there.
 	dir, overlay := t.TempDir(), map[string]string{}
-	for i, block := range blocks {
-		file := filepath.Join(dir, fmt.Sprintf("block%d.go", i))
-		require.NoError(t, os.WriteFile(file, []byte(whole(block)), 0o600))
+	for i, text := range files {
+		file := filepath.Join(dir, fmt.Sprintf("file%d.go", i))
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 		overlay[filepath.Join(repo, "docs", "readme", filepath.Base(file))] = file
 	}
 	encoded, err := json.Marshal(map[string]any{"Replace": overlay})
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(dir+"/overlay.json", encoded, 0o600))
-	cmd := exec.Command("go", "build", "-overlay", dir+"/overlay.json", "./docs/readme")
-	cmd.Dir = repo
-	out, err := cmd.CombinedOutput()
-	assert.NoError(t, err, "%s", out)
+	return place{t, repo, os.Environ()}.run("go", command, "-overlay", dir+"/overlay.json", "./docs/readme")
 }
 
 // Go in these pages, in blocks and in the columns of calls, comes from programs and tests, which

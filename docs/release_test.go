@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/internal/backends"
+	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 )
 
@@ -110,6 +111,17 @@ func TestRelease_canBeInstalled(t *testing.T) {
 			}
 		})
 	}
+	t.Run("the README's program", func(t *testing.T) {
+		get := goGet(t, "../README.md")
+		require.Len(t, get, 2, "before the program, and for Redis")
+		inMemory, onRedis := readmePrograms(t, testserver.Redis(t).Addr())
+		user := clone.with(t).user(proxies)
+		for i, program := range []string{inMemory, onRedis} {
+			user.run("sh", "-c", get[i])
+			user.write("main.go", program)
+			assert.Regexp(t, saysItHolds, user.run("go", "run", "-trimpath", "."))
+		}
+	})
 	t.Run("go install", func(t *testing.T) {
 		bin := t.TempDir()
 		user := clone.with(t).user(proxies)
