@@ -286,7 +286,7 @@ budget: ## counts files, lines, words and names, and fails above .ci/budget; too
 # The core, what is built on it, and what sends requests to Redis.
 CORE   := . ./internal/test/core ./driver ./memory ./election ./semaphore ./multi ./keyed ./internal/redisscript/...
 # Explorations and simulations.
-MODELS := ^Test(Hold|Ballot|Tokens|Waiting|Register|Queue|QueueModel|Forgotten|Faults)_
+MODELS := ^Test(Hold|Ballot|Tokens|Waiting|Register|QueueModel|Forgotten|Faults)_
 # Tests wait most of the time, so that more packages run at once than there are processors. Those that take longest come first.
 LONGEST := ./zookeeper ./redlock ./etcd ./redis ./conformance ./redigo
 REDIS   := redis redigo redlock
