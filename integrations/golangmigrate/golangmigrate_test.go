@@ -58,12 +58,7 @@ func (h held) under(f func() error) error {
 func TestDriver_passesMigratesOwnTests(t *testing.T) {
 	freshdb.Each(t, func(t *testing.T, d freshdb.Database) {
 		dtesting.Test(t, held{golangmigrate.New(mutex(t, d.Locks), inner(t, d), 0)}, []byte("CREATE TABLE t1 (n INTEGER)"))
-	})
-}
-
-func TestNewFenced_passesMigratesOwnTests(t *testing.T) {
-	freshdb.Each(t, func(t *testing.T, d freshdb.Database) {
-		dtesting.Test(t, held{fenced(t, d)}, []byte("CREATE TABLE t2 (n INTEGER)"))
+		dtesting.Test(t, held{fenced(t, freshdb.Of[d.Dialect](t))}, []byte("CREATE TABLE t2 (n INTEGER)"))
 	})
 }
 
