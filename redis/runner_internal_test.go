@@ -6,10 +6,13 @@ import (
 	"encoding"
 	"encoding/hex"
 	"errors"
+	"net"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -270,30 +273,77 @@ func TestRun_whatIsSentOnHasNotRun(t *testing.T) {
 	}
 }
 
+// clusterOf is a Cluster of one node, be it one that is no node of a Cluster, and counts how often it is looked at.
+func clusterOf(addr string, o goredis.ClusterOptions) (rdb *goredis.ClusterClient, looks *atomic.Int32) {
+	looks = new(atomic.Int32)
+	o.ClusterSlots = func(context.Context) ([]goredis.ClusterSlot, error) {
+		looks.Add(1)
+		return []goredis.ClusterSlot{{End: 16383, Nodes: []goredis.ClusterNode{{Addr: addr}}}}, nil
+	}
+	return goredis.NewClusterClient(&o), looks
+}
+
 // Pipelines of go-redis have a pool of their own by default: that of the spare client would come on
 // top of its connections.
 func TestSpare_hasAFewConnectionsAlsoForPipelines(t *testing.T) {
 	t.Parallel()
 	_, look := oneServer(t, testserver.Redis(t), "")
-	rdb := goredis.NewClient(&goredis.Options{Addr: look.Options().Addr, PoolSize: 1, MinIdleConns: 1, MaxActiveConns: 1})
-	application := rdb.Conn()
-	require.NoError(t, application.Ping(t.Context()).Err())
-	var s spare
-	client := s.pick(t.Context(), rdb, nil)
-	require.NotSame(t, rdb, client)
-	t.Cleanup(func() { s.close(); _ = errors.Join(application.Close(), rdb.Close()) })
-	o := client.(*goredis.Client).Options()
-	assert.Equal(t, []int{spareConns, 0, 0}, []int{o.PoolSize, o.MinIdleConns, o.MaxActiveConns})
-	assert.True(t, newRunner(client).HeedsDeadlines())
-	assert.False(t, newRunner(rdb).HeedsDeadlines(), "the caller's goroutine would wait for the ReadTimeout")
-	var waiting sync.WaitGroup
-	for range 2 * spareConns {
-		waiting.Go(func() {
-			_, _ = client.Pipelined(t.Context(), func(p goredis.Pipeliner) error { return p.BLPop(t.Context(), time.Second, "x").Err() })
-		})
-	}
-	waiting.Wait()
-	all, err := look.ClientList(t.Context()).Result()
+	addr := look.Options().Addr
+	one := goredis.NewClient(&goredis.Options{Addr: addr, PoolSize: 1, MinIdleConns: 1, MaxActiveConns: 1, ClientName: "mine"})
+	several, _ := clusterOf(addr, goredis.ClusterOptions{PoolSize: 1, MinIdleConns: 1, MaxActiveConns: 1, ClientName: "mine"})
+	node, err := several.MasterForKey(t.Context(), "x")
 	require.NoError(t, err)
-	assert.LessOrEqual(t, strings.Count(all, "\n"), spareConns+2, "the application's and the test's beside them:\n%s", all)
+	for rdb, pool := range map[goredis.UniversalClient]*goredis.Client{one: one, several: node} {
+		application := pool.Conn()
+		require.NoError(t, application.Ping(t.Context()).Err())
+		r := newRunner(rdb)
+		client := r.spare.pick(t.Context(), rdb, []script.Call{taking("x")})
+		require.NotSame(t, rdb, client)
+		require.Same(t, client, r.spare.pick(t.Context(), rdb, []script.Call{taking("x")}))
+		assert.True(t, newRunner(client).HeedsDeadlines())
+		assert.False(t, r.HeedsDeadlines(), "the caller's goroutine would wait for the ReadTimeout")
+		var waiting sync.WaitGroup
+		for range 2 * spareConns {
+			waiting.Go(func() {
+				_, _ = client.Pipelined(t.Context(), func(p goredis.Pipeliner) error { return p.Do(t.Context(), "wait", 1, 100).Err() })
+			})
+		}
+		waiting.Wait()
+		all, err := look.ClientList(t.Context()).Result()
+		require.NoError(t, err)
+		assert.Equal(t, spareConns+1, strings.Count(all, " name=mine "), "the application's beside them:\n%s", all)
+		r.spare.close()
+		require.NoError(t, errors.Join(application.Close(), rdb.Close()))
+		require.Same(t, rdb, r.spare.pick(t.Context(), rdb, nil), "no other is made any more")
+	}
+}
+
+// The node that a request hangs on may have been replaced. go-redis would find out within a minute.
+func TestRun_theClusterIsLookedAtEachSecondWhileARequestHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rdb, looks := clusterOf("127.0.0.1:1", goredis.ClusterOptions{
+			ContextTimeoutEnabled: true, ReadTimeout: -1,
+			Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() },
+		})
+		defer func() { _ = rdb.Close() }()
+		r := newRunner(rdb)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan []script.Reply)
+		go func() {
+			replies := make([]script.Reply, 1)
+			r.Run(ctx, []script.Call{taking("x")}, replies)
+			done <- replies
+		}()
+		for n := range int32(3) {
+			synctest.Wait()
+			require.Equal(t, 1+n, looks.Load(), "after %d s", n)
+			time.Sleep(time.Second)
+		}
+		cancel()
+		require.ErrorIs(t, (<-done)[0].Err, context.Canceled)
+		synctest.Wait()
+		before := looks.Load()
+		time.Sleep(time.Minute)
+		assert.Equal(t, before, looks.Load(), "nothing is in flight")
+	})
 }

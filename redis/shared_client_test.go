@@ -128,6 +128,34 @@ func TestSharedClient_theEndOfOneRequestFailsNoOther(t *testing.T) {
 	require.NoError(t, await(t, answered))
 }
 
+// The server is far away. Who has little time shares round trips, and a connection that is being set up, with others.
+func TestSharedClient_theDeadlineOfOneRequestFailsNoOther(t *testing.T) {
+	t.Parallel()
+	for _, connected := range []bool{false, true} {
+		t.Run(fmt.Sprintf("connected: %v", connected), func(t *testing.T) {
+			t.Parallel()
+			p := testserver.NewProxy(t, testserver.SharedRedis(t).Addr())
+			p.Delay(30 * time.Millisecond)
+			c := openURL(t, "redis://"+p.Addr(), locker.WithPrefix(t.Name()))
+			if connected {
+				warm(t, c)
+			}
+			var all sync.WaitGroup
+			for i := range 161 {
+				all.Go(func() {
+					ctx, name := t.Context(), fmt.Sprint(i)
+					if i != 10 {
+						assert.NoError(t, c.Mutex(name).TryLock(ctx), name)
+					} else if err := c.Mutex(name).TryLock(withTimeout(t, 100*time.Millisecond)); err != nil {
+						assert.ErrorIs(t, err, context.DeadlineExceeded)
+					}
+				})
+			}
+			all.Wait()
+		})
+	}
+}
+
 // The application's own commands take all connections of a pool.
 func TestSharedClient_holdsOutliveAPoolThatIsUsedUp(t *testing.T) {
 	t.Parallel()

@@ -71,7 +71,7 @@ func TestScripts_agreeWithGo(t *testing.T) {
 //
 //	-- includes: arrival
 //
-// is that file. What comes of it is scripts.lua, which is what servers run.
+// is that file, indented as the line is. What comes of it is scripts.lua, which is what servers run.
 
 var write = flag.Bool("assemble", false, "write scripts.lua")
 
@@ -119,7 +119,7 @@ var library = func() (all []definition) {
 var (
 	definitions  = regexp.MustCompile(`(?m)^local (?:function )?(\w+)(?:.*\bend| = .*|.*\n(?:(?: .*)?\n)*end)$`)
 	usesLine     = regexp.MustCompile(`(?m)^ *-- uses: .*$`)
-	includesLine = regexp.MustCompile(`(?m)^-- includes: \w+\n`)
+	includesLine = regexp.MustCompile(`(?m)^ *-- includes: \w+$`)
 	comment      = regexp.MustCompile(`--.*`)
 	word         = regexp.MustCompile(`\w+`)
 )
@@ -128,7 +128,8 @@ var (
 // does not name what it uses.
 func assemble(command, source string) string {
 	source = includesLine.ReplaceAllStringFunc(source, func(line string) string {
-		return partOf("lib/" + strings.TrimPrefix(strings.TrimSpace(line), "-- includes: "))
+		indent, file, _ := strings.Cut(line, "-- includes: ")
+		return indent + strings.ReplaceAll(strings.TrimSpace(partOf("lib/"+file)), "\n", "\n"+indent)
 	})
 	own := words(source)
 	included := map[string]bool{} // true: outside of blocks

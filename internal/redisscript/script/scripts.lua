@@ -670,13 +670,21 @@ end
 end
 
 if left > 0 then
-local HELD = 0
-local function held(left, now, place, back, earlier, holder, about) return {HELD, left, now, place, back, earlier, holder, about} end
-
-  if not ordered then
-    return held(left, now, 0, 0, 0, '', '')
+  local theirs, earlier, holder, about = ordered and own_place(current), 0, '', ''
+  if theirs and (#theirs < #ordered or #theirs == #ordered and theirs < ordered) then
+    earlier = 1
   end
+  -- Of an owner that does not get the lock now. One that waits has a place in the queue from here on.
+local function waits(owner) return string.find(owner, '^[ps-][^~]*/') end
+local HELD = 0
+
+  local back, refused = 0
+  if waits(owner) then
 local QUEUE = KEYS[2] or KEYS[1] .. ':queue'
+local SHARES = '+'
+local CLAIMS = '>+'
+local function wants_share(owner) return string.find(owner, '^[^\n~]*~') end
+local function is_shared(owner) return owner == SHARES or owner == CLAIMS end
 local FORGOTTEN = 60000 -- ms after which a queue that nobody looks at is removed
 local function tell(waiter)
   local kind, process = string.match(waiter, '^([ps])(.-)/')
@@ -684,7 +692,10 @@ local function tell(waiter)
     redis.pcall(kind == 's' and 'SPUBLISH' or 'PUBLISH', KEYS[1] .. ':' .. process, waiter)
   end
 end
-local function enqueue(waiter, place, now, flagged)
+local function enqueue(waiter, place, now, flagged, owner)
+  if is_shared(owner) and not wants_share(waiter) and redis.call('HGET', KEYS[1], 'first') == waiter then
+    redis.call('HSET', KEYS[1], 'seen', now) -- it is still there
+  end
   if not KEYS[2] and redis.pcall('ZCARD', QUEUE) == 0 then
     return 0, 0
   end
@@ -712,12 +723,9 @@ local function enqueue(waiter, place, now, flagged)
   return score, place > 0 and added or 0
 end
 
-  local theirs, earlier = own_place(current), 0
-  if theirs and (#theirs < #ordered or #theirs == #ordered and theirs < ordered) then
-    earlier = 1
+    place, back, refused = enqueue(owner, place, now, lock[3], current)
   end
-  local stands, back, refused = enqueue(owner, place, now, lock[3])
-  return refused or held(left, now, stands, back, earlier, '', '')
+  return refused or {HELD, left, now, place, back, earlier, holder, about}
 end
 
 local COVER = 1000000 -- µs: until then the take of a name that is known neither reads nor writes the mark
@@ -835,11 +843,10 @@ local token, last, now = tonumber(wanted), tonumber(lock[2]), time[1] * 1000000 
 if lock[1] ~= owner or redis.call('PTTL', KEYS[1]) <= KEEP or token < last or token >= 2^53 then
   return 0
 end
-if token > math.max(last, now) + MOST then
+-- Without a mark one that is far ahead would be forgotten before the clock has passed it.
+if token > math.max(last, now) + MOST or
+    write_mark(tag, now, token, read_mark(tag, now)) == 0 and token > now + AHEAD then
   return -1
-end
-if write_mark(tag, now, token, read_mark(tag, now)) == 0 and token > now + AHEAD then
-  return -1 -- it would be forgotten before the clock has passed it
 end
 redis.call('HSET', KEYS[1], 'token', token) -- also if it is that already, for a WAIT behind it
 return 1
@@ -1524,9 +1531,6 @@ end
 end
 
 if left > 0 then
-local function waits(owner) return string.find(owner, '^[ps-][^~]*/') end
-local HELD = 0
-local function held(left, now, place, back, earlier, holder, about) return {HELD, left, now, place, back, earlier, holder, about} end
 local function holder_of(owner)
   if string.find(owner, '^[>+]') then
     return '', ''
@@ -1534,13 +1538,17 @@ local function holder_of(owner)
   return owner, redis.call('HGET', KEYS[1], 'meta') or ''
 end
 
-  local holder, about = holder_of(current)
-  if not waits(owner) then
-    return held(left, now, 0, 0, 0, holder, about)
-  end
+  local earlier, holder, about = 0, holder_of(current)
+  -- Of an owner that does not get the lock now. One that waits has a place in the queue from here on.
+local function waits(owner) return string.find(owner, '^[ps-][^~]*/') end
+local HELD = 0
+
+  local back, refused = 0
+  if waits(owner) then
 local QUEUE = KEYS[2] or KEYS[1] .. ':queue'
 local SHARES = '+'
 local CLAIMS = '>+'
+local function wants_share(owner) return string.find(owner, '^[^\n~]*~') end
 local function is_shared(owner) return owner == SHARES or owner == CLAIMS end
 local FORGOTTEN = 60000 -- ms after which a queue that nobody looks at is removed
 local function tell(waiter)
@@ -1549,7 +1557,10 @@ local function tell(waiter)
     redis.pcall(kind == 's' and 'SPUBLISH' or 'PUBLISH', KEYS[1] .. ':' .. process, waiter)
   end
 end
-local function enqueue(waiter, place, now, flagged)
+local function enqueue(waiter, place, now, flagged, owner)
+  if is_shared(owner) and not wants_share(waiter) and redis.call('HGET', KEYS[1], 'first') == waiter then
+    redis.call('HSET', KEYS[1], 'seen', now) -- it is still there
+  end
   if not KEYS[2] and redis.pcall('ZCARD', QUEUE) == 0 then
     return 0, 0
   end
@@ -1576,15 +1587,10 @@ local function enqueue(waiter, place, now, flagged)
   end
   return score, place > 0 and added or 0
 end
-local function note_look(waiter, owner, now)
-  if is_shared(owner) and redis.call('HGET', KEYS[1], 'first') == waiter then
-    redis.call('HSET', KEYS[1], 'seen', now)
-  end
-end
 
-  note_look(owner, current, now)
-  local stands, back, refused = enqueue(owner, place, now, lock[3])
-  return refused or held(left, now, stands, back, 0, holder, about)
+    place, back, refused = enqueue(owner, place, now, lock[3], current)
+  end
+  return refused or {HELD, left, now, place, back, earlier, holder, about}
 end
 
 local AHEAD = KEEP * 500 -- µs
@@ -1972,8 +1978,6 @@ end
 end
 local joins = shared and (ends * 1000 > now or admitted or not writer_at or place > 0 and place < writer_at)
 if left > 0 and not joins then
-local HELD = 0
-local function held(left, now, place, back, earlier, holder, about) return {HELD, left, now, place, back, earlier, holder, about} end
 local function holder_of(owner)
   if string.find(owner, '^[>+]') then
     return '', ''
@@ -1981,11 +1985,14 @@ local function holder_of(owner)
   return owner, redis.call('HGET', KEYS[1], 'meta') or ''
 end
 
-  local holder, about = holder_of(current)
-  if not waits(owner) then
-    return held(left, now, 0, 0, 0, holder, about)
-  end
+  local earlier, holder, about = 0, holder_of(current)
+  -- Of an owner that does not get the lock now. One that waits has a place in the queue from here on.
+local HELD = 0
+
+  local back, refused = 0
+  if waits(owner) then
 local QUEUE = KEYS[2] or KEYS[1] .. ':queue'
+local function wants_share(owner) return string.find(owner, '^[^\n~]*~') end
 local FORGOTTEN = 60000 -- ms after which a queue that nobody looks at is removed
 local function tell(waiter)
   local kind, process = string.match(waiter, '^([ps])(.-)/')
@@ -1993,7 +2000,10 @@ local function tell(waiter)
     redis.pcall(kind == 's' and 'SPUBLISH' or 'PUBLISH', KEYS[1] .. ':' .. process, waiter)
   end
 end
-local function enqueue(waiter, place, now, flagged)
+local function enqueue(waiter, place, now, flagged, owner)
+  if is_shared(owner) and not wants_share(waiter) and redis.call('HGET', KEYS[1], 'first') == waiter then
+    redis.call('HSET', KEYS[1], 'seen', now) -- it is still there
+  end
   if not KEYS[2] and redis.pcall('ZCARD', QUEUE) == 0 then
     return 0, 0
   end
@@ -2021,8 +2031,9 @@ local function enqueue(waiter, place, now, flagged)
   return score, place > 0 and added or 0
 end
 
-  local stands, back, refused = enqueue(owner, place, now, lock[3])
-  return refused or held(left, now, stands, back, 0, holder, about)
+    place, back, refused = enqueue(owner, place, now, lock[3], current)
+  end
+  return refused or {HELD, left, now, place, back, earlier, holder, about}
 end
 
 -- Shares that are held at the same time have the same token.

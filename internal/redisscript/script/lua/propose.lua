@@ -22,17 +22,11 @@ local place = tonumber(ordered) or 0
 -- includes: alone
 
 if left > 0 then
-  -- uses: held
-  if not ordered then
-    return held(left, now, 0, 0, 0, '', '')
-  end
-  -- uses: enqueue
-  local theirs, earlier = own_place(current), 0
+  local theirs, earlier, holder, about = ordered and own_place(current), 0, '', ''
   if theirs and (#theirs < #ordered or #theirs == #ordered and theirs < ordered) then
     earlier = 1
   end
-  local stands, back, refused = enqueue(owner, place, now, lock[3])
-  return refused or held(left, now, stands, back, earlier, '', '')
+  -- includes: refusal
 end
 
 -- uses: next_token, grant, granted

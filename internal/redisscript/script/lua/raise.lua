@@ -9,11 +9,10 @@ local token, last, now = tonumber(wanted), tonumber(lock[2]), time[1] * 1000000 
 if lock[1] ~= owner or redis.call('PTTL', KEYS[1]) <= KEEP or token < last or token >= 2^53 then
   return 0
 end
-if token > math.max(last, now) + MOST then
+-- Without a mark one that is far ahead would be forgotten before the clock has passed it.
+if token > math.max(last, now) + MOST or
+    write_mark(tag, now, token, read_mark(tag, now)) == 0 and token > now + AHEAD then
   return -1
-end
-if write_mark(tag, now, token, read_mark(tag, now)) == 0 and token > now + AHEAD then
-  return -1 -- it would be forgotten before the clock has passed it
 end
 redis.call('HSET', KEYS[1], 'token', token) -- also if it is that already, for a WAIT behind it
 return 1

@@ -20,15 +20,9 @@ local place = tonumber(string.match(due, '^%d+', NUMBER))
 -- includes: alone
 
 if left > 0 then
-  -- uses: waits, holder_of, held
-  local holder, about = holder_of(current)
-  if not waits(owner) then
-    return held(left, now, 0, 0, 0, holder, about)
-  end
-  -- uses: note_look, enqueue
-  note_look(owner, current, now)
-  local stands, back, refused = enqueue(owner, place, now, lock[3])
-  return refused or held(left, now, stands, back, 0, holder, about)
+  -- uses: holder_of
+  local earlier, holder, about = 0, holder_of(current)
+  -- includes: refusal
 end
 
 -- uses: next_token, grant, granted

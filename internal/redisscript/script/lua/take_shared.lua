@@ -36,14 +36,9 @@ elseif shared and lock[3] and not admitted then
 end
 local joins = shared and (ends * 1000 > now or admitted or not writer_at or place > 0 and place < writer_at)
 if left > 0 and not joins then
-  -- uses: holder_of, held
-  local holder, about = holder_of(current)
-  if not waits(owner) then
-    return held(left, now, 0, 0, 0, holder, about)
-  end
-  -- uses: enqueue
-  local stands, back, refused = enqueue(owner, place, now, lock[3])
-  return refused or held(left, now, stands, back, 0, holder, about)
+  -- uses: holder_of
+  local earlier, holder, about = 0, holder_of(current)
+  -- includes: refusal
 end
 
 -- Shares that are held at the same time have the same token.

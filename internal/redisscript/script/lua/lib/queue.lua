@@ -41,7 +41,10 @@ end
 -- hash says of the queue. It returns the place, and 1 if the waiter had lost it; or else why
 -- there is none. While the slot moves the queue may be where it comes from, and a second one would
 -- stop the move: then the place is 0, and the waiter is to ask again.
-local function enqueue(waiter, place, now, flagged)
+local function enqueue(waiter, place, now, flagged, owner)
+  if is_shared(owner) and not wants_share(waiter) and redis.call('HGET', KEYS[1], 'first') == waiter then
+    redis.call('HSET', KEYS[1], 'seen', now) -- it is still there
+  end
   if not KEYS[2] and redis.pcall('ZCARD', QUEUE) == 0 then
     return 0, 0
   end

@@ -39,13 +39,6 @@ local function note_gone(members)
   end
 end
 
--- note_look notes that a waiter which wants a shared lock alone, and stands first, is still there.
-local function note_look(waiter, owner, now)
-  if is_shared(owner) and redis.call('HGET', KEYS[1], 'first') == waiter then
-    redis.call('HSET', KEYS[1], 'seen', now)
-  end
-end
-
 -- comes reports whether the first of the queue, which wants the lock alone, is still there to take
 -- it. If not, and it is alive, it comes back to its place.
 local function comes(waiter, place, now)

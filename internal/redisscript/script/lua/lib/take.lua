@@ -4,9 +4,8 @@ local GRANTED = 1
 local HELD = 0
 local LATE = -1
 
--- The replies; reply.go reads them.
+-- A reply, as that in refusal.lua; reply.go reads them.
 local function granted(token, now, covered) return {GRANTED, token, now, covered} end
-local function held(left, now, place, back, earlier, holder, about) return {HELD, left, now, place, back, earlier, holder, about} end
 
 -- An argument is due: five values in one text, which Due.Arg of due.go writes. Each by itself
 -- would cost as much, within 1 % of a pair; but of a user who has yet to give a password Redis takes
