@@ -39,7 +39,7 @@ func (r *runner) request(ctx context.Context, p *pipeline) (answers []any, lost 
 		if idle < 0 {
 			idle = r.pool.IdleCount()
 		}
-		if idle > 0 && !isTimeout(err) {
+		if timeout, ok := errors.AsType[net.Error](err); idle > 0 && !(ok && timeout.Timeout()) {
 			idle-- // what has ended this connection has ended those, too
 			continue
 		}
@@ -158,9 +158,4 @@ func (r *runner) dial(ctx context.Context) (redis.Conn, error) {
 func isReadOnly(answer any) bool {
 	err, ok := answer.(redis.Error)
 	return ok && script.IsReadOnly(string(err))
-}
-
-func isTimeout(err error) bool {
-	timeout, ok := errors.AsType[net.Error](err)
-	return ok && timeout.Timeout()
 }

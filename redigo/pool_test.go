@@ -461,16 +461,6 @@ func TestMixed_bothLibrariesWaitInOneQueue(t *testing.T) {
 	}
 }
 
-func TestInspect(t *testing.T) {
-	testwait.OnlyNightly(t, "its protocol is that of redis")
-	t.Parallel()
-	harness.Inspect(t, harness.Inspection{
-		URL: "redigo://" + testserver.Redis(t).Addr(), TTL: time.Second,
-		Left: true, Since: true, LastToken: true, TokenWhenWaited: true, Queue: true, IDs: true,
-		TellsHolder: true, TellsMetadata: true,
-	})
-}
-
 func TestOpen_badInputIsNamed(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ url, want string }{

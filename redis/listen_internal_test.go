@@ -22,9 +22,7 @@ const soon = 20 * time.Second
 
 func clusterRunner(t *testing.T, c *testserver.RedisCluster) *runner {
 	t.Helper()
-	rdb := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: c.Addrs()})
-	t.Cleanup(func() { _ = rdb.Close() })
-	return newRunner(rdb)
+	return newRunner(testwait.Closed(goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: c.Addrs()}), nil)(t))
 }
 
 func dial(t *testing.T, station wait.Publisher) wait.Subscription {

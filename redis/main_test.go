@@ -2,8 +2,6 @@ package redis_test
 
 import (
 	"context"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -69,17 +67,13 @@ func connect(t testing.TB, addr string, change ...func(*goredis.Options)) *gored
 	for _, f := range change {
 		f(o)
 	}
-	rdb := goredis.NewClient(o)
-	t.Cleanup(func() { _ = rdb.Close() })
-	return rdb
+	return testwait.Closed(goredis.NewClient(o), nil)(t)
 }
 
 // connectCluster makes a client of a Cluster, with its default options.
 func connectCluster(t testing.TB, c *testserver.RedisCluster) *goredis.ClusterClient {
 	t.Helper()
-	rdb := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: c.Addrs()})
-	t.Cleanup(func() { _ = rdb.Close() })
-	return rdb
+	return testwait.Closed(goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: c.Addrs()}), nil)(t)
 }
 
 // heedingCtx makes a go-redis client give up a request at its context's deadline.
@@ -121,32 +115,6 @@ func warm(t testing.TB, c *locker.Client) {
 
 // keyOf is the key of a Mutex's name under the default prefix.
 func keyOf(name string) string { return "{locker:" + name + "}" }
-
-// commandCalls is INFO commandstats: calls of each command, those in scripts included.
-func commandCalls(t testing.TB, rdb goredis.UniversalClient) map[string]int {
-	t.Helper()
-	info, err := rdb.Info(context.Background(), "commandstats").Result()
-	require.NoError(t, err)
-	calls := map[string]int{}
-	for _, stat := range regexp.MustCompile(`cmdstat_([^:]+):calls=(\d+)`).FindAllStringSubmatch(info, -1) {
-		calls[stat[1]], err = strconv.Atoi(stat[2])
-		require.NoError(t, err)
-	}
-	return calls
-}
-
-func resetStats(t testing.TB, rdb *goredis.Client) {
-	t.Helper()
-	require.NoError(t, rdb.ConfigResetStat(t.Context()).Err())
-}
-
-// before7 reports whether the server is a Redis 6, which lacks some commands that tests look at it with.
-func before7(t testing.TB, rdb *goredis.Client) bool {
-	t.Helper()
-	info, err := rdb.Info(context.WithoutCancel(t.Context()), "server").Result()
-	require.NoError(t, err)
-	return strings.Contains(info, "\nredis_version:6.")
-}
 
 func sentinelURL(g *testserver.SentinelGroup) string {
 	return "redis://" + strings.Join(g.Addrs(), ",") + "?master_name=" + g.MasterName()

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -41,13 +42,19 @@ func (r *runner) AtOnce() int {
 
 // HeedsDeadlines reports whether the client has ContextTimeoutEnabled.
 func (r *runner) HeedsDeadlines() bool {
-	switch rdb := r.rdb.(type) {
+	_, heeds, _ := timeouts(r.rdb)
+	return heeds
+}
+
+// timeouts returns the options of a Client or a ClusterClient; false of any other client.
+func timeouts(rdb goredis.UniversalClient) (read time.Duration, heedsContexts, known bool) {
+	switch rdb := rdb.(type) {
 	case *goredis.Client:
-		return rdb.Options().ContextTimeoutEnabled
+		return rdb.Options().ReadTimeout, rdb.Options().ContextTimeoutEnabled, true
 	case *goredis.ClusterClient:
-		return rdb.Options().ContextTimeoutEnabled
+		return rdb.Options().ReadTimeout, rdb.Options().ContextTimeoutEnabled, true
 	default:
-		return false
+		return 0, false, false
 	}
 }
 

@@ -181,8 +181,7 @@ func TestSharedClient_holdsOutliveANodeWhosePoolIsUsedUp(t *testing.T) {
 	for name, opts := range map[string][]redis.DriverOption{"without WAIT": nil, "WAIT": {redis.WaitReplicas(1, time.Second)}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			rdb := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: c.Addrs(), PoolSize: 1, PipelinePoolSize: -1})
-			t.Cleanup(func() { _ = rdb.Close() })
+			rdb := testwait.Closed(goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: c.Addrs(), PoolSize: 1, PipelinePoolSize: -1}), nil)(t)
 			d := driverOf(t, rdb, opts...)
 			nodes := map[*goredis.Client]bool{}
 			var leases []driver.Claim
@@ -219,50 +218,3 @@ func TestSlowness_endsNoHold(t *testing.T) {
 
 // isScript leaves out what go-redis sends to set up a connection.
 func isScript(cmd goredis.Cmder) bool { return cmd.Name() == "evalsha" || cmd.Name() == "eval" }
-
-// A holder that asks whether somebody waits is told by the request with which one comes to wait. A
-// hold that does not ask costs nothing, and neither does a waiter for it.
-func TestCounts_ofWanted(t *testing.T) {
-	t.Parallel()
-	s := testserver.Redis(t)
-	ctx := t.Context()
-	admin := connect(t, s.Addr())
-	c := clientOf(t, connect(t, s.Addr()), locker.WithTTL(time.Hour), locker.WithoutRenewal())
-	other := clientOf(t, connect(t, s.Addr()), locker.WithTTL(time.Hour), locker.WithoutRenewal())
-	for _, asks := range []bool{false, true} {
-		m, waiter := c.Mutex("x"), other.Mutex("x")
-		require.NoError(t, m.Lock(ctx))
-		resetStats(t, admin)
-		if asks {
-			wanted := m.Hold().Wanted()
-			eventually(t, "its channel is subscribed to, and it has looked again", func() bool {
-				calls := commandCalls(t, admin)
-				return calls["subscribe"] == 1 && calls["evalsha"]+calls["eval"] >= 3
-			})
-			assert.False(t, fired(wanted))
-			calls := commandCalls(t, admin)
-			assert.Equal(t, 2, calls["evalsha"], "the first has found no script: %v", calls)
-		}
-		looks := commandCalls(t, admin)["zcard"]
-		waiting := testwait.Go(func() error { return waiter.Lock(ctx) })
-		eventually(t, "it waits", func() bool { return commandCalls(t, admin)["zadd"] > 0 })
-		if asks {
-			eventually(t, "the holder hears of it", func() bool { return fired(m.Hold().Wanted()) })
-		}
-		calls := commandCalls(t, admin)
-		assert.Equal(t, map[bool]int{true: 1}[asks], calls["publish"], "%v", calls)
-		assert.LessOrEqual(t, calls["zcard"]-looks, map[bool]int{true: 1}[asks], "%v", calls)
-		require.NoError(t, m.Unlock(ctx))
-		require.NoError(t, <-waiting)
-		require.NoError(t, waiter.Unlock(ctx))
-	}
-}
-
-func fired(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
-}

@@ -14,6 +14,7 @@ import (
 	"github.com/go-locker/locker/internal/redisscript/script"
 	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/internal/test/testwait"
 	"github.com/go-locker/locker/redis"
 )
 
@@ -27,9 +28,7 @@ var oddNames = []string{
 func universal(t *testing.T) map[string]goredis.UniversalClient {
 	t.Helper()
 	s1, s2 := testserver.Redis(t), testserver.Redis(t)
-	ring := goredis.NewRing(&goredis.RingOptions{Addrs: map[string]string{"one": s1.Addr(), "two": s2.Addr()}})
-	t.Cleanup(func() { _ = ring.Close() })
-
+	ring := testwait.Closed(goredis.NewRing(&goredis.RingOptions{Addrs: map[string]string{"one": s1.Addr(), "two": s2.Addr()}}), nil)(t)
 	cluster := connectCluster(t, testserver.Cluster(t, testserver.RedisReplicas(0)))
 	return map[string]goredis.UniversalClient{"Client": connect(t, testserver.Redis(t).Addr()), "Ring": ring, "ClusterClient": cluster}
 }
@@ -38,13 +37,11 @@ func universal(t *testing.T) map[string]goredis.UniversalClient {
 // application's.
 func TestUniversal(t *testing.T) {
 	t.Parallel()
-	all := universal(t)
-	for kind, rdb := range all {
+	for kind, rdb := range universal(t) {
 		t.Run(kind+", every name", func(t *testing.T) { everyName(t, rdb) })
 		t.Run(kind+", tells what its servers may break", func(t *testing.T) { warnsOf(t, rdb) })
 		t.Run(kind+", waits", func(t *testing.T) { waitsOn(t, rdb, kind) })
 	}
-	t.Run("all keys of a name share a slot", func(t *testing.T) { shareASlot(t, all["ClusterClient"]) })
 }
 
 // warnsOf has no key by which a client of several servers could find one.
@@ -97,22 +94,6 @@ func waitsOn(t *testing.T, rdb goredis.UniversalClient, kind string) {
 	require.NoError(t, other.Unlock(ctx))
 }
 
-func shareASlot(t *testing.T, rdb goredis.UniversalClient) {
-	t.Helper()
-	slots := map[int64]bool{}
-	for _, name := range oddNames {
-		key := script.Key(name)
-		slot, err := rdb.ClusterKeySlot(t.Context(), key).Result()
-		require.NoError(t, err)
-		for _, suffix := range []string{":queue", ":process", "}", "{x}", "\x00"} {
-			assert.Equal(t, slot, rdb.ClusterKeySlot(t.Context(), key+suffix).Val(), "%q with %q", name, suffix)
-		}
-		assert.Equal(t, slot, rdb.ClusterKeySlot(t.Context(), script.MarkKey(name, true)).Val(), "the mark of %q", name)
-		slots[slot] = true
-	}
-	assert.Greater(t, len(slots), len(oddNames)/2, "names spread over slots")
-}
-
 // wrapped is a client that an application passes by value, which is no pointer.
 type wrapped struct{ goredis.UniversalClient }
 
@@ -124,11 +105,9 @@ func TestRing_withAShardThatOneClientCannotReachTwoHold(t *testing.T) {
 	one, two := testserver.Redis(t), testserver.Redis(t)
 	p := testserver.NewProxy(t, one.Addr())
 	ring := func(addrs ...string) *goredis.Ring {
-		r := goredis.NewRing(&goredis.RingOptions{
+		return testwait.Closed(goredis.NewRing(&goredis.RingOptions{
 			Addrs: map[string]string{"one": addrs[0], "two": addrs[1]}, HeartbeatFrequency: 50 * time.Millisecond, DialerRetries: 1, MaxRetries: -1,
-		})
-		t.Cleanup(func() { _ = r.Close() })
-		return r
+		}), nil)(t)
 	}
 	whole, cut := ring(one.Addr(), two.Addr()), ring(p.Addr(), two.Addr())
 	first := clientOf(t, whole, locker.WithTTL(time.Minute)).Mutex("x")

@@ -27,14 +27,9 @@ type DriverOption func(*runner) error
 // is for a Client or a ClusterClient; any other client is ErrUnsupported.
 func WaitReplicas(n int, timeout time.Duration) DriverOption {
 	return func(r *runner) error {
-		var read time.Duration
-		switch rdb := r.rdb.(type) {
-		case *goredis.Client:
-			read = rdb.Options().ReadTimeout
-		case *goredis.ClusterClient:
-			read = rdb.Options().ReadTimeout
-		default:
-			return fmt.Errorf("%w: WaitReplicas with a %T: it has to be a Client or a ClusterClient", driver.ErrUnsupported, rdb)
+		read, _, known := timeouts(r.rdb)
+		if !known {
+			return fmt.Errorf("%w: WaitReplicas with a %T: it has to be a Client or a ClusterClient", driver.ErrUnsupported, r.rdb)
 		}
 		if read > 0 && timeout >= read {
 			return fmt.Errorf("WaitReplicas, or replica_timeout, of %v: must be shorter than the client's ReadTimeout, %v", timeout, read)

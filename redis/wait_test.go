@@ -73,7 +73,6 @@ func TestWaitReplicas_isInTheRoundTripOfWhatGrants(t *testing.T) {
 	t.Parallel()
 	primary, _ := replicated(t, 2)
 	ctx := t.Context()
-	admin := connect(t, primary.Addr())
 	var sent atomic.Int64
 	rdb := connect(t, primary.Addr())
 	rdb.AddHook(onScript(func(context.Context) { sent.Add(1) }))
@@ -91,10 +90,10 @@ func TestWaitReplicas_isInTheRoundTripOfWhatGrants(t *testing.T) {
 		{"Extend", func() error { return m.Extend(ctx) }, nil, 1},
 		{"Unlock", func() error { return m.Unlock(ctx) }, nil, 0},
 	} {
-		resetStats(t, admin)
+		primary.Do("CONFIG", "RESETSTAT")
 		sent.Store(0)
 		require.ErrorIs(t, step.do(), step.want, step.name)
-		calls := commandCalls(t, admin)
+		calls := primary.Calls()
 		assert.Equal(t, 1, calls["evalsha"], step.name)
 		assert.Equal(t, step.waits, calls["wait"], step.name)
 		assert.EqualValues(t, 1, sent.Load(), "%s: round trips", step.name)
@@ -104,17 +103,17 @@ func TestWaitReplicas_isInTheRoundTripOfWhatGrants(t *testing.T) {
 	for i := range leases {
 		leases[i] = take(t, d, fmt.Sprint(i), time.Minute)
 	}
-	resetStats(t, admin)
+	primary.Do("CONFIG", "RESETSTAT")
 	for _, err := range d.ExtendAll(ctx, leases, 2*time.Minute) {
 		require.NoError(t, err)
 	}
-	assert.Equal(t, 1, commandCalls(t, admin)["wait"], "one for all that is extended together")
+	assert.Equal(t, 1, primary.Calls()["wait"], "one for all that is extended together")
 	lease, err := claims.Propose(ctx, d, driver.Request{Name: "proposed", TTL: time.Minute}, 7)
 	require.NoError(t, err)
 	require.NoError(t, lease.Raise(ctx, lease.Token()+1), "loads its script")
-	resetStats(t, admin)
+	primary.Do("CONFIG", "RESETSTAT")
 	require.NoError(t, lease.Raise(ctx, lease.Token()+1))
-	assert.Equal(t, 1, commandCalls(t, admin)["wait"], "of a raise")
+	assert.Equal(t, 1, primary.Calls()["wait"], "of a raise")
 }
 
 // A reply that is lost has the request sent again, on another connection. There WAIT must not be content

@@ -212,8 +212,7 @@ func (r *register) wait(now int64, e inQueue, ttl int64, token uint64) turnAnswe
 // operations of several clients, and wake the same waiters.
 func TestRegister_isWhatRedisDoes(t *testing.T) {
 	s := testserver.Redis(t)
-	rdb := goredis.NewClient(&goredis.Options{Addr: s.Addr()})
-	t.Cleanup(func() { _ = rdb.Close() })
+	rdb := testwait.Closed(goredis.NewClient(&goredis.Options{Addr: s.Addr()}), nil)(t)
 	steps := 2000
 	if testwait.Exhaustive() {
 		steps = 40_000

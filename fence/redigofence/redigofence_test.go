@@ -17,20 +17,19 @@ import (
 	"github.com/go-locker/locker/fence/redisfence"
 	"github.com/go-locker/locker/internal/test/fencecheck"
 	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Tests(m)) }
 
 func newPool(t testing.TB, addr string, opts ...redis.DialOption) *redis.Pool {
 	t.Helper()
-	p := &redis.Pool{
+	return testwait.Closed(&redis.Pool{
 		MaxIdle: 10,
 		DialContext: func(ctx context.Context) (redis.Conn, error) {
 			return redis.DialContext(ctx, "tcp", addr, opts...)
 		},
-	}
-	t.Cleanup(func() { _ = p.Close() })
-	return p
+	}, nil)(t)
 }
 
 // do makes a request past the fence.
@@ -75,8 +74,7 @@ func TestMixedWithRedisfence(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
 	p := newPool(t, s.Addr())
-	rdb := goredis.NewClient(&goredis.Options{Addr: s.Addr()})
-	defer rdb.Close()
+	rdb := testwait.Closed(goredis.NewClient(&goredis.Options{Addr: s.Addr()}), nil)(t)
 	ctx := t.Context()
 	require.NoError(t, redisfence.Set(ctx, rdb, "x", 5, "five", 0))
 	require.ErrorIs(t, redigofence.Set(ctx, p, "x", 4, "four", 0), fence.ErrStale)

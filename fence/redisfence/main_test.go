@@ -35,16 +35,7 @@ func connect(t testing.TB, addr string, change ...func(*goredis.Options)) *gored
 	for _, f := range change {
 		f(o)
 	}
-	rdb := goredis.NewClient(o)
-	t.Cleanup(func() { _ = rdb.Close() })
-	return rdb
-}
-
-func connectCluster(t testing.TB, c *testserver.RedisCluster) *goredis.ClusterClient {
-	t.Helper()
-	rdb := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: c.Addrs()})
-	t.Cleanup(func() { _ = rdb.Close() })
-	return rdb
+	return testwait.Closed(goredis.NewClient(o), nil)(t)
 }
 
 // behindProxy is a server, a proxy in front of it, and a client of each.

@@ -12,13 +12,16 @@ import (
 	"github.com/go-locker/locker/fence"
 	"github.com/go-locker/locker/fence/redisfence"
 	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	c := testserver.Cluster(t)
 	t.Run("a token's key is on the same slot, and of one key alone", func(t *testing.T) { tokenKeys(t, connect(t, c.Addrs()[0])) })
-	t.Run("keys of two slots", func(t *testing.T) { keysOfTwoSlots(t, connectCluster(t, c)) })
+	t.Run("keys of two slots", func(t *testing.T) {
+		keysOfTwoSlots(t, testwait.Closed(goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: c.Addrs()}), nil)(t))
+	})
 }
 
 // The server says which slots keys are on.

@@ -10,15 +10,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 func TestMain(m *testing.M) { os.Exit(testserver.Tests(m).Run()) }
 
 // atServer runs the scripts of one lock with arguments of the test's choice.
 type atServer struct {
-	t    *testing.T
-	rdb  *goredis.Client
-	keys []string
+	t      *testing.T
+	server *testserver.RedisServer
+	rdb    *goredis.Client
+	keys   []string
 }
 
 func newAtServer(t *testing.T) *atServer {
@@ -29,9 +31,16 @@ func newAtServer(t *testing.T) *atServer {
 // atServerOf is of a lock called as the test is, for servers are shared.
 func atServerOf(t *testing.T, s *testserver.RedisServer) *atServer {
 	t.Helper()
-	rdb := goredis.NewClient(&goredis.Options{Addr: s.Addr()})
-	t.Cleanup(func() { _ = rdb.Close() })
-	return &atServer{t, rdb, Keys(t.Name() + ":x")} // a prefix of its own has a mark of its own
+	rdb := testwait.Closed(goredis.NewClient(&goredis.Options{Addr: s.Addr()}), nil)(t)
+	return &atServer{t, s, rdb, Keys(t.Name() + ":x")} // a prefix of its own has a mark of its own
+}
+
+// Keys returns what the scripts take, as a client library has it.
+func Keys(name string) (keys []string) {
+	for _, key := range KeysOf(name) {
+		keys = append(keys, key.(string))
+	}
+	return keys
 }
 
 // inTime is when a request with that number is due that is never late.
@@ -97,8 +106,7 @@ func (s *atServer) release(owner string, token int64, sentBefore int) int64 {
 // subscribe makes a process that is subscribed, and returns its messages.
 func (s *atServer) subscribe(process string) <-chan *goredis.Message {
 	s.t.Helper()
-	sub := s.rdb.Subscribe(s.t.Context(), s.keys[0]+":"+process)
-	s.t.Cleanup(func() { _ = sub.Close() })
+	sub := testwait.Closed(s.rdb.Subscribe(s.t.Context(), s.keys[0]+":"+process), nil)(s.t)
 	_, err := sub.Receive(s.t.Context())
 	require.NoError(s.t, err)
 	return sub.Channel()

@@ -1,8 +1,6 @@
 package script
 
 import (
-	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -93,18 +91,6 @@ func TestForgotten_cannotTellAForgottenNameFromANewOneIfTheClockWasFastForAMomen
 	}
 }
 
-// calls returns how often the server has run a command, also in scripts.
-func (s *atServer) calls(command string) (n int) {
-	s.t.Helper()
-	info, err := s.rdb.Info(s.t.Context(), "commandstats").Result()
-	require.NoError(s.t, err)
-	if _, rest, ran := strings.Cut(info, "cmdstat_"+command+":calls="); ran {
-		_, err = fmt.Sscanf(rest, "%d,", &n)
-		require.NoError(s.t, err)
-	}
-	return n
-}
-
 // A hand-over reads the lock alone, as the take of a free one does, while the mark covers it.
 func TestMark_isNotReadForAHandOverThatItCovers(t *testing.T) {
 	t.Parallel()
@@ -133,11 +119,11 @@ func TestMark_isNotReadForAHandOverThatItCovers(t *testing.T) {
 			require.EqualValues(t, Held, s.ask("-P/waiter", ttl, 0).Status)
 			require.EqualValues(t, 1, s.release("holder", last, 0))
 			require.Equal(t, ">-P/waiter", s.owner())
-			before := s.calls("hmget")
+			before := s.server.Calls()["hmget"]
 			a := s.take(Take, "-P/waiter", ttl, Due{9e15, 0}.Arg(c.mark, 0), "", 0)
 			require.EqualValues(t, Granted, a.Status)
 			assert.Greater(t, a.Token, last)
-			assert.Equal(t, c.reads, s.calls("hmget")-before)
+			assert.Equal(t, c.reads, s.server.Calls()["hmget"]-before)
 			assert.Equal(t, c.reads > 1, a.covered > 0, "only what was read is told")
 		})
 	}

@@ -36,14 +36,6 @@ var (
 // early.
 func Key(name string) string { return KeysOf(name)[0].(string) }
 
-// Keys returns the keys of the lock called name.
-func Keys(name string) (keys []string) {
-	for _, key := range KeysOf(name) {
-		keys = append(keys, key.(string))
-	}
-	return keys
-}
-
 // KeysOf returns what the scripts take: the lock of a name, its queue, and its shares. Those that
 // need the lock alone take it alone: while a slot moves a Redis Cluster answers TRYAGAIN for
 // several keys of which one is not there. The others can then be given the first alone, too. They

@@ -20,7 +20,6 @@ import (
 type ledger struct {
 	*atServer
 	rand    *rand.Rand
-	server  *testserver.RedisServer
 	largest map[string]int64
 	holds   []ledgerHold
 	drivers []*Mark
@@ -45,7 +44,7 @@ type ledgerHold struct {
 func newLedger(t *testing.T, s *testserver.RedisServer, seed uint64) *ledger {
 	t.Helper()
 	l := &ledger{
-		atServer: atServerOf(t, s), rand: rand.New(rand.NewPCG(seed, 1)), server: s,
+		atServer: atServerOf(t, s), rand: rand.New(rand.NewPCG(seed, 1)),
 		largest: map[string]int64{},
 	}
 	s.ShiftClock(time.Until(l.rdb.Time(t.Context()).Val()) * -1) // back from where the last has left it

@@ -59,7 +59,7 @@ func NewMarks(cluster bool) *Marks {
 func (m *Marks) Of(name string) *Mark {
 	of := markOf{prefix: prefixOf(name)}
 	if m.cluster {
-		of.slot = slotOf(crc16(0, tagEscape.Replace(name)))
+		of.slot = crc16(0, tagEscape.Replace(name)) % slots
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -102,15 +102,13 @@ const coverMicros = 1_000_000
 func tagsOf(prefix string) *[slots]uint32 {
 	sum, tags := crc16(0, prefix+"%mark"), new([slots]uint32)
 	for i, left := uint32(1), slots; left > 0; i++ {
-		if slot := slotOf(crc16(sum, strconv.Itoa(int(i)))); tags[slot] == 0 {
+		if slot := crc16(sum, strconv.Itoa(int(i))) % slots; tags[slot] == 0 {
 			tags[slot] = i
 			left--
 		}
 	}
 	return tags
 }
-
-func slotOf(sum uint16) uint16 { return sum % slots }
 
 // crc16 goes on from sum with text: CRC16 (XMODEM), by which the Redis Cluster specification has
 // keys fall into slots.

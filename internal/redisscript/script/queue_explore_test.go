@@ -59,8 +59,7 @@ func (m *queueModel) lock(w *world) []string {
 	}
 	keys := Keys(m.t.Name() + " " + name)
 	m.keys[name] = keys
-	sub := m.rdb.Subscribe(m.t.Context())
-	m.t.Cleanup(func() { _ = sub.Close() })
+	sub := testwait.Closed(m.rdb.Subscribe(m.t.Context()), nil)(m.t)
 	for _, process := range subscribed {
 		require.NoError(m.t, sub.Subscribe(m.t.Context(), keys[0]+":"+process))
 		_, err := sub.Receive(m.t.Context())

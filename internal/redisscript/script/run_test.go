@@ -136,6 +136,18 @@ func FuzzKey(f *testing.F) {
 	})
 }
 
+// A script of a Redis Cluster reaches what has the lock's slot.
+func TestMarkKey_hasTheSlotOfTheLock(t *testing.T) {
+	require.EqualValues(t, 0x31c3, crc16(0, "123456789"), "the Redis Cluster specification has this example")
+	slots := map[uint16]bool{}
+	for _, name := range names {
+		slot := crc16(0, tag(Key(name))) % 16384
+		assert.Equal(t, slot, crc16(0, tag(MarkKey(name, true)))%16384, "%q", name)
+		slots[slot] = true
+	}
+	assert.Greater(t, len(slots), len(names)/2, "names spread over slots")
+}
+
 func TestNameOf_isOfTheKeysOfLocksAlone(t *testing.T) {
 	for _, key := range []string{
 		MarkKey("locker:a", false), MarkKey("locker:a", true),

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // without is a connection of a user who may do all but some commands.
@@ -18,9 +19,7 @@ func (s *atServer) without(commands ...string) *goredis.Client {
 		args = append(args, "-"+c)
 	}
 	require.NoError(s.t, s.rdb.Do(s.t.Context(), args...).Err())
-	few := goredis.NewClient(&goredis.Options{Addr: s.rdb.Options().Addr, Username: "few", Password: "any"})
-	s.t.Cleanup(func() { _ = few.Close() })
-	return few
+	return testwait.Closed(goredis.NewClient(&goredis.Options{Addr: s.rdb.Options().Addr, Username: "few", Password: "any"}), nil)(s.t)
 }
 
 // wantRefused takes the two ways in which a server says it: for redis.call, and for redis.pcall.

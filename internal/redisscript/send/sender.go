@@ -86,7 +86,7 @@ type Sender struct {
 
 	workers  *workers.Workers
 	requests sync.Pool      // of *Request, answered
-	direct   sync.WaitGroup // batches that their callers make
+	direct   sync.WaitGroup // what no worker does: batches that their callers make, and calls aside
 
 	// mu guards:
 	mu       sync.Mutex
@@ -169,10 +169,6 @@ func (s *Sender) Send(ctx context.Context, timeout time.Duration, r *Request) (r
 	if r.unsent {
 		return script.Reply{Err: why}, false
 	}
-	if r.Counted {
-		<-r.done
-		return s.onReply(r, why), true
-	}
 	soon := time.NewTimer(moment)
 	defer soon.Stop()
 	select {
@@ -183,7 +179,8 @@ func (s *Sender) Send(ctx context.Context, timeout time.Duration, r *Request) (r
 	}
 }
 
-// awaitSlow waits for the reply to a request that is slow. It returns false if that is given up.
+// awaitSlow waits for the reply to a request that is slow. It returns false if that is given up, as one that is counted is
+// only before it was sent.
 func (s *Sender) awaitSlow(r *Request) (answered bool) {
 	over := time.NewTimer(time.Until(r.until))
 	defer over.Stop()
@@ -193,7 +190,7 @@ func (s *Sender) awaitSlow(r *Request) (answered bool) {
 	case <-r.ctx.Done():
 	case <-over.C:
 	}
-	if s.giveUp(r) {
+	if s.giveUp(r) && (r.unsent || !r.Counted) {
 		return false
 	}
 	return <-r.done
@@ -405,7 +402,7 @@ func (s *Sender) Aside(ctx context.Context, f func(context.Context) error) error
 		s.mu.Unlock()
 		return driver.ErrClosed
 	}
-	s.workers.Do(workers.Func(func() { done <- f(ctx) }))
+	s.direct.Go(func() { done <- f(ctx) })
 	s.mu.Unlock()
 	select {
 	case err := <-done:

@@ -272,6 +272,21 @@ func (s *RedisServer) Info(command ...string) (map[string]string, error) {
 	return fields, nil
 }
 
+// Calls returns how often the server has run each command since CONFIG RESETSTAT, also in scripts.
+func (s *RedisServer) Calls() map[string]int {
+	s.t.Helper()
+	stats, err := s.Info("INFO", "commandstats")
+	s.check(err)
+	calls := map[string]int{}
+	for name, of := range stats {
+		var n int
+		_, err := fmt.Sscanf(of, "calls=%d", &n)
+		s.check(err)
+		calls[strings.TrimPrefix(name, "cmdstat_")] = n
+	}
+	return calls
+}
+
 // offset is how much of its history a server has, by its replication.
 func offset(replication map[string]string) int {
 	offset, err := strconv.Atoi(replication["master_repl_offset"])

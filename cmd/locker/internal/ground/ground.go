@@ -131,8 +131,8 @@ func (g *Ground) keys(cluster bool) map[string]bool {
 	keys := map[string]bool{}
 	for name := range g.names {
 		name = prefixEscape.Replace(g.Prefix) + ":" + name
-		for _, key := range script.Keys(name) {
-			keys[key] = true
+		for _, key := range script.KeysOf(name) {
+			keys[key.(string)] = true
 		}
 		if g.mark == "" {
 			keys[script.MarkKey(name, cluster)] = true
