@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -81,7 +81,7 @@ func newBench() *cobra.Command {
 		Args:              args(1, 0, "want at least one URL, as in: locker bench redis://localhost:6379 etcd://localhost:2379"),
 		ValidArgsFunction: schemesAlone,
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := errors.Join(format(o.output, "text", "json"), o.valid()); err != nil {
+			if err := cmp.Or(format(o.output, "text", "json"), o.valid()); err != nil {
 				return err
 			}
 			return interruptible(c, func(ctx context.Context) error {
@@ -100,7 +100,10 @@ func newBench() *cobra.Command {
 }
 
 // bench measures the servers in turns. It stops at the first that fails.
-func (o *benchOptions) bench(ctx context.Context, urls []string) (*benchReport, error) {
+func (o *benchOptions) bench(ctx context.Context, urls []string) (_ *benchReport, err error) {
+	if err := checkText("--prefix", o.prefix, "--prefix PREFIX URL…"); err != nil {
+		return nil, err
+	}
 	over := withoutReader()
 	defer over()
 	subjects, err := newSubjects(ctx, urls, o.prefix)
@@ -108,18 +111,22 @@ func (o *benchOptions) bench(ctx context.Context, urls []string) (*benchReport, 
 		return nil, err
 	}
 	defer func() {
+		var all sync.WaitGroup
 		for _, s := range subjects {
-			if left := s.CleanUp(); left != "" {
-				fmt.Fprintf(os.Stderr, "locker: %s: %s\n", s.label, left)
-			}
+			all.Go(func() {
+				if left := s.CleanUp(err); left != "" && len(s.pairs) > 0 { // it was reached
+					fmt.Fprintf(os.Stderr, "locker: %s: %s\n", s.label, left)
+				}
+			})
 		}
+		all.Wait()
 	}()
 	report := &benchReport{
 		Began: time.Now(), Rounds: o.rounds, PairsPerRound: o.pairs, Goroutines: o.goroutines, DurationSeconds: o.duration.Seconds(),
 	}
 	parts := []struct {
 		name    string
-		measure func(*benchOptions, context.Context, *subject) error
+		measure func(*benchOptions, context.Context, *subject, *locker.Client) error
 	}{{"pairs", (*benchOptions).measurePairs}, {"hand-over", (*benchOptions).measureHandOvers}, {"throughput", (*benchOptions).measureThroughput}}
 	bar := newProgress("bench", o.rounds*len(subjects)*len(parts))
 	defer bar.done()
@@ -127,7 +134,7 @@ func (o *benchOptions) bench(ctx context.Context, urls []string) (*benchReport, 
 		for _, part := range parts {
 			for _, s := range subjects {
 				bar.at(part.name + " " + s.label)
-				if err := part.measure(o, ctx, s); err != nil {
+				if err := s.connected(ctx, func(c *locker.Client) error { return part.measure(o, ctx, s, c) }); err != nil {
 					return nil, fmt.Errorf("%s: %s: %w", s.label, part.name, err)
 				}
 				bar.next()
@@ -271,17 +278,17 @@ func newSubjects(ctx context.Context, urls []string, prefix string) ([]*subject,
 	return all, nil
 }
 
-// connect makes a client and its connections, so that these are not measured.
-func (s *subject) connect(ctx context.Context) (*locker.Client, error) {
+// connected calls measure with a client whose connections are made, so that these are not measured.
+func (s *subject) connected(ctx context.Context, measure func(*locker.Client) error) error {
 	c, err := s.Open(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
+	defer func() { _ = c.Close() }()
 	if err := pair(ctx, c.Mutex(s.Name("warm-up"))); err != nil {
-		_ = c.Close()
-		return nil, err
+		return err
 	}
-	return c, nil
+	return measure(c)
 }
 
 // bound is how long one lock may take: beyond that it is an outage.
@@ -296,12 +303,7 @@ func pair(ctx context.Context, m *locker.Mutex) error {
 	return m.Unlock(context.WithoutCancel(ctx))
 }
 
-func (o *benchOptions) measurePairs(ctx context.Context, s *subject) error {
-	c, err := s.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = c.Close() }()
+func (o *benchOptions) measurePairs(ctx context.Context, s *subject, c *locker.Client) error {
 	m := c.Mutex(s.Name("pairs"))
 	for range o.pairs {
 		began := time.Now()
@@ -318,7 +320,7 @@ func (o *benchOptions) measurePairs(ctx context.Context, s *subject) error {
 const settle = 2 * time.Millisecond
 
 // measureHandOvers has two clients wait for each other.
-func (o *benchOptions) measureHandOvers(ctx context.Context, s *subject) error {
+func (o *benchOptions) measureHandOvers(ctx context.Context, s *subject, c *locker.Client) error {
 	var (
 		mu       sync.Mutex // for the race detector: the measured lock protects this
 		holder   = -1
@@ -353,25 +355,14 @@ func (o *benchOptions) measureHandOvers(ctx context.Context, s *subject) error {
 	}
 	name := s.Name("hand-over")
 	both, ctx := errgroup.WithContext(ctx)
-	for i := range 2 {
-		both.Go(func() error {
-			c, err := s.connect(ctx)
-			if err != nil {
-				return err
-			}
-			defer func() { _ = c.Close() }()
-			return turns(ctx, i, c.Mutex(name))
-		})
-	}
+	both.Go(func() error { return turns(ctx, 0, c.Mutex(name)) })
+	both.Go(func() error {
+		return s.connected(ctx, func(c *locker.Client) error { return turns(ctx, 1, c.Mutex(name)) })
+	})
 	return both.Wait()
 }
 
-func (o *benchOptions) measureThroughput(ctx context.Context, s *subject) error {
-	c, err := s.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = c.Close() }()
+func (o *benchOptions) measureThroughput(ctx context.Context, s *subject, c *locker.Client) error {
 	var done atomic.Int64
 	began := time.Now()
 	all, ctx := errgroup.WithContext(ctx)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/go-locker/locker/cmd/locker/internal/check"
 	"github.com/go-locker/locker/cmd/locker/internal/outcome"
+	"github.com/go-locker/locker/cmd/locker/internal/secret"
 	"github.com/go-locker/locker/cmd/locker/internal/target"
 	histories "github.com/go-locker/locker/internal/history"
 	"github.com/go-locker/locker/internal/stdio"
@@ -108,7 +109,7 @@ func newCheck() *cobra.Command {
 			if file != "" {
 				return replay(os.Stdout, file)
 			}
-			if err := errors.Join(format(o.output, "text", "json", "junit"), validProgram(o.Program, trace, len(args))); err != nil {
+			if err := cmp.Or(format(o.output, "text", "json", "junit"), validProgram(o.Program, trace, len(args))); err != nil {
 				return err
 			}
 			if err := flag.Set("conformance.seed", strconv.FormatUint(seed, 10)); err != nil {
@@ -116,7 +117,12 @@ func newCheck() *cobra.Command {
 			}
 			return interruptible(c, func(ctx context.Context) error {
 				if trace && o.Run == "" {
-					return o.try(ctx)
+					o.Program.Trace = os.Stdout
+					if err := check.Try(ctx, &o.Options); err != nil {
+						return err
+					}
+					_, err := fmt.Println("the program keeps to the protocol; to judge its lock, leave out --trace")
+					return err
 				}
 				if trace {
 					o.Program.Trace = os.Stderr
@@ -173,7 +179,7 @@ func validProgram(p check.Program, trace bool, urls int) error {
 // check checks what the command line names, and shows how far it has come.
 func (o *checkOptions) check(ctx context.Context, arg string) (*check.Report, error) {
 	url, err := target.Expand(arg)
-	if err != nil {
+	if err := cmp.Or(err, checkText("--prefix", o.Prefix, "--prefix PREFIX URL")); err != nil {
 		return nil, err
 	}
 	over := withoutReader()
@@ -189,21 +195,11 @@ func (o *checkOptions) check(ctx context.Context, arg string) (*check.Report, er
 	return report, err
 }
 
-// try tests whether a program keeps to the protocol, and prints requests and replies.
-func (o *checkOptions) try(ctx context.Context) error {
-	o.Program.Trace = os.Stdout
-	if err := check.Try(ctx, &o.Options); err != nil {
-		return err
-	}
-	_, err := fmt.Println("the program keeps to the protocol; to judge its lock, leave out --trace")
-	return err
-}
-
 // replay judges a history that was saved, and draws it.
 func replay(w io.Writer, file string) error {
 	h, err := histories.Read(file)
 	if err != nil {
-		return outcome.Errorf(outcome.Usage, "--replay: %w", err)
+		return outcome.Usagef("--replay: %w", secret.File(file, err))
 	}
 	j := h.Check()
 	timeline, err := h.Draw(file, j)
@@ -211,7 +207,7 @@ func replay(w io.Writer, file string) error {
 	case j.InDoubt:
 		err = errors.Join(outcome.Errorf(outcome.Unreachable, "in doubt: %s", stdio.Printable(h.Report(j))), err)
 	case j.Refused():
-		err = errors.Join(&outcome.Error{Code: outcome.Broken}, err)
+		err = &outcome.Error{Code: outcome.Broken, Err: err}
 		fmt.Fprintf(w, "broken: %s\n", stdio.Printable(h.Report(j)))
 	case j.Undecided():
 		err = errors.Join(

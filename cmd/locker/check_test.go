@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -40,22 +39,6 @@ func wantForgotten(t *testing.T, s *testserver.RedisServer) {
 	t.Helper()
 	for _, key := range s.Do("KEYS", "*").([]any) {
 		assert.NotEqual(t, int64(-1), s.Do("PTTL", key.(string)), "%s stays for good", key)
-	}
-}
-
-func TestCheck_ofACluster_leavesNothingOfAnySlot(t *testing.T) {
-	t.Parallel()
-	testwait.OnlyNightly(t, "TestCheck_leavesNothing is the same with one server")
-	c := testserver.Cluster(t)
-	r := checked(t, 0, "--run", quick, "redis://"+strings.Join(c.Addrs(), ",")+"?cluster=true")
-	assert.NotZero(t, r.Count(conformance.Kept))
-	assert.Empty(t, r.Left)
-	for _, addr := range c.Addrs() {
-		rdb := goredis.NewClient(&goredis.Options{Addr: addr})
-		keys, err := rdb.Keys(t.Context(), "*%mark*").Result()
-		require.NoError(t, err)
-		assert.Empty(t, keys)
-		require.NoError(t, rdb.Close())
 	}
 }
 

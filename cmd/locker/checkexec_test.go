@@ -66,17 +66,13 @@ func TestCheckExec_ofAServerOfItsOwn(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("no server is stopped there")
 	}
-	s := testserver.Redis(t) // has told us where redis-server is, and a port that is free
-	addr := s.Addr()
-	s.Kill()
-	port := addr[strings.LastIndexByte(addr, ':')+1:]
-	command := fmt.Sprintf("%s --port %s --bind 127.0.0.1 --save '' --appendonly yes --appendfsync always --dir %s", redisServer(t), port, t.TempDir())
+	addr, forgets := ownServer(t)
+	command := forgets + " --appendonly yes --appendfsync always"
 	run := "the fault (StopServer|KillServer|Through|Process) acts|an outage is an error"
 	r := checked(t, 0, "--exec", served("redis://"+addr), "--address", addr, "--server", command, "--run", run)
 	assert.Equal(t, 5, r.Count(conformance.Kept), "%v", r.Results)
 	patience.Until(t, "the server has ended", func() bool { return !server.Accepts(addr) })
 
-	forgets := fmt.Sprintf("%s --port %s --bind 127.0.0.1 --save '' --dir %s", redisServer(t), port, t.TempDir())
 	r = checked(t, outcome.Broken, "--exec", served("redis://"+addr), "--address", addr, "--server", forgets,
 		"--run", "a hold lasts though the server restarts with its data")
 	require.Len(t, r.Results, 1)
@@ -106,16 +102,13 @@ func TestCheckExec_endsWhatIsLeftRunning(t *testing.T) {
 	pid := regexp.MustCompile(`\d+`).FindString(r.Left)
 	assert.NoDirExists(t, "/proc/"+pid)
 
-	s := testserver.Redis(t)
-	addr := s.Addr()
-	s.Kill()
-	daemon := fmt.Sprintf("%s --port %s --bind 127.0.0.1 --save '' --dir %s --daemonize yes; sleep 2", redisServer(t), addr[strings.LastIndexByte(addr, ':')+1:], t.TempDir())
-	o := locked(t, "check", "--exec", served("redis://"+addr), "--address", addr, "--server", daemon, "--run", "^a held lock is not granted to another")
+	addr, command := ownServer(t)
+	daemon := command + " --daemonize yes"
+	o := locked(t, "check", "--exec", served("redis://"+addr), "--address", addr, "--server", daemon+"; sleep 2", "--run", "^a held lock is not granted to another")
 	assert.Zero(t, o.code, o.stderr)
 	assert.Contains(t, o.stdout, "left running by the program or its server, and killed: redis-server")
 	assert.False(t, server.Accepts(addr))
 
-	daemon = strings.TrimSuffix(daemon, "; sleep 2")
 	o = locked(t, "check", "--exec", served("redis://"+addr), "--address", addr, "--server", daemon)
 	assert.Equal(t, outcome.Unreachable, o.code)
 	assert.Contains(t, o.stderr, "in the foreground")
@@ -123,17 +116,21 @@ func TestCheckExec_endsWhatIsLeftRunning(t *testing.T) {
 	assert.False(t, server.Accepts(addr))
 }
 
-func redisServer(t *testing.T) string {
+// ownServer returns the address of a Redis that a check is to start, and its command.
+func ownServer(t *testing.T) (addr, command string) {
 	t.Helper()
+	s := testserver.Redis(t) // whose port will be free
+	s.Kill()
+	_, port, _ := strings.Cut(s.Addr(), ":")
 	for _, name := range []string{filepath.Join("..", "..", ".bin", "redis-server"), "redis-server"} {
 		if path, err := exec.LookPath(name); err == nil {
 			path, err = filepath.Abs(path)
 			require.NoError(t, err)
-			return path
+			return s.Addr(), fmt.Sprintf("%s --port %s --bind 127.0.0.1 --save '' --dir %s", path, port, t.TempDir())
 		}
 	}
 	t.Fatal("there is a server, and no redis-server")
-	return ""
+	return "", ""
 }
 
 func TestCheckExec_trace(t *testing.T) {
@@ -214,19 +211,19 @@ func TestSchema_isThatOfTheTraffic(t *testing.T) {
 	scope := tb.New(t.Context(), nil)
 	defer scope.End()
 	require.NoError(t, scope.Run(func() {
-		h := programs.Exec(scope, programs.Program{
+		program := programs.Program{
 			Command: func() *exec.Cmd { return exec.Command(binary, "serve-lock", s.URL()) },
 			TTL:     500 * time.Millisecond, Address: s.Addr(), Trace: said,
-		})
+		}
+		h := programs.Exec(scope, program)
 		for _, scenario := range conformance.Scenarios() {
 			if regexp.MustCompile(quick + "|^Lock re|^Deadline|^Lost is|^a renewed|^an empty").MatchString(scenario.Name) {
 				r := conformance.Examine(scope, scenario, h)
 				assert.NotEqual(t, conformance.Broken, r.Outcome, r.String())
 			}
 		}
-		assert.Empty(t, programs.Try(scope, programs.Program{
-			Command: func() *exec.Cmd { return exec.Command(binary, "serve-lock", s.URL()) }, TTL: time.Second, Trace: said,
-		}))
+		program.TTL, program.Address = time.Second, ""
+		assert.Empty(t, programs.Try(scope, program))
 	}))
 	trace, err := os.ReadFile(said.Name())
 	require.NoError(t, err)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -42,7 +41,7 @@ func newCompare() *cobra.Command {
 		Args:              args(1, 0, "want at least one URL, as in: locker compare redis://localhost:6379 etcd://localhost:2379"),
 		ValidArgsFunction: schemesAlone,
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := errors.Join(format(o.output, "markdown", "json"), o.bench.valid()); err != nil {
+			if err := cmp.Or(format(o.output, "markdown", "json"), o.bench.valid()); err != nil {
 				return err
 			}
 			return interruptible(c, func(ctx context.Context) error {
@@ -124,23 +123,15 @@ func (c *comparison) guarantees() (rows []table.Row) {
 
 // scenarios returns a row for each scenario that ran on at least one server.
 func (c *comparison) scenarios() (rows []table.Row) {
-	if len(c.Checks) == 0 {
-		return nil
-	}
-	longest := slices.MaxFunc(c.Checks, func(a, b *check.Report) int { return len(a.Results) - len(b.Results) })
-	for _, first := range longest.Results { // others became unreachable, or were interrupted
-		row, tried := table.Row{first.Scenario}, false
+	for _, s := range conformance.Scenarios() {
+		row, tried := table.Row{s.Name}, false
 		for _, report := range c.Checks {
-			i := slices.IndexFunc(report.Results, func(v check.Verdict) bool { return v.Scenario == first.Scenario })
-			if i < 0 { // the server became unreachable before that
-				row = append(row, conformance.Undecided)
-				continue
-			}
-			v := report.Results[i]
-			tried = tried || v.Outcome != conformance.Skipped
-			text := string(v.Outcome)
-			if v.Doubtful() {
-				text += ", " + v.Share()
+			text := string(conformance.Undecided) // unless the server became unreachable before that
+			for _, v := range report.Results {
+				if v.Scenario == s.Name {
+					tried = tried || v.Outcome != conformance.Skipped
+					text = verdict(v)
+				}
 			}
 			row = append(row, text)
 		}
@@ -149,6 +140,14 @@ func (c *comparison) scenarios() (rows []table.Row) {
 		}
 	}
 	return rows
+}
+
+// verdict returns the outcome of a scenario, and in how many trials if not in each.
+func verdict(v check.Verdict) string {
+	if v.Doubtful() {
+		return string(v.Outcome) + ", " + v.Share()
+	}
+	return string(v.Outcome)
 }
 
 func (c *comparison) matrix(title string, rows []table.Row) string {
@@ -179,11 +178,7 @@ func (c *comparison) write(w io.Writer, format string) error {
 			fmt.Fprintf(&b, "\n- **warning**: %s\n", warning)
 		}
 		for _, v := range r.Notable() {
-			what := string(v.Outcome)
-			if v.Doubtful() {
-				what += ", " + v.Share()
-			}
-			fmt.Fprintf(&b, "\n- **%s**: %s\n\n  %s\n\n  ```\n  %s\n  ```\n", what, v.Scenario, v.Promise, indent(v.Seen, "  "))
+			fmt.Fprintf(&b, "\n- **%s**: %s\n\n  %s\n\n  ```\n  %s\n  ```\n", verdict(v), v.Scenario, v.Promise, indent(v.Seen, "  "))
 		}
 	}
 	_, err := io.WriteString(w, b.String())

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/signal"
 	"regexp"
@@ -19,27 +18,19 @@ import (
 	"github.com/go-locker/locker/cmd/locker/internal/outcome"
 )
 
-// interruptible calls f with a context that ends at the first signal; it returns the signal's error
-// then. A second signal ends the program.
+// interruptible calls f with a context that ends at the first signal. If f fails then, the error is
+// the signal's. A second signal ends the program.
 func interruptible(c *cobra.Command, f func(context.Context) error) error {
-	ctx, cancel := context.WithCancelCause(c.Context())
-	signals, ended := make(chan os.Signal, 1), make(chan struct{})
+	signals := make(chan os.Signal, 1)
 	job.Forward(signals)
 	defer signal.Stop(signals)
-	defer close(ended)
-	go func() {
-		select {
-		case s := <-signals:
-			signal.Stop(signals)
-			fmt.Fprintln(os.Stderr, "locker: interrupted; unlocking")
-			cancel(job.KilledBy(s))
-		case <-ended:
-		}
-	}()
-	if err := f(ctx); err != nil {
-		return cmp.Or(context.Cause(ctx), err)
+	ctx, stop := job.Interruptible(c.Context(), signals, 0)
+	err := f(ctx)
+	killed := stop()
+	if err == nil {
+		return nil
 	}
-	return nil
+	return cmp.Or(killed, err)
 }
 
 // withoutReader keeps us from dying when we write what nobody reads any more, until the returned

@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -39,7 +39,7 @@ func newInspect() *cobra.Command {
 		ValidArgsFunction: schemes,
 		RunE: func(c *cobra.Command, args []string) error {
 			url, err := target.Expand(args[0])
-			if err := errors.Join(err, format(output, "text", "json"), checkName(args[1])); err != nil {
+			if err := cmp.Or(err, format(output, "text", "json"), checkName(args[1])); err != nil {
 				return err
 			}
 			return interruptible(c, func(ctx context.Context) error {
@@ -107,9 +107,7 @@ func inspect(ctx context.Context, url, name string) (*inspection, error) {
 }
 
 func (i *inspection) write(w io.Writer) error {
-	t := table.NewWriter()
-	t.SetStyle(table.StyleLight)
-	t.Style().Options = table.OptionsNoBordersAndSeparators
+	t := plainTable()
 	t.AppendRow(table.Row{"lock", show.Printable(i.Name)})
 	t.AppendRow(table.Row{"backend", i.Backend})
 	for n, who := range i.Readers {

@@ -54,14 +54,12 @@ func TestCheck_leavesNothing(t *testing.T) {
 			for range 3 {
 				addrs = append(addrs, testserver.Redis(t).Addr())
 			}
-			return "redlock://" + strings.Join(addrs, ","), func() (counts string) {
-				for _, addr := range addrs {
-					rdb := goredis.NewClient(&goredis.Options{Addr: addr})
-					counts += rdb.DBSize(t.Context()).String()
-					_ = rdb.Close()
-				}
-				return counts
-			}
+			return "redlock://" + strings.Join(addrs, ","), func() string { return keysOf(t, addrs) }
+		},
+		"Redis Cluster": func(t *testing.T) (string, func() string) {
+			testwait.OnlyNightly(t, "Redis is the same with one server")
+			addrs := testserver.Cluster(t).Addrs()
+			return "redis://" + strings.Join(addrs, ",") + "?cluster=true", func() string { return keysOf(t, addrs) }
 		},
 		"etcd": func(t *testing.T) (string, func() string) {
 			testwait.OnlyNightly(t, "its sessions take long")
@@ -119,6 +117,16 @@ func TestCheck_leavesNothing(t *testing.T) {
 			}
 		})
 	}
+}
+
+// keysOf counts the keys of several servers.
+func keysOf(t *testing.T, addrs []string) (counts string) {
+	for _, addr := range addrs {
+		rdb := goredis.NewClient(&goredis.Options{Addr: addr})
+		counts += rdb.DBSize(t.Context()).String()
+		_ = rdb.Close()
+	}
+	return counts
 }
 
 // A user without the right to make a table uses that of others. The report names what stays.

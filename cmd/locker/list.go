@@ -1,9 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 
@@ -39,7 +39,7 @@ func newList() *cobra.Command {
 			if len(args) > 1 {
 				prefix = args[1]
 			}
-			if err := errors.Join(err, format(output, "text", "json"), checkText("the prefix", prefix, "[PREFIX]")); err != nil {
+			if err := cmp.Or(err, format(output, "text", "json"), checkText("the prefix", prefix, "URL [PREFIX]")); err != nil {
 				return err
 			}
 			return interruptible(c, func(ctx context.Context) error { return list(ctx, url, prefix, output) })

@@ -36,9 +36,7 @@ func TestInspect_showsHolderAndWaiters(t *testing.T) {
 	assert.Nil(t, free.Holder)
 	assert.Empty(t, free.Waiters)
 
-	c, err := locker.Open(t.Context(), s.URL(), locker.WithMetadata("job \x1b[2J"))
-	require.NoError(t, err)
-	defer func() { _ = c.Close() }()
+	c := testwait.Closed(locker.Open(t.Context(), s.URL(), locker.WithMetadata("job \x1b[2J")))(t)
 	m := c.Mutex("name")
 	require.NoError(t, m.Lock(deadline(t)))
 	waiter := begin(t, "run", s.URL(), "name", "--", "echo", "ran")
@@ -84,9 +82,7 @@ func TestList_printsWhatIsHeld(t *testing.T) {
 	o := locked(t, "list", s.URL())
 	require.Zero(t, o.code, o.stderr)
 	assert.Empty(t, o.stdout)
-	c, err := locker.Open(t.Context(), s.URL())
-	require.NoError(t, err)
-	defer func() { _ = c.Close() }()
+	c := testwait.Closed(locker.Open(t.Context(), s.URL()))(t)
 	for _, name := range []string{"backup", "orders/42", "orders/\x1b[2J"} {
 		require.NoError(t, c.Mutex(name).Lock(deadline(t)))
 	}
@@ -111,9 +107,7 @@ func TestList_printsWhatIsHeld(t *testing.T) {
 func TestRelease_endsTheHoldThatItIsTold(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
-	c, err := locker.Open(t.Context(), s.URL(), locker.WithMetadata("job \x1b[2J"))
-	require.NoError(t, err)
-	defer func() { _ = c.Close() }()
+	c := testwait.Closed(locker.Open(t.Context(), s.URL(), locker.WithMetadata("job \x1b[2J")))(t)
 	release := func(hold string) result { return locked(t, "release", "--force", "--hold", hold, s.URL(), "name") }
 	o := release("7")
 	assert.Equal(t, outcome.Lost, o.code, o.stderr)
@@ -138,9 +132,7 @@ func TestRelease_endsTheHoldThatItIsTold(t *testing.T) {
 func TestRelease_endsReaders(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
-	c, err := locker.Open(t.Context(), s.URL(), locker.WithMetadata("report"))
-	require.NoError(t, err)
-	defer func() { _ = c.Close() }()
+	c := testwait.Closed(locker.Open(t.Context(), s.URL(), locker.WithMetadata("report")))(t)
 	readers := []*locker.RWMutex{c.RWMutex("name"), c.RWMutex("name"), c.RWMutex("name")}
 	for _, r := range readers {
 		require.NoError(t, r.RLock(deadline(t)))

@@ -3,8 +3,9 @@ package main
 import (
 	"fmt"
 	"os"
+	"strings"
+	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
 	"github.com/go-locker/locker/cmd/locker/internal/show"
@@ -12,71 +13,65 @@ import (
 
 // progress shows on stderr how far long work has come: a bar on a terminal, lines elsewhere.
 type progress struct {
-	title string
-	what  string // the step that has begun
-	steps int
-	made  int
-	bar   *progressbar.ProgressBar // nil: lines
+	title    string
+	what     string // the step that has begun
+	steps    int
+	made     int
+	began    time.Time
+	terminal bool
 }
 
 func newProgress(title string, steps int) *progress {
-	p := &progress{title: title, steps: steps}
-	if !term.IsTerminal(int(os.Stderr.Fd())) {
+	p := &progress{title: title, steps: steps, began: time.Now(), terminal: term.IsTerminal(int(os.Stderr.Fd()))}
+	if !p.terminal {
 		fmt.Fprintf(os.Stderr, "%s: %d steps\n", title, steps)
-		return p
 	}
-	p.bar = progressbar.NewOptions(steps,
-		progressbar.OptionSetWriter(os.Stderr),
-		progressbar.OptionSetDescription(title),
-		progressbar.OptionShowCount(),
-		progressbar.OptionSetWidth(20),
-		progressbar.OptionSetPredictTime(false), // steps take up to a minute
-		progressbar.OptionSetElapsedTime(true),
-		progressbar.OptionSetRenderBlankState(true),
-		progressbar.OptionClearOnFinish(),
-		progressbar.OptionUseANSICodes(true),
-	)
 	return p
 }
 
 // at shows which step has begun.
 func (p *progress) at(what string) {
 	p.what = what
-	if p.bar == nil {
+	p.draw()
+}
+
+// draw draws the bar over what the line had before, and never beyond the end of the line.
+func (p *progress) draw() {
+	if !p.terminal {
 		return
 	}
-	const width = 48
-	p.bar.Describe(fmt.Sprintf("%-*s", width, show.Shortened(what, width)))
+	const full = 20
+	part := full * p.made / p.steps
+	bar := strings.Repeat("█", part) + strings.Repeat("░", full-part)
+	line := fmt.Sprintf("%s %d/%d %v %s", bar, p.made, p.steps, time.Since(p.began).Round(time.Second), p.what)
+	columns, _ := show.Terminal(os.Stderr)
+	fmt.Fprint(os.Stderr, clearLine+show.Shortened(line, columns-1))
 }
+
+const clearLine = "\r\x1b[K"
 
 // step ends a step. A line that is not empty stays; on a terminal it stands above the bar.
 func (p *progress) step(line string) {
-	if p.bar == nil {
-		if line != "" {
-			fmt.Fprintln(os.Stderr, line)
-		}
-		return
-	}
+	p.made++
 	if line != "" {
-		_ = p.bar.Clear()
+		p.done()
 		fmt.Fprintln(os.Stderr, line)
 	}
-	_ = p.bar.Add(1)
+	p.draw()
 }
 
 // next ends a step that has no line of its own.
 func (p *progress) next() {
-	p.made++
-	line := ""
-	if p.bar == nil {
-		line = fmt.Sprintf("%s: %d/%d %s", p.title, p.made, p.steps, p.what)
+	if p.terminal {
+		p.step("")
+	} else {
+		p.step(fmt.Sprintf("%s: %d/%d %s", p.title, p.made+1, p.steps, p.what))
 	}
-	p.step(line)
 }
 
 // done removes the bar, also before the last step.
 func (p *progress) done() {
-	if p.bar != nil {
-		_ = p.bar.Clear()
+	if p.terminal {
+		fmt.Fprint(os.Stderr, clearLine)
 	}
 }

@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -40,7 +40,7 @@ func newRelease() *cobra.Command {
 		ValidArgsFunction: schemes,
 		RunE: func(c *cobra.Command, args []string) error {
 			url, err := target.Expand(args[0])
-			if err := errors.Join(err, checkName(args[1]), checkHold(force, hold)); err != nil {
+			if err := cmp.Or(err, checkName(args[1]), checkHold(force, hold)); err != nil {
 				return err
 			}
 			return interruptible(c, func(ctx context.Context) error {

@@ -107,6 +107,14 @@ func guaranteeTable(r *check.Report) table.Writer {
 	return t
 }
 
+// plainTable is a table without lines.
+func plainTable() table.Writer {
+	t := table.NewWriter()
+	t.SetStyle(table.StyleLight)
+	t.Style().Options = table.OptionsNoBordersAndSeparators
+	return t
+}
+
 // rounded is the style of tables.
 func rounded() table.Style {
 	style := table.StyleRounded

@@ -73,28 +73,23 @@ func newRun() *cobra.Command {
 		Example:           "  locker run --wait 10s etcd://localhost:2379 deploy -- ./deploy.sh production\n  LOCKER_URL=redis://:secret@db1:6379 locker run --no-wait - report -- report -m",
 		ValidArgsFunction: schemesThenCommand,
 		RunE: func(c *cobra.Command, args []string) error {
-			if c.ArgsLenAtDash() != 2 || len(args) < 3 {
+			given := c.Flags().Changed
+			switch {
+			case c.ArgsLenAtDash() != 2 || len(args) < 3:
 				return outcome.Usagef("want URL NAME -- COMMAND, as in: locker run redis://localhost:6379 backup -- backup --all")
-			}
-			if c.Flags().Changed("wait") && o.Wait <= 0 {
+			case given("wait") && o.Wait <= 0:
 				return outcome.Usagef("--wait %v: must be more than 0; use --no-wait not to wait at all", o.Wait)
-			}
-			if o.NoWait && o.Wait > 0 {
+			case o.NoWait && o.Wait > 0:
 				return outcome.Usagef("--wait and --no-wait exclude each other")
-			}
-			if c.Flags().Changed("n") && (o.Slots < 1 || o.Slots > mostSlots) {
+			case given("n") && (o.Slots < 1 || o.Slots > mostSlots):
 				return outcome.Usagef("-n %d: must be from 1 to %d", o.Slots, mostSlots)
-			}
-			if o.Slots > 0 && o.Shared {
+			case o.Slots > 0 && o.Shared:
 				return outcome.Usagef("-n and --shared exclude each other")
-			}
-			if o.Slots > 0 && o.AtLeast > 0 {
+			case o.Slots > 0 && o.AtLeast > 0:
 				return outcome.Usagef("-n and --at-least exclude each other: slots that a waiter gives back would stay taken")
-			}
-			if c.Flags().Changed("at-least") && o.AtLeast <= 0 {
+			case given("at-least") && o.AtLeast <= 0:
 				return outcome.Usagef("--at-least %v: must be more than 0", o.AtLeast)
-			}
-			if heldCode < 0 || heldCode > 255 {
+			case heldCode < 0 || heldCode > 255:
 				return outcome.Usagef("--held-exit-code %d: must be from 0 to 255", heldCode)
 			}
 			url, err := target.Expand(args[0])

@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/cmd/locker/internal/job"
 	"github.com/go-locker/locker/cmd/locker/internal/outcome"
 	"github.com/go-locker/locker/internal/test/testserver"
@@ -27,12 +26,7 @@ import (
 // isFree fails the test unless a lock can be had at once.
 func isFree(t *testing.T, url, name string) {
 	t.Helper()
-	c, err := locker.Open(t.Context(), url)
-	require.NoError(t, err)
-	defer func() { _ = c.Close() }()
-	m := c.Mutex(name)
-	require.NoError(t, m.TryLock(deadline(t)), "the lock should be free")
-	require.NoError(t, m.Unlock(deadline(t)))
+	assert.Zero(t, locked(t, "run", "--no-wait", url, name, "--", "true").code, "the lock should be free")
 }
 
 // awaitFile returns the content of a file that a command writes and then renames, or that has a line.
@@ -246,12 +240,8 @@ func TestRun_interruptedWhileItWaits_leavesTheQueue(t *testing.T) {
 	for _, n := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGUSR1} {
 		p := begin(t, "run", s.URL(), "name", "--", "echo", "runs")
 		queued := func() bool {
-			for _, key := range s.Do("KEYS", "*").([]any) {
-				if s.Do("TYPE", fmt.Sprint(key)) == "zset" {
-					return true
-				}
-			}
-			return false
+			found, err := inspect(deadline(t), s.URL(), "name")
+			return err == nil && len(found.Waiters) > 0
 		}
 		patience.Until(t, "it waits", queued)
 		require.NoError(t, p.cmd.Process.Signal(n))
@@ -276,21 +266,34 @@ func TestRun_underNohupGoesOnAfterHangup(t *testing.T) {
 	assert.Equal(t, 5, p.wait())
 }
 
-func TestOpen_isEndedByASignal(t *testing.T) {
+// A server that is silent keeps no command alive: a signal ends it within seconds, and Ctrl-C twice
+// at once.
+func TestSignal_endsEveryCommand(t *testing.T) {
 	t.Parallel()
-	for _, n := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
-		for _, args := range []string{"run|URL|name|--|true", "inspect|URL|name", "check|URL", "watch|URL"} {
-			silent := testserver.NewProxy(t, testserver.SharedRedis(t).Addr())
-			silent.HoldRequests(true)
-			url := "etcd://app:secret@" + silent.Addr() + "?dial_timeout=10m"
-			p := begin(t, strings.Split(strings.ReplaceAll(args, "URL", url), "|")...)
-			patience.Until(t, "it asks for a token", func() bool { return silent.Requests() > 0 })
-			require.NoError(t, p.cmd.Process.Signal(n))
-			want := 128 + int(n)
-			if args == "watch|URL" { // which has no other end
-				want = 0
+	for _, args := range []string{
+		"run|URL|name|--|true", "inspect|URL|name", "list|URL", "release|--force|--hold|7|URL|name", "watch|URL", "check|URL", "bench|URL", "compare|URL",
+	} {
+		for _, url := range []string{"redis://ADDR", "etcd://app:secret@ADDR?dial_timeout=10m"} { // which asks for a token first
+			for n, most := range map[syscall.Signal]time.Duration{syscall.SIGTERM: 15 * time.Second, syscall.SIGINT: 3 * time.Second} {
+				t.Run(fmt.Sprint(args, url[:4], n), func(t *testing.T) {
+					t.Parallel()
+					silent := testserver.NewProxy(t, testserver.SharedRedis(t).Addr())
+					silent.HoldRequests(true)
+					line := strings.ReplaceAll(args, "URL", strings.Replace(url, "ADDR", silent.Addr(), 1))
+					p := begin(t, strings.Split(line, "|")...)
+					patience.Until(t, "it asks something", func() bool { return silent.Requests() > 0 })
+					began := time.Now()
+					require.NoError(t, p.cmd.Process.Signal(n))
+					if n == syscall.SIGINT {
+						time.Sleep(time.Second)
+						_ = p.cmd.Process.Signal(n) // it may have ended
+					}
+					if code := p.wait(); args != "watch|URL" || code != 0 { // which has no other end
+						assert.Equal(t, 128+int(n), code, p.stderr)
+					}
+					assert.Less(t, time.Since(began), most, p.stderr)
+				})
 			}
-			assert.Equal(t, want, p.wait(), "%q: %s", args, p.stderr)
 		}
 	}
 }

@@ -41,23 +41,19 @@ func newServeLock() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return serveLock(url, prefix, ttl)
+			// The user's URL, so that an error is about that.
+			if err := target.Refuse(context.Background(), url); err != nil {
+				return err
+			}
+			d := target.Parse(url)
+			at := d.Hosts
+			if address := os.Getenv(stdio.AddressEnv); address != "" {
+				at = strings.Split(address, ",")
+			}
+			return programs.ServeLocks(os.Stdin, os.Stdout, "locker "+version()+" "+d.Kind(), check.Served(d.At(at), prefix, ttl))
 		},
 	}
 	c.Flags().StringVar(&prefix, "prefix", "locker-served", "prefix of the names")
 	c.Flags().DurationVar(&ttl, "ttl", 10*time.Second, "TTL of the Locker whose capabilities are reported")
 	return c
-}
-
-func serveLock(url, prefix string, ttl time.Duration) error {
-	// The user's URL, so that an error is about that.
-	if err := target.Refuse(context.Background(), url); err != nil {
-		return err
-	}
-	d := target.Parse(url)
-	at := d.Hosts
-	if address := os.Getenv(stdio.AddressEnv); address != "" {
-		at = strings.Split(address, ",")
-	}
-	return programs.ServeLocks(os.Stdin, os.Stdout, "locker "+version()+" "+d.Kind(), check.Served(d.At(at), prefix, ttl))
 }

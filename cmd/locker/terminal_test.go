@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/creack/pty"
 	"github.com/stretchr/testify/assert"
@@ -225,12 +227,17 @@ func awaitStopped(t *testing.T, pid int) {
 func TestTerminal_showsAProgressBarForLongWork(t *testing.T) {
 	t.Parallel()
 	term := newTerminal(t)
-	term.send("stty cols 120; " + binary + " check --run '^(a held lock is not granted|tokens rise after an expiry)' mem://x\n")
-	term.expect("\rtokens rise after an expiry") // over what was there
-	assert.Contains(t, term.expect("2/3"), "█")
-	term.expect("3 promises kept")
-	term.send("echo c''ode=$?\n")
-	term.expect("code=0")
+	for _, columns := range []int{40, 120} {
+		term.send(fmt.Sprintf("stty cols %d; %s check --run '^(a held lock is not granted|tokens rise after an expiry)' mem://x\n", columns, binary))
+		term.expect("\r\x1b[K")
+		drawn := term.expect("3 promises kept")
+		assert.Regexp(t, `█.* 2/3 `, drawn)
+		for _, bar := range regexp.MustCompile(`[█░][^\r\n]*`).FindAllString(drawn, -1) {
+			assert.Less(t, utf8.RuneCountInString(bar), columns, bar)
+		}
+		term.send("echo c''ode=$?\n")
+		term.expect("code=0")
+	}
 }
 
 func TestTerminal_ctrlCEndsTheCommandAndALoopOfTheShell(t *testing.T) {

@@ -45,7 +45,7 @@ func checkName(name string) error {
 	if name == "" {
 		return outcome.Usagef("the name of the lock is empty")
 	}
-	return checkText("the name of the lock", name, "NAME")
+	return checkText("the name of the lock", name, "URL NAME")
 }
 
 // checkText refuses text that cannot be part of a name.
@@ -54,7 +54,7 @@ func checkText(what, text, want string) error {
 	case !utf8.ValidString(text):
 		return outcome.Usagef("%s is not UTF-8", what)
 	case isURL(text): // its password would be in a key, and in every error
-		return outcome.Usagef("%s is a URL of a backend: want URL %s", what, want)
+		return outcome.Usagef("%s is a URL of a backend: want %s", what, want)
 	default:
 		return nil
 	}

@@ -1,17 +1,14 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -73,12 +70,13 @@ func newWatch() *cobra.Command {
 					return err
 				}
 			}
-			ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
-			defer stop()
-			err = o.watch(ctx, url, args[1:])
-			if _, ours := errors.AsType[*outcome.Error](err); ctx.Err() != nil && !ours {
-				return nil // it was ended before its first look
-			}
+			_ = interruptible(c, func(ctx context.Context) error { // a signal is no failure
+				err = o.watch(ctx, url, args[1:])
+				if o, ours := errors.AsType[*outcome.Error](err); ctx.Err() != nil && (!ours || o.Err == nil) {
+					err = nil // it was ended before its first look
+				}
+				return nil
+			})
 			return err
 		},
 	}
@@ -98,6 +96,7 @@ type screen struct {
 	out      io.Writer
 	terminal bool // out is one
 	told     int  // of the events, elsewhere
+	noted    string
 }
 
 func (o *watchOptions) watch(ctx context.Context, url string, names []string) error {
@@ -147,29 +146,29 @@ func (s *screen) show() {
 		for ; s.told < len(events); s.told++ {
 			fmt.Fprintln(s.out, happened(events[s.told]))
 		}
+		if s.Note != s.noted && s.Note != "" {
+			fmt.Fprintln(os.Stderr, "locker: "+strings.TrimPrefix(s.Note, "locker: "))
+		}
+		s.noted = s.Note
 		return
 	}
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "\x1b[H\x1b[J%s  %s, every %v\n\n%s\n", s.title, time.Now().Format(time.TimeOnly), s.interval, s.table())
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s  %s, every %v\n\n%s\n", s.title, time.Now().Format(time.TimeOnly), s.interval, s.table())
 	if s.Note != "" {
-		fmt.Fprintln(&b, "\n"+s.Note)
-	}
-	if len(events) > 0 {
-		fmt.Fprintln(&b)
+		fmt.Fprintf(&text, "\n%s\n", s.Note)
 	}
 	for _, e := range events[max(0, len(events)-8):] {
-		fmt.Fprintln(&b, show.Shortened(happened(e), columns))
+		fmt.Fprintf(&text, "\n%s", happened(e))
 	}
-	_, _ = s.out.Write(b.Bytes())
+	columns, rows := show.Terminal(os.Stdout)
+	fmt.Fprint(s.out, "\x1b[H\x1b[J"+show.Screenful(text.String(), columns, rows))
 }
 
 // happened returns a line.
 func happened(e timeline.Event) string { return e.At.Format(time.TimeOnly) + " " + e.Text }
 
 func (s *screen) table() string {
-	t := table.NewWriter()
-	t.SetStyle(table.StyleLight)
-	t.Style().Options = table.OptionsNoBordersAndSeparators
+	t := plainTable()
 	t.AppendHeader(table.Row{"lock", "held by", "since", "expires in", "waiting"})
 	locks := slices.Clone(s.Locks)
 	slices.SortFunc(locks, func(a, b *watch.Lock) int { return strings.Compare(a.Name, b.Name) })

@@ -17,6 +17,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/cmd/locker/internal/outcome"
+	"github.com/go-locker/locker/cmd/locker/internal/show"
 	"github.com/go-locker/locker/cmd/locker/internal/watch"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/locktest"
@@ -139,6 +140,11 @@ func pageOf(t *testing.T, s *screen) string {
 		}
 	}
 	return page.String()
+}
+
+func TestScreenful_isNoLargerThanTheTerminal(t *testing.T) {
+	assert.Equal(t, "a\nbéc…\n", show.Screenful("a\nbécde\n", 4, 3))
+	assert.Equal(t, "a\n… and 3 more lines\n", show.Screenful("a\nb\nc\nd\n", 30, 3))
 }
 
 func TestWatch_onAServer(t *testing.T) {

@@ -87,7 +87,7 @@ func Run(ctx context.Context, url string, o *Options) (*Report, error) {
 	err = e.examineAll(ctx, scenarios, report, o)
 	report.NotRun = len(scenarios) - len(report.Results)
 	report.Seconds = time.Since(report.Began).Seconds()
-	report.Left = e.cleanUp()
+	report.Left = e.cleanUp(err)
 	return report, err
 }
 
@@ -127,7 +127,7 @@ func readKnown(file string) (map[string]string, error) {
 	}
 	f, err := os.Open(file)
 	if err != nil {
-		return nil, outcome.Usagef("--known: %w", err)
+		return nil, outcome.Usagef("--known: %w", secret.File(file, err))
 	}
 	defer f.Close()
 	known, errs := map[string]string{}, []error(nil)

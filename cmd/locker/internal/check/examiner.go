@@ -35,7 +35,7 @@ type examiner struct {
 
 	begin   func(conformance.Scenario)
 	probe   func(context.Context) error // locks and unlocks something
-	cleanUp func() string               // returns what stays, or ""
+	cleanUp func(after error) string    // returns what stays, or ""
 	advice  map[string]string           // on a broken promise, by what its scenario needs
 }
 
@@ -66,7 +66,22 @@ func newExaminer(ctx context.Context, url string, o *Options) (*examiner, error)
 	if err != nil {
 		return nil, err
 	}
-	e.harness = conformance.Harness{TTL: e.ttl, Promises: c.Guarantees(), New: g.lock, Client: g.client}
+	of := func(t conformance.TB, url string, ttl time.Duration, renew bool) func(string) locker.Locker {
+		c := openClient(t, url, g.Prefix)
+		return func(name string) locker.Locker { return c.Mutex(g.Name(name), mutexOptions(ttl, renew)...) }
+	}
+	shared := func(t conformance.TB) *locker.Client { // one of its own, if there is room for another
+		return g.clients.get(t, func() *locker.Client { return openClient(t, g.OwnURL(), g.Prefix) })
+	}
+	e.harness = conformance.Harness{
+		TTL: e.ttl, Promises: c.Guarantees(),
+		New: func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
+			return shared(t).Mutex(g.Name(name), mutexOptions(ttl, false)...)
+		},
+		Client: func(t conformance.TB, ttl time.Duration, renew bool) func(string) locker.Locker {
+			return of(t, g.OwnURL(), ttl, renew)
+		},
+	}
 	e.warnings, _ = c.Warnings(ctx) // whether the servers answer is seen below
 	if err := c.Close(); err != nil {
 		return nil, err
@@ -76,10 +91,20 @@ func newExaminer(ctx context.Context, url string, o *Options) (*examiner, error)
 		e.harness.Sometimes = knownbreaks.ZooKeeper()
 	}
 	if g.Addresses() != nil {
-		e.harness.Faults.Through, e.harness.Faults.ThroughClient = g.lockThrough, g.clientThrough
+		e.harness.Faults.Through = func(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
+			return openClient(t, g.urlThrough(via), g.Prefix).RWMutex(g.Name(name), mutexOptions(ttl, false)...)
+		}
+		e.harness.Faults.ThroughClient = func(t conformance.TB, ttl time.Duration, renew bool, via func(string) string) func(string) locker.Locker {
+			return of(t, g.urlThrough(via), ttl, renew)
+		}
 	}
 	if self, err := os.Executable(); err == nil && g.Kind() != "mem" && runtime.GOOS != "windows" { // which stops no processes
-		e.harness.Faults.Process = func(conformance.TB) *exec.Cmd { return g.process(self) }
+		e.harness.Faults.Process = func(conformance.TB) *exec.Cmd {
+			cmd := exec.Command(self, "serve-lock", "--prefix", g.Prefix, "--ttl", g.ttl.String(), "-")
+			// AddressEnv may be set in our environment.
+			cmd.Env = append(os.Environ(), target.Env+"="+g.OwnURL(), stdio.AddressEnv+"=")
+			return cmd
+		}
 	}
 	shares := false
 	err = e.probe(ctx)
@@ -87,11 +112,13 @@ func newExaminer(ctx context.Context, url string, o *Options) (*examiner, error)
 		shares, err = g.hasShares(ctx)
 	}
 	if err != nil {
-		_ = g.CleanUpWithin(3 * time.Second) // a server that is silent stays so
+		_ = g.CleanUp(err)
 		return nil, err
 	}
 	if shares {
-		e.harness.RW = g.rw
+		e.harness.RW = func(t conformance.TB, name string, ttl time.Duration) conformance.RWLocker {
+			return shared(t).RWMutex(g.Name(name), mutexOptions(ttl, false)...)
+		}
 	}
 	return e, nil
 }
@@ -126,51 +153,13 @@ func (e *groundExaminer) probe(ctx context.Context) error {
 	return err
 }
 
-// lock is New of the Harness.
-func (e *groundExaminer) lock(t conformance.TB, name string, ttl time.Duration) locker.Locker {
-	return e.shared(t).Mutex(e.Name(name), mutexOptions(ttl, false)...)
-}
-
-// shared returns a client of its own for a Locker, if there is room for another.
-func (e *groundExaminer) shared(t conformance.TB) *locker.Client {
-	return e.clients.get(t, func() *locker.Client { return openClient(t, e.OwnURL(), e.Prefix) })
-}
-
-// rw is RW of the Harness.
-func (e *groundExaminer) rw(t conformance.TB, name string, ttl time.Duration) conformance.RWLocker {
-	return e.shared(t).RWMutex(e.Name(name), mutexOptions(ttl, false)...)
-}
-
-func (e *groundExaminer) lockThrough(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
-	return openClient(t, e.urlThrough(via), e.Prefix).RWMutex(e.Name(name), mutexOptions(ttl, false)...)
-}
-
-func (e *groundExaminer) clientThrough(t conformance.TB, ttl time.Duration, renew bool, via func(string) string) func(string) locker.Locker {
-	return e.clientOf(t, e.urlThrough(via), ttl, renew)
-}
-
+// urlThrough returns the URL with a proxy before each server.
 func (e *groundExaminer) urlThrough(via func(string) string) string {
 	var ways []string
 	for _, addr := range e.Addresses() {
 		ways = append(ways, via(addr))
 	}
 	return e.At(ways)
-}
-
-func (e *groundExaminer) client(t conformance.TB, ttl time.Duration, renew bool) func(string) locker.Locker {
-	return e.clientOf(t, e.OwnURL(), ttl, renew)
-}
-
-func (e *groundExaminer) clientOf(t conformance.TB, url string, ttl time.Duration, renew bool) func(string) locker.Locker {
-	c := openClient(t, url, e.Prefix)
-	return func(name string) locker.Locker { return c.Mutex(e.Name(name), mutexOptions(ttl, renew)...) }
-}
-
-func (e *groundExaminer) process(self string) *exec.Cmd {
-	cmd := exec.Command(self, "serve-lock", "--prefix", e.Prefix, "--ttl", e.ttl.String(), "-")
-	// AddressEnv may be set in our environment.
-	cmd.Env = append(os.Environ(), target.Env+"="+e.OwnURL(), stdio.AddressEnv+"=")
-	return cmd
 }
 
 func openClient(t conformance.TB, url, prefix string) *locker.Client {
@@ -251,36 +240,29 @@ func (c *clients) begin(s conformance.Scenario) {
 	}
 }
 
-// get returns a client for a Locker of t, which open makes if there is room.
+// get returns a client for a Locker of t: one that open makes if there is room, or else one of those
+// that the trial has.
 func (c *clients) get(t conformance.TB, open func() *locker.Client) *locker.Client {
 	trial := t.Context()
-	if client := c.share(trial); client != nil {
-		return client
-	}
-	client := open()
 	c.mu.Lock()
+	if mine := c.of[trial]; c.made >= c.room && len(mine) > 0 {
+		defer c.mu.Unlock()
+		c.next++
+		return mine[c.next%len(mine)]
+	}
 	c.made++
-	c.of[trial] = append(c.of[trial], client)
 	c.mu.Unlock()
-	t.Cleanup(func() {
+	t.Cleanup(func() { // after the client has been closed
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.made--
 		delete(c.of, trial)
 	})
-	return client
-}
-
-// share returns one of the trial's clients if there is no room for another.
-func (c *clients) share(trial context.Context) *locker.Client {
+	client := open()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	mine := c.of[trial]
-	if c.made < c.room || len(mine) == 0 {
-		return nil
-	}
-	c.next++
-	return mine[c.next%len(mine)]
+	c.of[trial] = append(c.of[trial], client)
+	return client
 }
 
 // pools has, by backend, the parameter that bounds the connections of a client to a server, what it

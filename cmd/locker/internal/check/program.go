@@ -37,7 +37,7 @@ func newProgramExaminer(ctx context.Context, o *Options) (_ *examiner, err error
 		return nil, outcome.Usagef("--ttl: must be whole milliseconds, and at least 5ms")
 	}
 	endOrphans := job.AdoptOrphans()
-	e := &examiner{title: "program", ttl: ttl, cleanUp: func() string {
+	e := &examiner{title: "program", ttl: ttl, cleanUp: func(error) string {
 		if left := endOrphans(); left != "" {
 			return "left running by the program or its server, and killed: " + left
 		}
@@ -47,7 +47,7 @@ func newProgramExaminer(ctx context.Context, o *Options) (_ *examiner, err error
 		if err == nil {
 			return
 		}
-		if left := e.cleanUp(); left != "" {
+		if left := e.cleanUp(err); left != "" {
 			err = errors.Join(err, errors.New(left))
 		}
 	}()
@@ -58,12 +58,12 @@ func newProgramExaminer(ctx context.Context, o *Options) (_ *examiner, err error
 		}
 	}
 	lasts, orphans := tb.New(ctx, nil), e.cleanUp
-	e.cleanUp = func() string {
+	e.cleanUp = func(after error) string {
 		lasts.End()
 		if s != nil {
 			s.Kill()
 		}
-		return orphans()
+		return orphans(after)
 	}
 	if err := lasts.Run(func() { e.harness = programs.Exec(lasts, o.program(ttl)) }); err != nil {
 		return nil, err

@@ -75,12 +75,14 @@ func (g *Ground) Name(name string) string {
 // prefixEscape escapes as package locker does.
 var prefixEscape = strings.NewReplacer("%", "%25", ":", "%3A")
 
-// CleanUp removes what the locks have left, and returns what stays, or "".
-func (g *Ground) CleanUp() string { return g.CleanUpWithin(20 * time.Second) }
-
-// CleanUpWithin is CleanUp of a server that may not answer.
-func (g *Ground) CleanUpWithin(patience time.Duration) string {
-	ctx, cancel := context.WithTimeout(context.Background(), patience) // also when the check was interrupted
+// CleanUp removes what the locks have left, and returns what stays, or "". After an error, also of an
+// interruption, it takes no more than five seconds: the server may be silent.
+func (g *Ground) CleanUp(after error) string {
+	patience := 20 * time.Second
+	if after != nil {
+		patience = 5 * time.Second
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	switch g.Kind() {
 	case "redis", "redigo", "redlock":
@@ -185,8 +187,8 @@ func (g *Ground) Prepare(ctx context.Context) {
 	}
 	g.table = fmt.Sprintf("%slocker_check_%08x", schema, rand.Uint32())
 	g.Deployment = given.With("table", g.table)
-	if g.makeTable(ctx) != nil {
-		_ = g.dropTable(context.WithoutCancel(ctx))
+	if err := g.makeTable(ctx); err != nil {
+		_ = g.CleanUp(err)
 		g.Deployment, g.table = given, ""
 	}
 }
@@ -210,8 +212,6 @@ func (g *Ground) makeTable(ctx context.Context) error {
 
 // dropTable drops the table of Prepare, if there is one.
 func (g *Ground) dropTable(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
-	defer cancel()
 	switch {
 	case g.table == "":
 		return nil

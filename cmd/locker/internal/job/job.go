@@ -3,10 +3,14 @@
 package job
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/go-locker/locker/cmd/locker/internal/outcome"
 )
@@ -18,6 +22,34 @@ const signalBase = 128
 func KilledBy(s os.Signal) error {
 	n := s.(syscall.Signal)
 	return &outcome.Error{Code: signalBase + int(n), Interrupted: n == os.Interrupt}
+}
+
+// Interruptible returns a context that ends when grace has passed since a signal came from signals,
+// of [Forward], with the signal's error as its cause. A second signal ends the program at once. stop
+// has later signals stay in the channel, and returns the error of the one that came, or nil.
+func Interruptible(parent context.Context, signals chan os.Signal, grace time.Duration) (_ context.Context, stop func() error) {
+	ctx, cancel := context.WithCancelCause(parent)
+	var killed error
+	over, heard := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(heard)
+		select {
+		case s := <-signals:
+			signal.Stop(signals)
+			killed = KilledBy(s)
+			time.AfterFunc(grace, func() { cancel(killed) })
+			time.AfterFunc(grace+time.Second, func() {
+				fmt.Fprintln(os.Stderr, "locker: interrupted, and cleaning up; a second signal ends this at once")
+			})
+		case <-over:
+		}
+	}()
+	return ctx, func() error {
+		close(over)
+		<-heard
+		cancel(nil)
+		return killed
+	}
 }
 
 // Status returns an error with the exit code of a command that ended by itself, nil if that is 0.

@@ -28,7 +28,7 @@ type Error struct {
 // Error returns the text of Err.
 func (e *Error) Error() string {
 	if e.Err == nil {
-		return "nothing to print"
+		return fmt.Sprintf("exit code %d", e.Code)
 	}
 	return e.Err.Error()
 }

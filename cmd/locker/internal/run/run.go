@@ -2,6 +2,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,7 +61,7 @@ func (o *Options) Run(ctx context.Context, url, name string, command []string) e
 	if o.Slots > 0 {
 		cmd.Env = append(cmd.Env, fmt.Sprintf("LOCKER_SLOT=%d", t.slot))
 	}
-	return unlock(t.hold, supervise(t.hold, cmd, signals))
+	return unlock(t.hold, supervise(t.hold, cmd, signals), signals)
 }
 
 // acquired is a hold and its Client. Each is nil if there is none.
@@ -71,29 +72,14 @@ type acquired struct {
 }
 
 // acquireUnless calls acquire. If a signal comes first, it returns the signal's error.
-func (o *Options) acquireUnless(ctx context.Context, signals <-chan os.Signal, url, name string) (acquired, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	type answer struct {
-		acquired
-		err error
+func (o *Options) acquireUnless(ctx context.Context, signals chan os.Signal, url, name string) (acquired, error) {
+	ctx, stop := job.Interruptible(ctx, signals, 0)
+	t, err := o.acquire(ctx, url, name)
+	killed := stop()
+	if killed != nil && err == nil { // the lock came just then
+		_ = giveBack(t.hold, signals)
 	}
-	answers := make(chan answer, 1)
-	go func() {
-		t, err := o.acquire(ctx, url, name)
-		answers <- answer{t, err}
-	}()
-	select {
-	case a := <-answers:
-		return a.acquired, a.err
-	case s := <-signals:
-		cancel()
-		a := <-answers
-		if a.err == nil { // the lock came just then
-			_ = giveBack(a.hold)
-		}
-		return a.acquired, job.KilledBy(s)
-	}
+	return t, cmp.Or(killed, err)
 }
 
 // acquire opens the URL and takes the lock. While the backend is unreachable it goes on until
@@ -180,8 +166,8 @@ func (o *Options) take(ctx context.Context, c *locker.Client, name string) (_ *l
 }
 
 // unlock ends the hold, and returns the error of run if the command has ended with result.
-func unlock(h *locker.Hold, result error) error {
-	err := giveBack(h)
+func unlock(h *locker.Hold, result error, signals chan os.Signal) error {
+	err := giveBack(h, signals)
 	switch {
 	case err == nil:
 		return result
@@ -199,11 +185,14 @@ func unlock(h *locker.Hold, result error) error {
 
 // giveBack unlocks, also after a cancellation, while the hold lasts. Its context ends a little
 // earlier than the hold: so an ErrLost means that the lock was lost, and not that the release was
-// not answered.
-func giveBack(h *locker.Hold) error {
+// not answered. A signal that comes meanwhile may be the one that has ended the command, too, so the
+// server has a moment to answer.
+func giveBack(h *locker.Hold, signals chan os.Signal) error {
 	deadline := h.Deadline()
 	ctx, cancel := context.WithDeadline(context.Background(), deadline.Add(-time.Until(deadline)/10))
 	defer cancel()
+	ctx, stop := job.Interruptible(ctx, signals, 2*time.Second)
+	defer func() { _ = stop() }()
 	return h.Unlock(ctx)
 }
 

@@ -127,7 +127,7 @@ func TestWatch_ofAJobThatEndsInTime_whileWeAreBusy_isNoLoss(t *testing.T) {
 	}
 }
 
-// The command's work was done in time.
+// The command's work was done in time. A signal ends the wait for an answer.
 func TestUnlock_thatIsNotAnswered_keepsTheResultOfTheCommand(t *testing.T) {
 	said, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
 	require.NoError(t, err)
@@ -141,7 +141,11 @@ func TestUnlock_thatIsNotAnswered_keepsTheResultOfTheCommand(t *testing.T) {
 			require.NoError(t, err)
 			outage(locks)
 			result := errors.New("exit status 3")
-			assert.Equal(t, result, unlock(h, result))
+			signals := make(chan os.Signal, 1)
+			signals <- os.Interrupt
+			began := time.Now()
+			assert.Equal(t, result, unlock(h, result, signals))
+			assert.LessOrEqual(t, time.Since(began), 2*time.Second)
 		})
 	}
 	text, err := os.ReadFile(said.Name())
@@ -154,7 +158,7 @@ func TestUnlock_ofALockThatWasLostBeforeTheCommandEnded(t *testing.T) {
 		supervised(t, func(t *testing.T, _ *locker.Client, p *plan, _ *fakeJob) {
 			time.Sleep(9 * time.Second)
 			assert.False(t, p.lasts())
-			err := unlock(p.hold, result)
+			err := unlock(p.hold, result, nil)
 			isLost(t, err)
 			require.ErrorIs(t, err, locker.ErrLost)
 			isLost(t, supervise(p.hold, nil, nil)) // nothing is started

@@ -4,6 +4,7 @@ package secret
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -20,6 +21,14 @@ func Shown(name, other string) string {
 		return name
 	}
 	return other
+}
+
+// File returns the error of a file with its name, as far as that may be shown.
+func File(name string, err error) error {
+	if _, ok := errors.AsType[*fs.PathError](err); ok {
+		return fmt.Errorf("%s: %w", Shown(name, "the file"), Reason(err))
+	}
+	return err
 }
 
 // Reason strips the typed text, which may be a secret, from an error of a program, file or pattern.

@@ -4,11 +4,15 @@ package show
 import (
 	"cmp"
 	"fmt"
+	"math"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
+
+	"golang.org/x/term"
 
 	"github.com/go-locker/locker"
 )
@@ -27,6 +31,24 @@ func Shortened(text string, most int) string {
 		return string(runes[:most-1]) + "…"
 	}
 	return text
+}
+
+// Terminal returns the size of a terminal: 80 columns, and any number of rows, if it is not known.
+func Terminal(f *os.File) (columns, rows int) {
+	columns, rows, _ = term.GetSize(int(f.Fd()))
+	return cmp.Or(columns, 80), cmp.Or(rows, math.MaxInt)
+}
+
+// Screenful returns as much of text as has room on a terminal, each line in one row.
+func Screenful(text string, columns, rows int) string {
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	if len(lines) >= rows {
+		lines = append(lines[:max(rows-2, 0)], fmt.Sprintf("… and %d more lines", len(lines)-rows+2))
+	}
+	for i, line := range lines {
+		lines[i] = Shortened(line, columns)
+	}
+	return strings.Join(lines, "\n") + "\n"
 }
 
 // Ago returns how long ago t was, to a tenth of a second at first, and then to a second.
