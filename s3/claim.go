@@ -126,12 +126,6 @@ func (c *claim) Token() uint64 { return c.token }
 
 func (c *claim) Validity() time.Duration { return c.until.Left() }
 
-func (c *claim) tag() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.etag
-}
-
 // Extend reads the object, and writes it again if its owner is the claim's. If the write is refused,
 // another Extend may have been faster: the owner tells.
 func (c *claim) Extend(ctx context.Context, ttl time.Duration) error {
@@ -176,7 +170,9 @@ func (c *claim) Release(ctx context.Context) (err error) {
 	if !granted && !c.doubtful {
 		return nil
 	}
-	o := object{record: c.record(c.token), etag: c.tag()}
+	c.mu.Lock()
+	o := object{record: c.record(c.token), etag: c.etag}
+	c.mu.Unlock()
 	if !granted {
 		o, err = c.of.get(ctx, c.key)
 	}

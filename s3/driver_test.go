@@ -352,7 +352,7 @@ func TestWrites_whoseAnswerIsAboutSomethingElse(t *testing.T) {
 
 // After a change of the bucket's encryption no ETag is an MD5 any more.
 func TestETags_thatAreNoDigestsAnyMore(t *testing.T) {
-	f, _, d := onFake(t)
+	f, r, d := onFake(t)
 	holder := take(t, d, "before")
 	f.encrypt()
 	require.NoError(t, holder.Extend(t.Context(), ttl))
@@ -363,6 +363,12 @@ func TestETags_thatAreNoDigestsAnyMore(t *testing.T) {
 	require.NoError(t, errors.Join(c.Release(t.Context()), holder.Release(t.Context())))
 	require.NoError(t, errors.Join(take(t, d, "before").Release(t.Context()), take(t, d, "after").Release(t.Context())))
 	assert.False(t, d.store.found.Load().digests, "each write would need two reads more")
+	r.on(http.MethodPut, func(w http.ResponseWriter, _ *http.Request) bool {
+		w.Header().Set("ETag", foreign)
+		_, _ = io.WriteString(w, "<html>")
+		return true
+	})
+	require.True(t, noanswer.Outage(asked(t, d, "page")), "a proxy has answered, and no store")
 }
 
 // Releases begin a sweep, one at a time, while the Driver is closed: the race detector sees the

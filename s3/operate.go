@@ -60,6 +60,7 @@ func (d *backend) ForceRelease(ctx context.Context, name string, shown driver.St
 const (
 	keep       = 24 * time.Hour // above the longest TTL; a request that was signed 15 minutes ago is refused
 	sweepEvery = time.Hour
+	sweepLimit = 10 * time.Minute
 	sweepOdds  = 64 // a process that lives for one lock sweeps, too, but seldom
 )
 
@@ -80,6 +81,8 @@ func (d *backend) sweep(ctx context.Context) error {
 	if h := d.store.found.Load(); h == nil || !h.deletes {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, sweepLimit)
+	defer cancel()
 	in := &s3.ListObjectsV2Input{Bucket: &d.bucket, Prefix: &d.folder}
 	for {
 		page, err := d.client.ListObjectsV2(ctx, in, d.plain)
