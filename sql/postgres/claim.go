@@ -105,7 +105,7 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 	case err != nil:
 		return 0, later(err)
 	case a.state == isGranted:
-		d.sweepIfDue()
+		d.sweeper.IfDue(func(ctx context.Context) error { _, err := d.sweep(ctx); return err })
 		return 0, nil
 	case c.Wake == nil:
 		if c.doubtful == nil {
@@ -311,6 +311,9 @@ func (d *backend) makeTables(ctx context.Context) error {
 	}
 	defer conn.Release()
 	_, err = conn.Conn().PgConn().Exec(ctx, d.sql.schema).ReadAll() // one transaction, in the simple protocol
+	if wrongServer(err) {
+		closeConn(conn.Conn())
+	}
 	switch {
 	case isCode(err, "23505", "42710", "42P07", "40P01"), err != nil && strings.Contains(err.Error(), "tuple concurrently updated"):
 		return nil

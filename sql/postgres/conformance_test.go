@@ -1,12 +1,9 @@
 package postgres
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/go-locker/locker/conformance"
 	"github.com/go-locker/locker/internal/knownbreaks"
@@ -18,7 +15,9 @@ import (
 // The suite on a real server, each Locker on a pool of its own.
 func TestConformance(t *testing.T) {
 	for name, start := range map[string]func(*testing.T) conformance.Harness{
-		"one server": standalone, "asynchronous standby": asynchronous, "synchronous standby": synchronous,
+		"one server":           standalone,
+		"asynchronous standby": func(t *testing.T) conformance.Harness { return replicated(t, false) },
+		"synchronous standby":  func(t *testing.T) conformance.Harness { return replicated(t, true) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			if name != "one server" {
@@ -51,22 +50,19 @@ func standalone(t *testing.T) conformance.Harness {
 	}
 	h.Faults.Refuse = func(t conformance.TB) (accept func()) {
 		readOnly := func(statement string) {
-			ask(t, s, "ALTER SYSTEM "+statement)
-			ask(t, s, "SELECT pg_reload_conf()")
+			value[any](t, s.URL(), "ALTER SYSTEM "+statement)
+			value[any](t, s.URL(), "SELECT pg_reload_conf()")
 		}
 		readOnly("SET default_transaction_read_only = on")
 		return func() { readOnly("RESET default_transaction_read_only") }
 	}
 	h.Faults.Revoke = func(t conformance.TB, name string) { // as an operator may
-		ask(t, s, fmt.Sprintf(`SELECT locker_locks_force_v1(sha256('\x%x'), '', 0, '')`, "locker:"+name))
+		value[any](t, s.URL(), fmt.Sprintf(`SELECT locker_locks_force_v1(sha256('\x%x'), '', 0, '')`, "locker:"+name))
 	}
 	return h
 }
 
-// asynchronous and synchronous leave it to standalone what other faults do.
-func asynchronous(t *testing.T) conformance.Harness { t.Helper(); return replicated(t, false) }
-func synchronous(t *testing.T) conformance.Harness  { t.Helper(); return replicated(t, true) }
-
+// replicated leaves it to standalone what other faults do.
 func replicated(t *testing.T, isSynchronous bool) conformance.Harness {
 	t.Helper()
 	primary := testserver.Postgres(t)
@@ -90,8 +86,8 @@ const replayed = "SELECT coalesce(bool_and(replay_lsn >= pg_current_wal_flush_ls
 func (r *replication) follows(t conformance.TB) {
 	until(t, r.primary, "SELECT count(*) = 1 FROM pg_stat_replication WHERE state = 'streaming'")
 	if r.synchronous {
-		ask(t, r.primary, "ALTER SYSTEM SET synchronous_standby_names = 'standby'")
-		ask(t, r.primary, "SELECT pg_reload_conf()")
+		value[any](t, r.primary.URL(), "ALTER SYSTEM SET synchronous_standby_names = 'standby'")
+		value[any](t, r.primary.URL(), "SELECT pg_reload_conf()")
 		until(t, r.primary, "SELECT count(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync'")
 	}
 }
@@ -101,8 +97,8 @@ func (r *replication) follows(t conformance.TB) {
 func (r *replication) failOver(t conformance.TB) (fail func()) {
 	if !r.synchronous {
 		until(t, r.primary, replayed)
-		ask(t, r.standby, "ALTER SYSTEM SET primary_conninfo = ''")
-		ask(t, r.standby, "SELECT pg_reload_conf()")
+		value[any](t, r.standby.URL(), "ALTER SYSTEM SET primary_conninfo = ''")
+		value[any](t, r.standby.URL(), "SELECT pg_reload_conf()")
 		until(t, r.primary, "SELECT count(*) = 0 FROM pg_stat_replication")
 	}
 	t.Cleanup(func() {
@@ -112,40 +108,16 @@ func (r *replication) failOver(t conformance.TB) (fail func()) {
 	})
 	return func() {
 		r.primary.Kill()
-		ask(t, r.standby, "SELECT pg_promote()")
+		value[any](t, r.standby.URL(), "SELECT pg_promote()")
 		r.primary, r.standby = r.standby, r.primary
 	}
 }
 
 // until asks until the answer is true.
 func until(t conformance.TB, s *testserver.PostgresServer, query string) {
-	for deadline := time.Now().Add(20 * time.Second); ask(t, s, query) != true; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); !value[bool](t, s.URL(), query); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("still not true: %s", query)
 		}
 	}
-}
-
-// ask returns the first value of an answer, also when the context of t has ended.
-func ask(t conformance.TB, s *testserver.PostgresServer, query string) any {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 20*time.Second)
-	defer cancel()
-	conn, err := pgx.Connect(ctx, s.URL())
-	if err != nil {
-		t.Fatalf("connect: %v", err)
-	}
-	defer func() { _ = conn.Close(ctx) }()
-	rows, _ := conn.Query(ctx, query) // Err has the error
-	var values []any
-	if rows.Next() {
-		values, _ = rows.Values()
-	}
-	rows.Close()
-	if err := rows.Err(); err != nil {
-		t.Fatalf("%s: %v", query, err)
-	}
-	if len(values) == 0 {
-		return nil
-	}
-	return values[0]
 }

@@ -7,16 +7,20 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
@@ -47,28 +51,46 @@ func TestPool_whoseConnectionsAreInUse(t *testing.T) {
 	unlock(t, ms...)
 }
 
-// After a failover behind one address, connections of before lead to a server that takes no writes.
-// They are given up when one is found out, and the holds go on. Here the server is one: sessions of
-// before take no writes, as after a demotion.
+// After a failover behind one address, connections of before lead to a server that takes no writes:
+// what was the primary, or a standby. They are given up when they are found out, and holds go on.
 func TestFailover_behindOneAddress(t *testing.T) {
 	t.Parallel()
-	s := testserver.Postgres(t)
-	const ttl = 6 * time.Second
-	c := openURL(t, s.URL(), locker.WithTTL(ttl))
-	ms := held(t, c, 4)
-	before := session(t, s.URL())
-
-	execute(t, s.URL(), "ALTER ROLE postgres SET default_transaction_read_only = off")
-	execute(t, s.URL(), "ALTER SYSTEM SET default_transaction_read_only = on")
-	execute(t, s.URL(), "SELECT pg_reload_conf()")
-	eventually(t, "sessions of before take no writes", func() bool {
-		var readOnly string
-		require.NoError(t, before.QueryRow(t.Context(), "SHOW default_transaction_read_only").Scan(&readOnly))
-		return readOnly == "on"
-	})
-	require.NoError(t, c.Mutex("another").Lock(withTimeout(t, ttl)))
-	stillHeld(t, ttl, ms...)
-	unlock(t, ms...)
+	primary := testserver.Postgres(t)
+	r := &replication{primary, primary.Standby(), false}
+	r.follows(t)
+	standby, err := pgx.ParseConfig(r.standby.URL())
+	require.NoError(t, err)
+	for name, mislead := range map[string]func(*pgx.ConnConfig){
+		"to what was the primary": func(c *pgx.ConnConfig) { c.RuntimeParams["default_transaction_read_only"] = "on" },
+		"to a standby":            func(c *pgx.ConnConfig) { c.Port = standby.Port },
+	} {
+		var wrong atomic.Bool
+		d := newDriverOf(t, primary.URL()+"&pool_max_conns=1", func(config *pgxpool.Config) {
+			config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
+				if wrong.Load() {
+					mislead(c)
+				}
+				return nil
+			}
+		})
+		connect := func() {
+			wrong.Store(true)
+			d.pool.Reset()
+			require.NoError(t, d.pool.Ping(t.Context()))
+			wrong.Store(false)
+		}
+		connect()
+		if _, err = claims.Take(t.Context(), d, driver.Request{Name: name + " first", TTL: time.Minute}); err != nil {
+			require.ErrorContains(t, err, "read-only", "the tables cannot be made there")
+		}
+		held := take(t, d, name)
+		until(t, primary, replayed)
+		connect()
+		require.NoError(t, held.Extend(t.Context(), time.Minute), name)
+		connect()
+		require.NoError(t, take(t, d, name+" too").Release(t.Context()), name)
+		require.NoError(t, held.Release(t.Context()), name)
+	}
 }
 
 // Of several hosts one that accepts connections and never answers costs seconds, not minutes.

@@ -175,7 +175,7 @@ func TestAsk_whenAHandOverComesLate(t *testing.T) {
 	_, err = c.Ask(t.Context())
 	require.NoError(t, err)
 	var longest int64
-	require.NoError(t, d.row(t.Context(), "SELECT max(ttl) FROM locker_locks_ttls").Scan(&longest))
+	require.NoError(t, d.pool.QueryRow(t.Context(), "SELECT max(ttl) FROM locker_locks_ttls").Scan(&longest))
 	assert.Equal(t, time.Hour.Microseconds(), longest)
 	require.NoError(t, c.Release(t.Context()))
 }
@@ -333,7 +333,7 @@ func TestEras_aSynchronousStandbyThatIsAway(t *testing.T) {
 	require.NoError(t, d.exec(t.Context(), "SELECT pg_reload_conf()"))
 	require.Eventually(t, func() bool {
 		var name string
-		return d.row(t.Context(), "SHOW synchronous_standby_names").Scan(&name) == nil && name == "nobody"
+		return d.pool.QueryRow(t.Context(), "SHOW synchronous_standby_names").Scan(&name) == nil && name == "nobody"
 	}, time.Minute, time.Millisecond)
 	d.eras.mu.Lock()
 	d.eras.registered[time.Minute] = clock.Now() // half a minute later

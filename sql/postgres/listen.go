@@ -48,10 +48,6 @@ type listener struct {
 	heard atomic.Bool // notifications sent now will arrive
 }
 
-func newListener(d *backend) *listener {
-	return &listener{driver: d, channel: channelOf(d.waiting.id)}
-}
-
 func channelOf(client []byte) string { return "locker_" + hex.EncodeToString(client) }
 
 // run listens, and reconnects with a backoff, until ctx ends.
@@ -79,7 +75,7 @@ func (l *listener) run(ctx context.Context) {
 func (l *listener) set(heard bool) (before bool) {
 	before = l.heard.Swap(heard)
 	if before || heard {
-		l.driver.waiting.beatNow()
+		signal(l.driver.waiting.look)
 	}
 	return before
 }

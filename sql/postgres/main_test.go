@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/conformance"
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/fence/sqlfence"
 	"github.com/go-locker/locker/internal/test/claims"
@@ -62,11 +64,6 @@ func (d *backend) exec(ctx context.Context, sql string, args ...any) error {
 	return err
 }
 
-// row is the result of a query of the tests' own.
-func (d *backend) row(ctx context.Context, sql string) pgx.Row {
-	return d.pool.QueryRow(ctx, sql, pgx.QueryExecModeExec)
-}
-
 // waiter returns a claim that joins the queue if the lock is held.
 func waiter(d *backend, name string) *claim {
 	return d.Claim(driver.Request{Name: name, TTL: time.Minute, Wake: func() {}}).(*claim)
@@ -90,7 +87,7 @@ func queued(t *testing.T, d *backend, name string) *claim {
 
 func rowsOf(t *testing.T, d *backend) (n int) {
 	t.Helper()
-	require.NoError(t, d.row(t.Context(), "SELECT count(*) FROM locker_locks").Scan(&n))
+	require.NoError(t, d.pool.QueryRow(t.Context(), "SELECT count(*) FROM locker_locks").Scan(&n))
 	return n
 }
 
@@ -166,12 +163,19 @@ func execute(t testing.TB, url, statements string, args ...any) {
 	require.NoError(t, err)
 }
 
-// value returns what a query of the tests' own has found.
-func value[T any](t testing.TB, url, query string, args ...any) (v T) {
-	t.Helper()
-	conn := session(t, url)
-	defer func() { require.NoError(t, conn.Close(t.Context())) }() // it is asked often
-	require.NoError(t, conn.QueryRow(t.Context(), query, args...).Scan(&v))
+// value returns what a query of the tests' own has found, or the zero value for a statement without a
+// result, also when the context of t has ended.
+func value[T any](t conformance.TB, url, query string, args ...any) (v T) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 20*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, url)
+	if err == nil {
+		defer func() { _ = conn.Close(ctx) }()
+		err = conn.QueryRow(ctx, query, args...).Scan(&v)
+	}
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		t.Fatalf("%s: %v", query, err)
+	}
 	return v
 }
 

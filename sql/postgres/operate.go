@@ -107,13 +107,6 @@ func (d *backend) sweep(ctx context.Context) (deleted int64, err error) {
 	return asNumber(row[1]), nil
 }
 
-func (d *backend) sweepIfDue() {
-	d.sweeper.IfDue(func(ctx context.Context) error {
-		_, err := d.sweep(ctx)
-		return err
-	})
-}
-
 // settings are what decides whether what is logged lasts: the TTLs in use.
 var settings = statement{text: `SELECT current_setting('fsync') = 'on', current_setting('full_page_writes') = 'on'`}
 

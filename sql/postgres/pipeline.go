@@ -257,7 +257,7 @@ func (p *pipeline) roundTrip(ctx context.Context, batch []*request) {
 			fail(r.err)
 			return
 		}
-		stale = stale || isCode(r.err, readOnly)
+		stale = stale || wrongServer(r.err)
 		answered++
 		close(r.done)
 	}

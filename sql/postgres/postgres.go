@@ -54,7 +54,7 @@ func newDriver(pool *pgxpool.Pool, table string) *backend {
 	d.eras.asking = make(chan struct{}, 1)
 	d.asks, d.gives = newPipeline(d, d.shared), newPipeline(d, d.spare)
 	d.waiting = newWaiting(d)
-	d.listener = newListener(d)
+	d.listener = &listener{driver: d, channel: channelOf(d.waiting.id)}
 	switch pool.Config().ConnConfig.DefaultQueryExecMode {
 	case pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol, pgx.QueryExecModeDescribeExec:
 		d.unnamed.Store(true)

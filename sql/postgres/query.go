@@ -20,7 +20,7 @@ import (
 // Which errors allow a retry, and on which connections requests are sent.
 //
 //	the server rolled it back: conflict, deadlock, a locked row    retry after a pause, 100 times at most
-//	the server takes no writes (25006)                             close the connection, retry on another
+//	the server takes no writes (25006), or is a standby (0A000)    close the connection, retry on another
 //	a prepared statement is unknown (26000, 42P05): a pooler       prepare nothing from here on, retry
 //	no connection could be used, nothing was sent                  retry on another
 //	no answer in time                                              close idle connections: they may be dead, too
@@ -57,17 +57,11 @@ func (d *backend) again(ctx context.Context, s statement, err error, tries int) 
 		return tries <= 2 // one more that was prepared may be on its way
 	}
 	if isCode(err, "40001", "40P01", "23505", rowLocked) {
-		return tries <= mostRetries && pause(ctx, tries)
+		pause := time.Duration(min(tries, 50)) * time.Millisecond
+		return tries <= mostRetries && clock.Sleep(ctx, pause/2+mrand.N(pause)) == nil
 	}
-	another := isCode(err, readOnly) || broken(err) && (s.idempotent || errors.Is(err, errNotSent))
+	another := wrongServer(err) || broken(err) && (s.idempotent || errors.Is(err, errNotSent))
 	return another && tries <= int(d.pool.Stat().MaxConns())
-}
-
-// pause backs off for some milliseconds, longer with each try, and reports whether the context still
-// allows another.
-func pause(ctx context.Context, tries int) bool {
-	d := time.Duration(min(tries, 50)) * time.Millisecond
-	return clock.Sleep(ctx, d/2+mrand.N(d)) == nil
 }
 
 const (
@@ -75,9 +69,9 @@ const (
 	mostRetries = 100     // of a request that conflicts with other transactions
 )
 
-// readOnly is the code of a server that takes no writes: a standby, or what was the primary before
-// a failover.
-const readOnly = "25006"
+// wrongServer reports whether a server takes no writes: what was the primary before a failover, or
+// a standby, which refuses unlogged tables even to readers.
+func wrongServer(err error) bool { return isCode(err, "25006", "0A000") }
 
 // longSilence is how old a request is at least before connections are left that do not answer.
 const longSilence = 900 * time.Millisecond

@@ -44,7 +44,7 @@ func TestHolds_surviveTheLossOfTheTable(t *testing.T) {
 			return url, func() {
 				until(t, r.primary, replayed) // the standby has the TTL
 				r.primary.Kill()
-				ask(t, r.standby, "SELECT pg_promote()")
+				value[any](t, r.standby.URL(), "SELECT pg_promote()")
 			}
 		},
 		"restore from a backup": func(t *testing.T) (string, func()) {

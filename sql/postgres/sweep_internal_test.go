@@ -153,7 +153,7 @@ func TestStatements_afterTheTableHasGrown(t *testing.T) {
 	pool.Close() // its sessions count what they have read when they end
 	defer func() { _ = second.Close() }()
 	read := func(sessions string) (n int64) {
-		require.NoError(t, second.row(t.Context(), sessions).Scan(&n))
+		require.NoError(t, second.pool.QueryRow(t.Context(), sessions).Scan(&n))
 		return n
 	}
 	require.Eventually(t, func() bool {
@@ -171,7 +171,7 @@ func TestRelease_readsFewRowsOfALongQueue(t *testing.T) {
 	exec := func(sql string) { require.NoError(t, d.exec(t.Context(), sql)) }
 	fetched := func() (n int64) {
 		exec("SELECT pg_stat_force_next_flush()")
-		require.NoError(t, d.row(t.Context(), "SELECT idx_tup_fetch FROM pg_stat_user_tables WHERE relname = 'locker_locks_waiters'").Scan(&n))
+		require.NoError(t, d.pool.QueryRow(t.Context(), "SELECT idx_tup_fetch FROM pg_stat_user_tables WHERE relname = 'locker_locks_waiters'").Scan(&n))
 		return n
 	}
 	l := take(t, d, "name")

@@ -136,9 +136,6 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// beatNow makes the next beat due.
-func (w *waiting) beatNow() { signal(w.look) }
-
 // run beats, and has the listener listen, until there have been no waiters for a while.
 func (w *waiting) run() {
 	ctx, cancel := context.WithCancel(w.closed)
