@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -24,34 +23,31 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
-
 	"github.com/go-locker/locker/internal/test/testwait"
 )
 
-// locks counts the names of all tests in this package, which have one server in common.
-var locks atomic.Int64
-
-// fresh returns the qualified name of a lock that no other test has.
-func fresh() string { return fmt.Sprint("fresh:x", locks.Add(1)) }
-
 func driverAt(t *testing.T, s interface{ Addr() string }, opts ...grpc.DialOption) *backend {
 	t.Helper()
-	cli, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Addr()}, Logger: zap.NewNop(), DialOptions: opts})
+	return driverOf(t, clientv3.Config{Endpoints: []string{s.Addr()}, DialOptions: opts})
+}
+
+func driverOf(t *testing.T, config clientv3.Config) *backend {
+	t.Helper()
+	config.Logger = zap.NewNop()
+	cli, err := clientv3.New(config)
 	require.NoError(t, err)
 	d := newDriver(cli)
 	d.owned = true
-	t.Cleanup(func() { _ = d.Close() })
-	return d
+	return testwait.Closed(d, nil)(t)
 }
 
 // What a mark is for, step by step: the take reaches the server after its release.
 func TestTakeAfterItsRelease(t *testing.T) {
 	t.Parallel()
 	d := driverAt(t, testserver.SharedEtcd(t))
-	name := fresh()
+	name := claims.Fresh()
 	keys := func() int64 {
-		resp := fetch(t, d, folderOf(name), clientv3.WithPrefix(), clientv3.WithCountOnly())
-		return resp.Count
+		return fetch(t, d, folderOf(name), clientv3.WithPrefix(), clientv3.WithCountOnly()).Count
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -74,12 +70,17 @@ func TestTakeAfterItsRelease(t *testing.T) {
 			require.NoError(t, c.Release(t.Context()))
 			take(c)
 
-			c = d.Claim(req).(*claim)
-			_, err = c.Ask(ctx)
-			require.NoError(t, err)
-			c.entry.doubtful.Store(true)
-			require.NoError(t, c.Release(t.Context()), "the holder's own release in doubt")
-			take(c)
+			for _, known := range []bool{true, false} { // or the reply to the take was lost
+				c = d.Claim(req).(*claim)
+				_, err = c.Ask(ctx)
+				require.NoError(t, err)
+				c.entry.doubtful.Store(true)
+				if !known {
+					c.entry.created.Store(0)
+				}
+				require.NoError(t, c.Release(t.Context()), "the holder's own release in doubt")
+				take(c)
+			}
 		})
 	}
 }
@@ -91,7 +92,7 @@ func TestAsk_ofATryThatIsToLeave(t *testing.T) {
 	d := driverAt(t, testserver.SharedEtcd(t))
 	for name, shared := range map[string]bool{"plain": false, "a share": true} {
 		t.Run(name, func(t *testing.T) {
-			c := d.Claim(driver.Request{Name: fresh(), TTL: time.Minute, Shared: shared}).(*claim)
+			c := d.Claim(driver.Request{Name: claims.Fresh(), TTL: time.Minute, Shared: shared}).(*claim)
 			require.NoError(t, c.join(t.Context()))
 			left := c.entry
 			left.doubtful.Store(true)
@@ -107,11 +108,11 @@ func TestAsk_ofATryThatIsToLeave(t *testing.T) {
 }
 
 // An owner is used again, so that a folder does not fill with keys that were; one in doubt never
-// is.
+// is. A take that was refused leaves no doubt.
 func TestOwner_isUsedAgainUnlessInDoubt(t *testing.T) {
 	t.Parallel()
 	d := driverAt(t, testserver.SharedEtcd(t))
-	req := driver.Request{Name: fresh(), TTL: 10 * time.Second}
+	req := driver.Request{Name: claims.Fresh(), TTL: 10 * time.Second}
 	first := take(t, d, req)
 	_, err := claims.Take(t.Context(), d, req)
 	require.ErrorIs(t, err, locker.ErrHeld)
@@ -130,6 +131,11 @@ func TestOwner_isUsedAgainUnlessInDoubt(t *testing.T) {
 		assert.NotEqual(t, again.entry.owner, next.entry.owner)
 		require.NoError(t, next.Release(t.Context()))
 	}
+	req.Metadata = strings.Repeat("x", 1600<<10)
+	refused := d.Claim(req).(*claim)
+	_, err = refused.Ask(t.Context())
+	require.ErrorIs(t, err, rpctypes.ErrRequestTooLarge)
+	assert.False(t, refused.entry.doubtful.Load())
 }
 
 // The marks of doubts go with their session, which is replaced when it has many.
@@ -140,7 +146,7 @@ func TestSession_ofManyDoubtsIsReplaced(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range maxTombstones {
-		c := d.Claim(driver.Request{Name: fresh(), TTL: time.Minute}).(*claim)
+		c := d.Claim(driver.Request{Name: claims.Fresh(), TTL: time.Minute}).(*claim)
 		require.NoError(t, c.join(t.Context()))
 		require.Same(t, first.entry.session, c.entry.session)
 		for range 2 { // which is one mark
@@ -160,12 +166,12 @@ func TestNoSpace_holdsGoOnAndNothingIsTaken(t *testing.T) {
 	t.Parallel()
 	d := driverAt(t, testserver.Etcd(t))
 	for _, doubtful := range []bool{false, true} {
-		req := driver.Request{Name: fresh(), TTL: time.Minute}
+		req := driver.Request{Name: claims.Fresh(), TTL: time.Minute}
 		holder, _ := stand(t, d, req.Name)
 		next, _ := stand(t, d, req.Name)
 		holder.entry.doubtful.Store(doubtful)
 		end := SpaceAlarm(t, d.cli)
-		_, err := claims.Take(t.Context(), d, driver.Request{Name: fresh(), TTL: time.Minute})
+		_, err := claims.Take(t.Context(), d, driver.Request{Name: claims.Fresh(), TTL: time.Minute})
 		require.ErrorIs(t, err, rpctypes.ErrNoSpace)
 		require.NotErrorIs(t, err, driver.ErrHeld)
 		require.NoError(t, holder.Extend(t.Context(), req.TTL))
@@ -218,13 +224,20 @@ func force(t *testing.T, c *claim) {
 	require.ErrorIs(t, operator.ForceRelease(t.Context(), c.Name, shown), driver.ErrNotHeld)
 }
 
-// The first release was carried out, and its reply lost. Sent again, it succeeds.
+// The first release was carried out, and its reply lost. Sent again, it succeeds. It does not if the
+// session has ended, perhaps before the first arrived.
 func TestRelease_thatIsSentAgain(t *testing.T) {
 	t.Parallel()
-	c := acquire(t, driverAt(t, testserver.SharedEtcd(t)), time.Minute)
+	d := driverAt(t, testserver.SharedEtcd(t))
+	c := acquire(t, d, time.Minute)
 	_, err := c.entry.remove(t.Context(), c.entry.created.Load(), false)
 	require.NoError(t, err)
 	require.NoError(t, c.Release(t.Context()))
+	c = acquire(t, d, time.Minute)
+	c.entry.releases.Store(1)
+	_, err = d.cli.Revoke(t.Context(), c.entry.session.id)
+	require.NoError(t, err)
+	require.ErrorIs(t, c.Release(t.Context()), driver.ErrLost)
 }
 
 // An Unlock was sent, and lost on its way; then the hold was ended. Sent again, it does not take
@@ -270,8 +283,7 @@ func TestForceRelease_beforeATakeThatArrivesLate(t *testing.T) {
 	assert.Equal(t, driver.State{}, state, "it has put nothing")
 	require.ErrorIs(t, c.Extend(t.Context(), time.Minute), driver.ErrLost)
 	require.NoError(t, d.Close())
-	left := fetch(t, driverAt(t, testserver.SharedEtcd(t)), strings.TrimSuffix(c.entry.folder, "/"), clientv3.WithPrefix())
-	assert.Empty(t, left.Kvs, "with the session goes the mark")
+	assert.Empty(t, fetch(t, driverAt(t, testserver.SharedEtcd(t)), strings.TrimSuffix(c.entry.folder, "/"), clientv3.WithPrefix()).Kvs, "with the session goes the mark")
 }
 
 // take takes the lock of req.
@@ -284,14 +296,13 @@ func take(t *testing.T, d *backend, req driver.Request) *claim {
 
 func share(t *testing.T, d *backend, req driver.Request) *claim {
 	t.Helper()
-	l, err := claims.Share(t.Context(), d, req)
-	require.NoError(t, err)
-	return l.(*claim)
+	req.Shared = true
+	return take(t, d, req)
 }
 
 func acquire(t *testing.T, d *backend, ttl time.Duration) *claim {
 	t.Helper()
-	return take(t, d, driver.Request{Name: fresh(), TTL: ttl})
+	return take(t, d, driver.Request{Name: claims.Fresh(), TTL: ttl})
 }
 
 // fetch reads a key, or keys.
@@ -307,17 +318,16 @@ func fetch(t *testing.T, d *backend, key string, opts ...clientv3.OpOption) *cli
 func TestLook_seesThatTheKeyAheadIsAnothers(t *testing.T) {
 	t.Parallel()
 	d := driverAt(t, testserver.SharedEtcd(t))
-	name := fresh()
-	come := func() (c *claim, ahead string) { return stand(t, d, name) }
-	a, _ := come()
-	b, ahead := come()
+	name := claims.Fresh()
+	a, _ := stand(t, d, name)
+	b, ahead := stand(t, d, name)
 	require.Equal(t, a.entry.key, ahead)
 	b.entry.ahead = a.entry.key
 	next, err := b.entry.readPredecessor(t.Context(), b.entry.ahead)
 	require.NoError(t, err)
 	assert.Equal(t, a.entry.key, next)
 	require.NoError(t, a.Release(t.Context()))
-	again, ahead := come()
+	again, ahead := stand(t, d, name)
 	require.Equal(t, a.entry.key, again.entry.key)
 	require.Equal(t, b.entry.key, ahead)
 	next, err = b.entry.readPredecessor(t.Context(), b.entry.ahead)
@@ -368,7 +378,7 @@ func TestAsk_renewsASessionThatHasLittleLeft(t *testing.T) {
 	leave(0)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	third, err := claims.Take(ctx, d, driver.Request{Name: fresh(), TTL: time.Minute})
+	third, err := claims.Take(ctx, d, driver.Request{Name: claims.Fresh(), TTL: time.Minute})
 	require.NoError(t, err)
 	assert.NotSame(t, s, third.(*claim).entry.session, "it may have ended")
 }
@@ -385,15 +395,17 @@ func renewing(f func() error) grpc.DialOption {
 	})
 }
 
-// A renewal is slow. What is held after it lasts for a TTL from when it was sent.
+// A renewal, which is one for all holds, is slow. They last for a TTL from when it was sent.
 func TestSession_countsFromWhenTheRenewalWasSent(t *testing.T) {
 	t.Parallel()
 	const slow = 600 * time.Millisecond
-	d := driverAt(t, testserver.SharedEtcd(t), renewing(func() error { time.Sleep(slow); return nil }))
+	var sent atomic.Int64
+	d := driverAt(t, testserver.SharedEtcd(t), renewing(func() error { sent.Add(1); time.Sleep(slow); return nil }))
 	l := acquire(t, d, time.Minute)
 	before := l.Validity()
 	time.Sleep(2 * slow)
-	require.NoError(t, l.Extend(t.Context(), time.Minute))
+	assert.Equal(t, []error{nil, nil}, d.ExtendAll(t.Context(), []driver.Claim{l, acquire(t, d, time.Minute)}, time.Minute))
+	assert.EqualValues(t, 1, sent.Load())
 	assert.Greater(t, l.Validity(), before-2*slow, "it was renewed")
 	assert.LessOrEqual(t, l.Validity(), time.Minute-slow)
 }
@@ -468,7 +480,7 @@ func TestWake(t *testing.T) {
 			t.Parallel()
 			s := testserver.SharedEtcd(t)
 			network := testserver.NewProxy(t, s.Addr())
-			req, woken := driver.Request{Name: fresh(), TTL: time.Minute}, make(chan struct{}, 10)
+			req, woken := driver.Request{Name: claims.Fresh(), TTL: time.Minute}, make(chan struct{}, 10)
 			holder := take(t, driverAt(t, s), req)
 			req.Shared, req.Wake = c.shared, func() { woken <- struct{}{} }
 			waiter := driverAt(t, network).Claim(req).(*claim)
@@ -490,7 +502,7 @@ func TestWake(t *testing.T) {
 // with the wait.
 func TestWake_noWatchOutlivesItsWait(t *testing.T) {
 	t.Parallel()
-	d, name := driverAt(t, testserver.SharedEtcd(t)), fresh()
+	d, name := driverAt(t, testserver.SharedEtcd(t)), claims.Fresh()
 	holder, _ := stand(t, d, name)
 	waiter, _ := stand(t, d, name)
 	w := waiter.entry.session.watcher
@@ -510,7 +522,7 @@ func TestWake_noWatchOutlivesItsWait(t *testing.T) {
 // since, need not look again.
 func TestWake_sharesHaveOneWatch(t *testing.T) {
 	t.Parallel()
-	s, name := testserver.SharedEtcd(t), fresh()
+	s, name := testserver.SharedEtcd(t), claims.Fresh()
 	holder := take(t, driverAt(t, s), driver.Request{Name: name, TTL: time.Minute})
 	d := driverAt(t, s)
 	share := func() (*claim, chan struct{}) {
@@ -561,17 +573,12 @@ func TestWake_afterAWatchWasRefused(t *testing.T) {
 	t.Parallel()
 	s := testserver.Etcd(t, testserver.EtcdAuth("alice", "s3cret"), testserver.EtcdArgs("--auth-token-ttl=1"))
 	network := testserver.NewProxy(t, s.Addr())
-	login := func(user, addr string) *clientv3.Client {
-		return testwait.Closed(clientv3.New(clientv3.Config{Endpoints: []string{addr}, Username: user, Password: "s3cret", Logger: zap.NewNop()}))(t)
+	login := func(user, addr string) *backend {
+		return driverOf(t, clientv3.Config{Endpoints: []string{addr}, Username: user, Password: "s3cret"})
 	}
-	driverOf := func(addr string) *backend {
-		d := newDriver(login("alice", addr))
-		t.Cleanup(func() { _ = d.Close() })
-		return d
-	}
-	a, b, root := driverOf(s.Addr()), driverOf(network.Addr()), login("root", s.Addr())
+	a, b, root := login("alice", s.Addr()), login("alice", network.Addr()), login("root", s.Addr()).cli
 	meanwhile := func(f func()) {
-		name := "locker:" + fresh()
+		name := "locker:" + claims.Fresh()
 		holder := take(t, a, driver.Request{Name: name, TTL: time.Minute})
 		woken := make(chan struct{}, 10)
 		waiter := b.Claim(driver.Request{Name: name, TTL: time.Minute, Wake: func() { woken <- struct{}{} }}).(*claim)

@@ -18,13 +18,14 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
-// counting is an etcd client that counts its requests, renewals and watches: streams that it opens.
-func counting(t testing.TB, addr string) (cli *clientv3.Client, requests, renewals, watches *atomic.Int64) {
+// counting is an etcd client that counts its requests and renewals.
+func counting(t testing.TB, addr string) (cli *clientv3.Client, requests, renewals *atomic.Int64) {
 	t.Helper()
-	requests, renewals, watches = new(atomic.Int64), new(atomic.Int64), new(atomic.Int64)
-	cli, err := clientv3.New(clientv3.Config{
+	requests, renewals = new(atomic.Int64), new(atomic.Int64)
+	return testwait.Closed(clientv3.New(clientv3.Config{
 		Endpoints: []string{addr}, Logger: zap.NewNop(),
 		DialOptions: []grpc.DialOption{
 			grpc.WithChainUnaryInterceptor(func(
@@ -43,24 +44,19 @@ func counting(t testing.TB, addr string) (cli *clientv3.Client, requests, renewa
 			grpc.WithChainStreamInterceptor(func(
 				ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption,
 			) (grpc.ClientStream, error) {
-				if strings.HasSuffix(method, "/Watch") {
-					watches.Add(1)
-				} else {
+				if !strings.HasSuffix(method, "/Watch") {
 					renewals.Add(1)
 				}
 				return open(ctx, desc, cc, method, opts...)
 			}),
 		},
-	})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = cli.Close() })
-	return cli, requests, renewals, watches
+	}))(t), requests, renewals
 }
 
 func TestCounts(t *testing.T) {
 	t.Parallel()
 	s := testserver.SharedEtcd(t)
-	cli, requests, renewals, watches := counting(t, s.Addr())
+	cli, requests, renewals := counting(t, s.Addr())
 	direct := connect(t, s.Addr())
 	c := clientOf(t, cli, locker.WithTTL(time.Hour), locker.WithoutRenewal())
 	m := c.Mutex("x")
@@ -74,7 +70,7 @@ func TestCounts(t *testing.T) {
 		pair()
 	}
 	assert.EqualValues(t, 20, requests.Swap(0), "a request to take, and one to give back")
-	assert.Zero(t, renewals.Load()+watches.Load())
+	assert.Zero(t, renewals.Load())
 
 	require.NoError(t, m.Lock(t.Context()))
 	require.ErrorIs(t, c.Mutex("x").TryLock(t.Context()), locker.ErrHeld)
@@ -95,7 +91,7 @@ func TestCounts(t *testing.T) {
 func TestCounts_ofShares(t *testing.T) {
 	t.Parallel()
 	addr := testserver.SharedEtcd(t).Addr()
-	cli, requests, _, _ := counting(t, addr)
+	cli, requests, _ := counting(t, addr)
 	c := clientOf(t, cli, locker.WithTTL(time.Hour), locker.WithoutRenewal())
 	other := newClient(t, addr)
 	first, second, others := c.RWMutex("x"), c.RWMutex("x"), other.RWMutex("x")
@@ -135,7 +131,7 @@ func TestCounts_ofSharesThatWait(t *testing.T) {
 	t.Parallel()
 	const shares = 30
 	addr := testserver.SharedEtcd(t).Addr()
-	cli, requests, _, _ := counting(t, addr)
+	cli, requests, _ := counting(t, addr)
 	c, writer := clientOf(t, cli, locker.WithTTL(time.Hour), locker.WithoutRenewal()), newClient(t, addr).Mutex("x")
 	require.NoError(t, writer.Lock(t.Context()))
 	tokens := make(chan uint64, shares)
@@ -164,7 +160,7 @@ func TestCounts_ofSharesThatWait(t *testing.T) {
 func TestCounts_ofWanted(t *testing.T) {
 	t.Parallel()
 	s := testserver.SharedEtcd(t)
-	cli, requests, _, _ := counting(t, s.Addr())
+	cli, requests, _ := counting(t, s.Addr())
 	m := clientOf(t, cli, locker.WithTTL(time.Hour), locker.WithoutRenewal()).Mutex("x")
 	harness.Wanted(t, m, newClient(t, s.Addr()).Mutex("x"), func() int { return int(requests.Load()) })
 }

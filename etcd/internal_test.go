@@ -234,7 +234,7 @@ func FuzzOpen_tls(f *testing.F) {
 func TestList_goesThroughAllKeys(t *testing.T) {
 	t.Parallel()
 	d := driverAt(t, testserver.SharedEtcd(t))
-	prefix := strings.Split(fresh(), ":")[0] + fmt.Sprint(time.Now().UnixNano()) + ":"
+	prefix := strings.Split(claims.Fresh(), ":")[0] + fmt.Sprint(time.Now().UnixNano()) + ":"
 	session, err := d.cli.Grant(t.Context(), 60)
 	require.NoError(t, err)
 	put := func(keys ...string) {

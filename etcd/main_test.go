@@ -164,13 +164,3 @@ func sessions(t testing.TB) harness.Sessions {
 		},
 	}
 }
-
-// revisionNow counts the changes that the server has made.
-func revisionNow(t testing.TB, cli *clientv3.Client) int64 {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patient)
-	defer cancel()
-	resp, err := cli.Get(ctx, "no such key")
-	require.NoError(t, err)
-	return resp.Header.Revision
-}

@@ -101,7 +101,9 @@ func TestInspect(t *testing.T) {
 		Contents: func(t testing.TB) string {
 			t.Helper()
 			cli := connect(t, s.Addr())
-			return fmt.Sprint(revisionNow(t, cli), keys(t, cli, ""), len(leases(t, cli)))
+			resp, err := cli.Get(t.Context(), "no such key")
+			require.NoError(t, err)
+			return fmt.Sprint(resp.Header.Revision, keys(t, cli, ""), len(leases(t, cli)))
 		},
 		Stop: func() func() { s.Stop(); return s.Continue },
 		Kill: s.Kill,

@@ -28,14 +28,18 @@ func standShared(t *testing.T, d *backend, name string) *claim {
 }
 
 // reading is a KV that notes the ranges which the server reads for a transaction, in order, until a
-// condition is false.
+// condition is false. Before that it calls before, which may be nil.
 type reading struct {
 	clientv3.KV
 
+	before func()
 	ranges [][2]string
 }
 
 func (r *reading) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error) {
+	if r.before != nil {
+		r.before()
+	}
 	if op.IsTxn() {
 		r.note(ctx, op)
 	}
@@ -64,7 +68,7 @@ func (r *reading) note(ctx context.Context, op clientv3.Op) {
 // However many shares there are, the server reads none of them for one that waits behind a writer.
 func TestEnterShared_behindAWriterReadsNoShares(t *testing.T) {
 	t.Parallel()
-	d, name := driverAt(t, testserver.SharedEtcd(t)), fresh()
+	d, name := driverAt(t, testserver.SharedEtcd(t)), claims.Fresh()
 	writer, _ := stand(t, d, name)
 	r := &reading{KV: d.kv}
 	d.kv = r
@@ -83,7 +87,7 @@ func TestEnterShared_behindAWriterReadsNoShares(t *testing.T) {
 func TestEnter_aTryThatKnowsTheHolderReadsNoQueue(t *testing.T) {
 	t.Parallel()
 	s := testserver.SharedEtcd(t)
-	d, name := driverAt(t, s), fresh()
+	d, name := driverAt(t, s), claims.Fresh()
 	holder, _ := stand(t, d, name)
 	next, _ := stand(t, d, name)
 	tries := driverAt(t, s)
@@ -129,7 +133,7 @@ func settleAlone(t *testing.T, c *claim) {
 func TestSettle_tokensDoNotFallWhenTheOldestAreSlow(t *testing.T) {
 	t.Parallel()
 	d := driverAt(t, testserver.SharedEtcd(t))
-	name := fresh()
+	name := claims.Fresh()
 	holder, _ := stand(t, d, name)
 	oldest, slow := standShared(t, d, name), standShared(t, d, name)
 	gaveUp, _ := stand(t, d, name)
@@ -137,15 +141,20 @@ func TestSettle_tokensDoNotFallWhenTheOldestAreSlow(t *testing.T) {
 	ahead, err := late.entry.readPredecessor(t.Context(), late.entry.ahead)
 	require.NoError(t, err)
 	require.Equal(t, gaveUp.entry.key, ahead, "it has seen a writer before it")
-	found := fetch(t, d, late.entry.key)
-	require.NoError(t, late.entry.settleToken(t.Context(), found.Kvs[0], nil), "as if it had seen none")
+	require.NoError(t, late.entry.settleToken(t.Context(), fetch(t, d, late.entry.key).Kvs[0], nil), "as if it had seen none")
 	require.Zero(t, late.entry.token.Load(), "the writer is found in the folder")
 	require.NoError(t, holder.Release(t.Context()))
 	require.NoError(t, gaveUp.Release(t.Context()))
 	settleAlone(t, late)
 	require.Greater(t, late.Token(), holder.Token())
-	require.NoError(t, late.Release(t.Context()))
 	require.NoError(t, oldest.Release(t.Context()))
+	_, err = d.cli.Delete(t.Context(), late.entry.hint())
+	require.NoError(t, err)
+	beside := standShared(t, d, name)
+	settleAlone(t, beside)
+	assert.Equal(t, late.Token(), beside.Token(), "of one that has it, and not the revision of the slow one")
+	require.NoError(t, beside.Release(t.Context()))
+	require.NoError(t, late.Release(t.Context()))
 
 	next := standShared(t, d, name)
 	settleAlone(t, next)
@@ -157,19 +166,17 @@ func TestSettle_tokensDoNotFallWhenTheOldestAreSlow(t *testing.T) {
 }
 
 // A hint may be old: it counts for nothing when its share has ended, and its owner may have come
-// back.
+// back. Nor does a share of the session that others have removed, of which its holder has yet to hear.
 func TestHint_ofAShareThatHasEndedCountsForNothing(t *testing.T) {
 	t.Parallel()
 	d, other := driverAt(t, testserver.SharedEtcd(t)), driverAt(t, testserver.SharedEtcd(t)) // a session knows of its own shares
-	req := driver.Request{Name: fresh(), TTL: time.Minute}
+	req := driver.Request{Name: claims.Fresh(), TTL: time.Minute}
 	first := share(t, d, req)
 	at := first.entry
-	hint := fetch(t, d, at.hint())
-	require.Len(t, hint.Kvs, 1, "others find the token at the first")
+	require.Len(t, fetch(t, d, at.hint()).Kvs, 1, "others find the token at the first")
 	old := at.hintValue(formatToken(at.created.Load()), formatToken(at.created.Load()))
 	require.NoError(t, first.Release(t.Context()))
-	hint = fetch(t, d, at.hint())
-	require.Empty(t, hint.Kvs, "it has gone with its share")
+	require.Empty(t, fetch(t, d, at.hint()).Kvs, "it has gone with its share")
 	writer := take(t, d, req)
 	require.NoError(t, writer.Release(t.Context()))
 
@@ -191,12 +198,17 @@ func TestHint_ofAShareThatHasEndedCountsForNothing(t *testing.T) {
 		require.NoError(t, l.Release(t.Context()))
 	}
 	require.NoError(t, back.Release(t.Context()))
+	_, err = d.cli.Delete(t.Context(), share(t, d, req).entry.key)
+	require.NoError(t, err)
+	writer = take(t, d, req)
+	require.NoError(t, writer.Release(t.Context()))
+	assert.Greater(t, share(t, d, req).Token(), writer.Token())
 }
 
 // Shares that are settled together are granted without another look, but for one whose key is gone.
 func TestSettleTogether_grantsWhatIsThere(t *testing.T) {
 	t.Parallel()
-	d, name := driverAt(t, testserver.SharedEtcd(t)), fresh()
+	d, name := driverAt(t, testserver.SharedEtcd(t)), claims.Fresh()
 	holder, _ := stand(t, d, name)
 	var shares []*claim
 	var at watch
@@ -217,13 +229,27 @@ func TestSettleTogether_grantsWhatIsThere(t *testing.T) {
 		assert.Equal(t, shares[3].Token(), c.Token())
 		require.NoError(t, c.Release(t.Context()))
 	}
+	first, next, last := standShared(t, d, name), standShared(t, d, name), standShared(t, d, name)
+	d.kv = &reading{KV: d.kv, before: func() {
+		if last.entry.token.Load() != 0 { // it ends when its token is settled, with that of the first
+			_, err := d.cli.Delete(t.Context(), last.entry.key)
+			require.NoError(t, err)
+		}
+	}}
+	at.waiting = []*entry{first.entry, next.entry, last.entry}
+	holder.entry.session.settleTogether(&at)
+	assert.Zero(t, next.entry.token.Load(), "who has that token may all have ended")
+	require.ErrorIs(t, last.Release(t.Context()), driver.ErrLost)
+	require.NoError(t, next.Release(t.Context()))
+	next.entry.settleAs(7, "") // when its release has begun
+	assert.Empty(t, next.entry.session.shares, "no other is put beside it")
 }
 
 // Who settles the token of another's share leaves it on the other's session.
 func TestSettle_leavesASharesSession(t *testing.T) {
 	t.Parallel()
 	d, other := driverAt(t, testserver.SharedEtcd(t)), driverAt(t, testserver.SharedEtcd(t))
-	name := fresh()
+	name := claims.Fresh()
 	holder, _ := stand(t, d, name)
 	slow, l := standShared(t, other, name), standShared(t, d, name)
 	require.NoError(t, holder.Release(t.Context()))
@@ -232,9 +258,14 @@ func TestSettle_leavesASharesSession(t *testing.T) {
 	require.Len(t, found.Kvs, 1)
 	assert.Equal(t, int64(l.Token()), parseValue(found.Kvs[0]).token)
 	assert.Equal(t, slow.entry.session.id, clientv3.LeaseID(found.Kvs[0].Lease))
+	gone := standShared(t, d, name)
+	own, settled := fetch(t, d, gone.entry.key), fetch(t, d, l.entry.key)
+	_, err := d.cli.Delete(t.Context(), gone.entry.key)
+	require.NoError(t, err)
+	require.NoError(t, gone.entry.adoptToken(t.Context(), own.Kvs[0], settled.Kvs[0], false))
+	assert.Empty(t, fetch(t, d, gone.entry.key).Kvs, "a share that was removed does not come back")
 	require.NoError(t, other.Close())
-	found = fetch(t, d, slow.entry.key)
-	assert.Empty(t, found.Kvs)
+	assert.Empty(t, fetch(t, d, slow.entry.key).Kvs)
 	require.NoError(t, l.Release(t.Context()))
 }
 
@@ -242,7 +273,7 @@ func TestSettle_leavesASharesSession(t *testing.T) {
 func TestHint_whoWaitsToLookHeedsItsContext(t *testing.T) {
 	t.Parallel()
 	d := driverAt(t, testserver.SharedEtcd(t))
-	req := driver.Request{Name: fresh(), TTL: time.Minute}
+	req := driver.Request{Name: claims.Fresh(), TTL: time.Minute}
 	first := share(t, d, req)
 	at, other := first.entry, driverAt(t, testserver.SharedEtcd(t))
 	_, err := d.cli.Delete(t.Context(), at.hint())
@@ -260,8 +291,7 @@ func TestHint_whoWaitsToLookHeedsItsContext(t *testing.T) {
 	assert.Equal(t, first.Token(), next.Token())
 	require.NoError(t, next.Release(t.Context()))
 	require.NoError(t, first.Release(t.Context()))
-	left := fetch(t, d, at.folder, clientv3.WithPrefix())
-	assert.Empty(t, left.Kvs)
+	assert.Empty(t, fetch(t, d, at.folder, clientv3.WithPrefix()).Kvs)
 }
 
 // A share waits for another of its session to settle first. If its ctx ends meanwhile it has sent
@@ -269,7 +299,7 @@ func TestHint_whoWaitsToLookHeedsItsContext(t *testing.T) {
 // by itself.
 func TestEnterShared_whoseContextEndsBeforeItsTurn(t *testing.T) {
 	t.Parallel()
-	d, name := driverAt(t, testserver.SharedEtcd(t)), fresh()
+	d, name := driverAt(t, testserver.SharedEtcd(t)), claims.Fresh()
 	req := driver.Request{Name: name, TTL: time.Minute, Shared: true, Wake: func() {}}
 	first := share(t, d, req)
 	e := first.entry

@@ -2,8 +2,6 @@ package kubernetes
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
@@ -15,6 +13,7 @@ import (
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
+	"github.com/go-locker/locker/internal/sessions"
 )
 
 // claim implements driver.Claim.
@@ -35,9 +34,7 @@ type claim struct {
 
 // Claim implements driver.Driver.
 func (d *backend) Claim(req driver.Request) driver.Claim {
-	owner := make([]byte, 16)
-	_, _ = rand.Read(owner) // never fails
-	return &claim{Request: req, of: d, owner: hex.EncodeToString(owner)}
+	return &claim{Request: req, of: d, owner: sessions.NewOwner()}
 }
 
 // Ask takes the lock if it is free by what this Driver knows, or else looks first.
@@ -211,8 +208,8 @@ func (c *claim) Release(ctx context.Context) error {
 		o = s.object
 	}
 	there, err := c.change(ctx, o, func(o object) *coordinationv1.Lease { return o.freed(c.owner) })
-	if errors.Is(err, driver.ErrLost) && there.releasedBy(c.owner) {
-		return nil
+	if errors.Is(err, driver.ErrLost) && there.lease != nil && there.lease.Annotations[releasedKey] == c.owner {
+		return nil // by an earlier request, whose reply was lost
 	}
 	return err
 }

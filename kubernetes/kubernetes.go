@@ -74,7 +74,7 @@ func NewDriver(client rest.Interface, namespace string) (driver.Driver, error) {
 
 func newDriver(client *http.Client, base *url.URL, namespace string) *backend {
 	leases := base.JoinPath("apis", coordinationv1.GroupName, "v1", "namespaces", namespace, "leases")
-	d := &backend{api: &api{direct.Client(client), leases, namespace}, close: func() {}}
+	d := &backend{api: &api{direct.Client(client), leases, namespace}, views: views{of: map[string]*view{}}, close: func() {}}
 	d.ctx, d.stop = context.WithCancel(context.Background())
 	return d
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/claims"
-
 	"github.com/go-locker/locker/internal/test/testwait"
 )
 
@@ -25,9 +24,7 @@ import (
 func TestCounts_waiting(t *testing.T) {
 	f := newFake(t)
 	c := take(t, f.driver(t))
-	client, err := locker.New(f.driver(t), locker.WithTTL(request.TTL), locker.WithPrefix("locker"))
-	require.NoError(t, err)
-	defer func() { _ = client.Close() }()
+	client := testwait.Closed(locker.New(f.driver(t), locker.WithTTL(request.TTL), locker.WithPrefix("locker")))(t)
 	const waiters = 3
 	holds := make(chan *locker.Hold, waiters)
 	asked := f.sent(func() {
@@ -113,16 +110,25 @@ func TestCounts_aWaiterThatIsOutrun(t *testing.T) {
 	free, known := d.views.recall(request.Name, true)
 	require.True(t, known)
 	take(t, f.driver(t))
-	told := func() bool { s, _ := d.views.recall(request.Name, true); return s.owner != "" }
-	eventually(t, "the watch tells", told)
-	d.views.observe(request.Name, free.object, time.Now()) // as if it had not told yet
+	var held sighting
+	eventually(t, "the watch tells", func() bool { held, _ = d.views.recall(request.Name, true); return held.owner != "" })
 	ask := func() {
 		_, err := waiter.Ask(t.Context())
 		require.ErrorIs(t, err, driver.ErrHeld)
 	}
-	assert.Equal(t, map[string]int{"PUT": 1}, f.sent(ask))
+	for range 2 {
+		assert.Empty(t, f.sent(ask), "the watch has told")
+		d.views.observe(request.Name, free.object, time.Now()) // as if it had not told yet
+		assert.Equal(t, map[string]int{"PUT": 1}, f.sent(ask))
+		d.views.observe(request.Name, held.object, time.Now())
+	}
+	d.views.observe(request.Name, free.object, time.Now())
 	assert.Equal(t, map[string]int{"GET": 1}, f.sent(ask))
 	assert.Empty(t, f.sent(ask))
+	d.views.mu.Lock()
+	d.views.of[request.Name].seen.heard = time.Now().Add(-request.TTL / 2)
+	d.views.mu.Unlock()
+	assert.Equal(t, map[string]int{"GET": 1}, f.sent(ask), "its watch may be dead")
 	assert.Empty(t, f.sent(func() { require.NoError(t, waiter.Release(t.Context())) }))
 }
 
@@ -182,17 +188,23 @@ func wait(t *testing.T, d *backend, req driver.Request) (c driver.Claim, woken c
 	return c, woken
 }
 
-// A waiter that gives up when it is woken has the next one woken.
+// A waiter that gives up when it is woken has the next one woken. So has one that comes when it has
+// seen the hold, and the lock is free by now.
 func TestRelease_ofAWaiterThatWasWoken(t *testing.T) {
 	f := newFake(t)
 	c := take(t, f.driver(t))
 	d := f.driver(t)
 	first, woken := wait(t, d, request)
 	_, next := wait(t, d, request)
+	held, _ := d.views.recall(request.Name, false)
 	require.NoError(t, c.Release(t.Context()))
 	require.NoError(t, await(t, woken))
 	assert.Empty(t, next)
 	require.NoError(t, first.Release(t.Context()))
+	require.NoError(t, await(t, next))
+	late := request
+	late.Wake = func() {}
+	d.enter(d.Claim(late).(*claim), held)
 	require.NoError(t, await(t, next))
 }
 

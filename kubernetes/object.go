@@ -86,10 +86,6 @@ func (o object) sameHold(p object) bool {
 	return o.lease.UID == p.lease.UID && o.owner == p.owner && o.lease.Spec.RenewTime.Equal(p.lease.Spec.RenewTime)
 }
 
-func (o object) releasedBy(owner string) bool {
-	return o.lease != nil && o.lease.Annotations[releasedKey] == owner
-}
-
 func (o object) holder() driver.Participant {
 	if o.owner == "" {
 		return driver.Participant{}

@@ -107,6 +107,10 @@ func TestRelease_beforeARequestArrives(t *testing.T) {
 	_, err := c.Ask(t.Context())
 	require.Error(t, err)
 	f.set(func() { f.lose = nil })
+	f.denies(http.StatusForbidden, metav1.StatusReasonForbidden, http.MethodPut)
+	_, err = c.Ask(t.Context())
+	require.True(t, apierrors.IsForbidden(err), "this one has taken nothing: %v", err)
+	f.set(func() { f.answer = nil })
 	s, _ := d.views.recall(request.Name, false)
 	late := s.taken(c.owner, request, time.Now()) // what was lost
 	require.NoError(t, c.Release(t.Context()))
@@ -159,17 +163,12 @@ func TestAsk_refusedThoughNothingHasChanged(t *testing.T) {
 				require.NoError(t, err)
 				require.NoError(t, l.Release(t.Context()))
 			}
-			f.answers(func(w http.ResponseWriter, _ *http.Request) {
-				w.WriteHeader(http.StatusConflict)
-				_ = json.NewEncoder(w).Encode(metav1.Status{
-					Status: metav1.StatusFailure, Code: http.StatusConflict, Reason: reason, Message: "no locks on Sundays",
-				})
-			}, method)
+			f.denies(http.StatusConflict, reason, method)
 			fails := func(most int, do func(ctx context.Context) error) {
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 				defer cancel()
 				all := 0
-				for _, n := range f.sent(func() { require.ErrorContains(t, do(ctx), "no locks on Sundays", "%s %s", method, reason) }) {
+				for _, n := range f.sent(func() { require.ErrorContains(t, do(ctx), string(reason), method) }) {
 					all += n
 				}
 				assert.LessOrEqual(t, all, most, "%s %s", method, reason)

@@ -63,9 +63,6 @@ func (vs *views) view(name string) *view {
 	if ok {
 		return v
 	}
-	if vs.of == nil {
-		vs.of = map[string]*view{}
-	}
 	if len(vs.of) >= mostViews {
 		for other, v := range vs.of { // any
 			if len(v.waiters) == 0 {

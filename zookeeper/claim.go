@@ -232,9 +232,7 @@ func extend(ctx context.Context, leases []*lease, errs []error) {
 			err = s.refreshExtended(ctx, nodes[0], clock.Since(asked))
 		}
 		for _, i := range at {
-			if errs[i] = asLost(err); err == nil && leases[i].lost() {
-				errs[i] = driver.ErrLost
-			}
+			errs[i] = asLost(err)
 		}
 		return
 	}

@@ -3,9 +3,7 @@ package zookeeper
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -43,12 +41,6 @@ func Connect(addrs ...string) (conn *zk.Conn, end func(), err error) {
 // direct is Direct, to the server that the tests have in common.
 func direct(t *testing.T) *zk.Conn { return Direct(t, testserver.SharedZooKeeper(t).Addr()) }
 
-// locks counts the names of all tests in this package, which have one server in common.
-var locks atomic.Int64
-
-// fresh returns the qualified name of a lock that no other test has.
-func fresh() string { return fmt.Sprint("fresh:x", locks.Add(1)) }
-
 // driverOf is one over the server that the tests have in common.
 func driverOf(t *testing.T, opts ...DriverOption) *backend {
 	t.Helper()
@@ -76,7 +68,6 @@ func TestCreate_itsReadEndsBeforeTheSession(t *testing.T) {
 	d := testwait.Closed(NewDriver([]string{server.Addr()}))(t)
 	c := d.Claim(driver.Request{Name: "x", TTL: 10 * time.Second}).(*claim)
 	require.NoError(t, c.join(t.Context()))
-	require.NoError(t, c.lease.session.Wait(t.Context()))
 	server.Stop()
 	made, err := c.lease.create(t.Context())
 	require.NoError(t, err)
@@ -89,7 +80,7 @@ func TestCreate_itsReadEndsBeforeTheSession(t *testing.T) {
 // What a clean-up is for, step by step: the library sends a take when its caller has long given up.
 func TestTake_thatComesAfterItsRelease(t *testing.T) {
 	t.Parallel()
-	d, req := driverOf(t), driver.Request{Name: fresh(), TTL: longTTL}
+	d, req := driverOf(t), driver.Request{Name: claims.Fresh(), TTL: longTTL}
 	holder := take(t, d, req.Name)
 	conn := holder.lease.session.conn
 	nodes := func() int {
@@ -155,7 +146,7 @@ func TestAsk_doesNotRelyOnEvents(t *testing.T) {
 	t.Parallel()
 	const ttl = 12 * time.Second
 	conn, d := direct(t), driverOf(t)
-	req := driver.Request{Name: fresh(), TTL: ttl}
+	req := driver.Request{Name: claims.Fresh(), TTL: ttl}
 	first, err := claims.Take(t.Context(), d, req)
 	require.NoError(t, err)
 	req.Wake = func() {}
@@ -199,7 +190,7 @@ func TestAsk_doesNotRelyOnEvents(t *testing.T) {
 func TestAsk_ofATryThatComesSecond(t *testing.T) {
 	t.Parallel()
 	conn, d := direct(t), driverOf(t)
-	req := driver.Request{Name: fresh(), TTL: longTTL}
+	req := driver.Request{Name: claims.Fresh(), TTL: longTTL}
 	come := func() (c, holder *claim) {
 		c = d.Claim(req).(*claim)
 		require.NoError(t, c.Release(t.Context()), "it has sent nothing")
@@ -240,7 +231,7 @@ func TestAsk_ofATryThatComesSecond(t *testing.T) {
 func TestAwait_wakesEachOnce(t *testing.T) {
 	t.Parallel()
 	conn, d := direct(t), driverOf(t)
-	got, next := take(t, d, fresh()), take(t, d, fresh())
+	got, next := take(t, d, claims.Fresh()), take(t, d, claims.Fresh())
 	first, second := got.lease, &lease{lock: got.lease.lock}
 	s, node := first.session, first.state().path
 	waiters := func() int {
@@ -279,26 +270,33 @@ func TestAwait_wakesEachOnce(t *testing.T) {
 	assert.Empty(t, s.watches.nodes, "nothing is left of them")
 }
 
-// Nobody has used the session for long.
+// Nobody has used the session for long, or for so long that no hold may begin on it without a write. If
+// it ends, that ends no hold on the next one which is extended together with one of its own.
 func TestSession_thatIdles(t *testing.T) {
 	t.Parallel()
 	d := driverOf(t)
-	l := take(t, d, fresh())
-	require.NoError(t, l.Release(t.Context()))
+	l := take(t, d, claims.Fresh())
 	s := l.lease.session
-	s.mu.Lock()
-	s.heartbeats.confirmed = s.heartbeats.confirmed.Add(-longTTL)
-	s.mu.Unlock()
-	l = take(t, d, fresh())
-	assert.Same(t, s, l.lease.session, "a quorum still knows it")
-	assert.Greater(t, l.Validity(), longTTL/2)
+	for _, idle := range []time.Duration{longTTL, longTTL * 3 / 5} {
+		require.NoError(t, l.Release(t.Context()))
+		s.mu.Lock()
+		s.heartbeats.confirmed, s.heartbeats.pending = clock.Now().Add(-idle), nil
+		s.mu.Unlock()
+		l = take(t, d, claims.Fresh())
+		assert.Same(t, s, l.lease.session, "a quorum still knows it")
+		assert.Greater(t, l.Validity(), longTTL/2)
+	}
+	s.End()
+	errs := d.ExtendAll(t.Context(), []driver.Claim{l, take(t, d, claims.Fresh())}, longTTL)
+	require.ErrorIs(t, errs[0], driver.ErrLost)
+	require.NoError(t, errs[1])
 }
 
 // Two at once, as an Unlock whose reply is late and the clean-up: it is the lease's own deletion
 // that either finds.
 func TestRelease_twiceAtOnce(t *testing.T) {
 	t.Parallel()
-	d, name := driverOf(t), fresh()
+	d, name := driverOf(t), claims.Fresh()
 	for range 20 {
 		l := take(t, d, name)
 		var both sync.WaitGroup
@@ -315,12 +313,12 @@ func TestInspect_whenItsSessionHasEnded(t *testing.T) {
 	s := testserver.SharedZooKeeper(t)
 	d := driverOf(t)
 	for range 3 {
-		_, err := d.Inspect(t.Context(), fresh())
+		_, err := d.Inspect(t.Context(), claims.Fresh())
 		require.NoError(t, err)
 		session, ok := d.sessions.Any()
 		require.True(t, ok)
 		s.EndSession(session.id)
 	}
-	_, err := d.Inspect(t.Context(), fresh())
+	_, err := d.Inspect(t.Context(), claims.Fresh())
 	require.NoError(t, err)
 }

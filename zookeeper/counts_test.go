@@ -15,9 +15,8 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
-	"github.com/go-locker/locker/zookeeper"
-
 	"github.com/go-locker/locker/internal/test/testwait"
+	"github.com/go-locker/locker/zookeeper"
 )
 
 // wire is the connections of a Client. It counts requests, by the library's operation codes, and how

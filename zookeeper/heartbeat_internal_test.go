@@ -79,19 +79,16 @@ func TestHeartbeats_ofALongTTL(t *testing.T) {
 func TestSession_thatIsGrantedLessWhenItIsTakenUpAgain(t *testing.T) {
 	d := newDriver(nil)
 	defer func() { _ = d.Close() }()
-	taken := func(s *session, timeout time.Duration, id int64) {
-		s.resumed(&link{began: clock.Now()}, id, timeout)
-	}
 	s := newSession(d, 10*time.Second, false)
 	s.conn, s.id = new(zk.Conn), 7
 	s.heartbeats.confirm(clock.Now().Add(-time.Second))
 	before := s.heartbeats.latest()
-	taken(s, 10*time.Second, 8)
+	s.resumed(&link{began: clock.Now()}, 8, 10*time.Second)
 	assert.Equal(t, before, s.heartbeats.latest(), "not of this session")
-	taken(s, 10*time.Second, 7)
+	s.resumed(&link{began: clock.Now()}, 7, 10*time.Second)
 	assert.True(t, s.heartbeats.latest().After(before))
 	assert.Positive(t, s.Left())
-	taken(s, 9*time.Second, 7)
+	s.resumed(&link{began: clock.Now()}, 7, 9*time.Second)
 	assert.True(t, s.Ended())
 	assert.Zero(t, s.Left())
 }
@@ -140,9 +137,7 @@ func overstays(random *rand.Rand, tick time.Duration, cuts int) (times int, long
 		e := &ensemble{random: random, tick: tick, ttl: ttl}
 		e.phase, e.asked = e.some(tick), e.some(tick/2)
 		e.heard(0)
-		d := newDriver(nil)
-		l := newSession(d, ttl, false).heartbeats
-		_ = d.Close()
+		l := heartbeats{ttl: ttl, delay: new(backend).delayFor(ttl)}
 		l.confirm(start)
 		for now, seen := time.Duration(0), 0; seen < perSession; {
 			now += e.some(pace(ttl) / heartbeatRate)

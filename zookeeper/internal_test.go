@@ -246,7 +246,7 @@ func TestVersion_thatIsTooOldIsRefused(t *testing.T) {
 			return client, nil
 		}))
 		for range 2 {
-			l, err := claims.Take(t.Context(), d, driver.Request{Name: fresh(), TTL: longTTL})
+			l, err := claims.Take(t.Context(), d, driver.Request{Name: claims.Fresh(), TTL: longTTL})
 			if !refused {
 				require.NoError(t, err, says)
 				require.NoError(t, l.Release(t.Context()))

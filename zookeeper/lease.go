@@ -176,8 +176,8 @@ func (l *lease) release(ctx context.Context) error {
 			return err
 		}
 		now := l.state()
-		if now.path == "" {
-			return l.finish(now.token == 0)
+		if now.path == "" { // nothing was made, or granted
+			return l.finish(true)
 		}
 		again, err := call(ctx, l.session, writes, func(conn *zk.Conn) (again bool, err error) {
 			l.mu.Lock()

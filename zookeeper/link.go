@@ -15,7 +15,8 @@ import (
 // link is a connection to one server. It works around what go-zookeeper, version 1.0.4, does with
 // it:
 //
-//	deadlines  it waits 2/3 of a time-out for an answer, 20/3 of it for the first (no issue is known)
+//	deadlines  it waits 2/3 of a time-out for an answer, 20/3 of it for the first (no issue is known),
+//	           which may never come: a server that starts leaves connections open (ZOOKEEPER-5051)
 //	holdReads  its goroutines race for lastZxid (go-zookeeper/zk#35, samuel/go-zookeeper#260)
 //	Write      it answers a request twice that it cannot write, and blocks (go-zookeeper/zk#163)
 type link struct {

@@ -39,13 +39,18 @@ func (k lock) view(ctx context.Context) (view, error) {
 	return call(ctx, k.session, reads, func(conn *zk.Conn) (view, error) { return readView(conn, k.parent) })
 }
 
-// latest returns the children when the leader was asked, or later: a follower may be behind.
+// latest returns the children when the leader was asked, or later.
 func (k lock) latest(ctx context.Context) (view, error) {
-	return call(ctx, k.session, reads, func(conn *zk.Conn) (view, error) {
-		if _, err := conn.Sync(k.parent); err != nil {
-			return view{}, err
+	return synced(ctx, k, func(conn *zk.Conn) (view, error) { return readView(conn, k.parent) })
+}
+
+// synced has f read when the server has caught up with its leader: a follower may be behind.
+func synced[T any](ctx context.Context, k lock, f func(*zk.Conn) (T, error)) (T, error) {
+	return call(ctx, k.session, reads, func(conn *zk.Conn) (v T, err error) {
+		if _, err = conn.Sync(k.parent); err != nil {
+			return v, err
 		}
-		return readView(conn, k.parent)
+		return f(conn)
 	})
 }
 

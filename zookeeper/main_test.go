@@ -47,11 +47,8 @@ var (
 // in a URL's query.
 func openURL(t testing.TB, url, parameters string, opts ...locker.Option) *locker.Client {
 	t.Helper()
-	c, err := locker.Open(context.WithoutCancel(t.Context()), strings.TrimSuffix(url+"?tick=100ms&"+parameters, "&"),
-		append([]locker.Option{locker.WithPrefix(space(t))}, opts...)...)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	return c
+	return testwait.Closed(locker.Open(context.WithoutCancel(t.Context()), strings.TrimSuffix(url+"?tick=100ms&"+parameters, "&"),
+		append([]locker.Option{locker.WithPrefix(space(t))}, opts...)...))(t)
 }
 
 // parent is the node of a Mutex's name, in the test's space.

@@ -236,10 +236,7 @@ type registry struct {
 }
 
 func (k lock) registry(ctx context.Context) (registry, error) {
-	return call(ctx, k.session, reads, func(conn *zk.Conn) (at registry, err error) {
-		if _, err := conn.Sync(k.parent); err != nil {
-			return at, err
-		}
+	return synced(ctx, k, func(conn *zk.Conn) (at registry, err error) {
 		data, stat, err := conn.Get(k.parent)
 		if err != nil {
 			return at, err

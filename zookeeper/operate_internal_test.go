@@ -19,7 +19,7 @@ import (
 // takenAndForced takes a lock, and ends the hold as an operator does. Before that it calls before.
 func takenAndForced(t *testing.T, before func(*backend, *claim)) (*backend, string, *claim) {
 	t.Helper()
-	d, operator, name := driverOf(t), driverOf(t), fresh()
+	d, operator, name := driverOf(t), driverOf(t), claims.Fresh()
 	l := take(t, d, name)
 	before(d, l)
 	shown, err := operator.Inspect(t.Context(), name)
@@ -89,7 +89,7 @@ func TestForceRelease_leavesTheDataOfOthers(t *testing.T) {
 func TestForceRelease_ofManySharesBeforeReleasesThatAreSentAgain(t *testing.T) {
 	t.Parallel()
 	look, d := direct(t), driverOf(t)
-	name := fresh()
+	name := claims.Fresh()
 	var all []*claim
 	for range forcedKnown + 3 {
 		all = append(all, shareOn(t, d, name))
@@ -113,7 +113,7 @@ func TestForceRelease_ofManySharesBeforeReleasesThatAreSentAgain(t *testing.T) {
 // The holder gives no others the right to delete its node.
 func TestForceRelease_withoutTheRightToDelete(t *testing.T) {
 	t.Parallel()
-	conn, d, name := direct(t), driverOf(t), fresh()
+	conn, d, name := direct(t), driverOf(t), claims.Fresh()
 	l := take(t, d, name)
 	shown, err := d.Inspect(t.Context(), name)
 	require.NoError(t, err)

@@ -138,10 +138,7 @@ func (l *lease) moved(ctx context.Context, from string) (bool, error) {
 	if now.path != from || len(elsewhere) == 0 {
 		return now.path != from, nil
 	}
-	at, err := call(ctx, l.session, reads, func(conn *zk.Conn) (at string, err error) {
-		if _, err := conn.Sync(l.parent); err != nil {
-			return "", err
-		}
+	at, err := synced(ctx, l.lock, func(conn *zk.Conn) (at string, err error) {
 		for _, to := range elsewhere {
 			if there, _, err := conn.Exists(to); there || err != nil {
 				return to, err

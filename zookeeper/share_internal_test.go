@@ -26,7 +26,7 @@ func shareOn(t *testing.T, d *backend, name string) *claim {
 func TestRelease_ofALostShareLeavesThatOfTheSameNumberAlone(t *testing.T) {
 	t.Parallel()
 	look, d, other := direct(t), driverOf(t), driverOf(t)
-	name := fresh()
+	name := claims.Fresh()
 	lost := shareOn(t, d, name)
 	require.NoError(t, look.Delete(lost.lease.state().path, -1))
 	require.NoError(t, look.Delete(lost.lease.parent, -1))
@@ -51,7 +51,7 @@ func TestMove_whoseAnswerWasLost(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			d := driverOf(t)
-			l := take(t, d, fresh())
+			l := take(t, d, claims.Fresh())
 			from := l.lease.state().path
 			require.NoError(t, l.Downgrade(t.Context()))
 			l.lease.path = from // as if no answer had come
@@ -80,7 +80,7 @@ func TestMove_whoseAnswerWasLostBeforeAnOldRead(t *testing.T) {
 			return nil
 		},
 	} {
-		c := shareOn(t, driverOf(t), fresh())
+		c := shareOn(t, driverOf(t), claims.Fresh())
 		l, was := c.lease, c.lease.state()
 		own, _ := parseContender(path.Base(was.path))
 		l.path, l.token = fmt.Sprintf("%s%010d", l.node, own.number), 0
@@ -99,7 +99,7 @@ func TestMove_whoseAnswerWasLostBeforeAnOldRead(t *testing.T) {
 // A delete that was sent before the move is no reason to take the node's end for that of a release.
 func TestMove_afterADeleteThatWasNotAnswered(t *testing.T) {
 	t.Parallel()
-	look, l := direct(t), shareOn(t, driverOf(t), fresh())
+	look, l := direct(t), shareOn(t, driverOf(t), claims.Fresh())
 	now := l.lease.state()
 	l.lease.path, l.lease.to, l.lease.deletes = now.path+"-before", []string{now.path}, 1
 	moved, err := l.lease.moved(t.Context(), now.path+"-before")
@@ -114,7 +114,7 @@ func TestMove_afterADeleteThatWasNotAnswered(t *testing.T) {
 func TestAgree_ofThoseWhoHaveReadBeforeAPhase(t *testing.T) {
 	t.Parallel()
 	d, other := driverOf(t), driverOf(t)
-	req := driver.Request{Name: fresh(), TTL: longTTL, Shared: true, Wake: func() {}}
+	req := driver.Request{Name: claims.Fresh(), TTL: longTTL, Shared: true, Wake: func() {}}
 	left := shareOn(t, d, req.Name)
 	gone := path.Base(left.lease.state().path)
 	require.NoError(t, left.Release(t.Context()), "there is a node of the lock")
@@ -160,7 +160,7 @@ func TestAgree_ofThoseWhoHaveReadBeforeAPhase(t *testing.T) {
 func TestWatch_followsAMove(t *testing.T) {
 	t.Parallel()
 	conn, d := direct(t), driverOf(t)
-	l := take(t, d, fresh())
+	l := take(t, d, claims.Fresh())
 	lost := make(chan struct{})
 	l.NotifyLost(func() { close(lost) })
 	watched := func() bool {
@@ -189,7 +189,7 @@ func TestWatch_followsAMove(t *testing.T) {
 func TestShare_takesTheRightToWriteToTheNode(t *testing.T) {
 	t.Parallel()
 	d := driverOf(t, ACL(zk.WorldACL(zk.PermAll&^zk.PermWrite)))
-	req := driver.Request{Name: fresh(), TTL: longTTL}
+	req := driver.Request{Name: claims.Fresh(), TTL: longTTL}
 	l, err := claims.Take(t.Context(), d, req)
 	require.NoError(t, err)
 	require.NoError(t, l.Release(t.Context()))

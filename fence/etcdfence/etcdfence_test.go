@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 
 	"github.com/go-locker/locker/fence"
 	"github.com/go-locker/locker/fence/etcdfence"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/fencecheck"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
@@ -29,12 +29,6 @@ func connect(t testing.TB, addrs ...string) *clientv3.Client {
 	t.Helper()
 	return testwait.Closed(clientv3.New(clientv3.Config{Endpoints: addrs, Logger: zap.NewNop()}))(t)
 }
-
-// made counts the keys of all tests, which have one server in common.
-var made atomic.Int64
-
-// fresh returns the beginning of keys that no other test has.
-func fresh() string { return fmt.Sprint("x", made.Add(1)) }
 
 // write leaves a trace of each write, so that history can tell of them.
 func write(ctx context.Context, kv clientv3.KV, resource string, token uint64) error {
@@ -59,21 +53,11 @@ func history(ctx context.Context, kv clientv3.KV, resource string) ([]uint64, er
 	return all, nil
 }
 
-func value(t testing.TB, kv clientv3.KV, key string) string {
-	t.Helper()
-	resp, err := kv.Get(t.Context(), key)
-	require.NoError(t, err)
-	if len(resp.Kvs) == 0 {
-		return ""
-	}
-	return string(resp.Kvs[0].Value)
-}
-
 func TestWrite_returnsTheResponsesOfTheOperations(t *testing.T) {
 	t.Parallel()
 	cli := connect(t, testserver.SharedEtcd(t).Addr())
 	ctx := t.Context()
-	x := fresh()
+	x := claims.Fresh()
 	ops := []clientv3.Op{
 		clientv3.OpGet(x),
 		clientv3.OpPut(x, "1", clientv3.WithPrevKV()),
@@ -92,7 +76,9 @@ func TestWrite_returnsTheResponsesOfTheOperations(t *testing.T) {
 	resp, err := etcdfence.Write(ctx, cli, x+"/token", 7)
 	require.NoError(t, err, "the token alone")
 	assert.Empty(t, resp.Responses)
-	assert.Equal(t, "00000000000000000007", value(t, cli, x+"/token"))
+	kept, err := cli.Get(ctx, x+"/token")
+	require.NoError(t, err)
+	assert.Equal(t, "00000000000000000007", string(kept.Kvs[0].Value))
 	_, err = etcdfence.Write(ctx, cli, x+"/token", 6, ops...)
 	require.ErrorIs(t, err, fence.ErrStale)
 	assert.ErrorContains(t, err, fmt.Sprintf("%q", x+"/token"))
@@ -102,7 +88,7 @@ func TestWrite_keepsTheRule(t *testing.T) {
 	t.Parallel()
 	cli := connect(t, testserver.SharedEtcd(t).Addr())
 	fencecheck.Run(t, func(t testing.TB) fencecheck.Fence {
-		x := fresh()
+		x := claims.Fresh()
 		return fencecheck.Fence{
 			Write:   func(ctx context.Context, token uint64) error { return write(ctx, cli, x, token) },
 			History: func(ctx context.Context) ([]uint64, error) { return history(ctx, cli, x) },
@@ -124,7 +110,7 @@ func TestWrite_ofATokenWithALease(t *testing.T) {
 	t.Parallel()
 	cli := connect(t, testserver.SharedEtcd(t).Addr())
 	ctx := t.Context()
-	x := fresh()
+	x := claims.Fresh()
 	lease, err := cli.Grant(ctx, 60)
 	require.NoError(t, err)
 	_, err = cli.Put(ctx, x+"/token", fmt.Sprintf("%020d", 43), clientv3.WithLease(lease.ID))
@@ -139,7 +125,7 @@ func TestWrite_ofATokenWithALease(t *testing.T) {
 // The leader is killed, and comes back: what was agreed on outlives it.
 func TestRestarts_noStaleWriteGetsIn(t *testing.T) {
 	t.Parallel()
-	x := fresh()
+	x := claims.Fresh()
 	g := testserver.EtcdCluster(t, 3)
 	cli := connect(t, g.Addrs()...)
 	require.NoError(t, fencecheck.Disturbed(t.Context(), fencecheck.Fence{
@@ -154,7 +140,7 @@ func TestRestarts_noStaleWriteGetsIn(t *testing.T) {
 
 func TestWrite_thatArrivesLateIsRefused(t *testing.T) {
 	t.Parallel()
-	x := fresh()
+	x := claims.Fresh()
 	s := testserver.SharedEtcd(t)
 	p := testserver.NewProxy(t, s.Addr())
 	direct, slow := connect(t, s.Addr()), connect(t, p.Addr())

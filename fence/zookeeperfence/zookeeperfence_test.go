@@ -3,11 +3,11 @@ package zookeeperfence_test
 import (
 	"context"
 	"errors"
-	"fmt"
+	"io"
+	"log"
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,6 +19,7 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/fence"
 	"github.com/go-locker/locker/fence/zookeeperfence"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/fencecheck"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
@@ -36,14 +37,10 @@ var (
 	world = zk.WorldACL(zk.PermAll)
 )
 
-type silent struct{}
-
-func (silent) Printf(string, ...any) {}
-
 // connect makes a connection, and waits for its session.
 func connect(t testing.TB, addrs ...string) *zk.Conn {
 	t.Helper()
-	conn, events, err := zk.Connect(addrs, 10*time.Second, zk.WithLogger(silent{}), zk.WithLogInfo(false))
+	conn, events, err := zk.Connect(addrs, 10*time.Second, zk.WithLogger(log.New(io.Discard, "", 0)), zk.WithLogInfo(false))
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		conn.Close()
@@ -57,12 +54,9 @@ func connect(t testing.TB, addrs ...string) *zk.Conn {
 // resource is a node with a token, of which each write makes a child.
 type resource string
 
-// made counts those of all tests, which have one server in common.
-var made atomic.Int64
-
 func newResource(t testing.TB, conn *zk.Conn) resource {
 	t.Helper()
-	node := fmt.Sprint("/x", made.Add(1))
+	node := "/" + claims.Fresh()
 	for _, path := range []string{node, node + "/writes"} {
 		_, err := conn.Create(path, nil, 0, world)
 		require.NoError(t, err)

@@ -4,7 +4,9 @@ package claims
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,6 +28,13 @@ type Driver interface {
 type claimer interface {
 	Claim(req driver.Request) driver.Claim
 }
+
+// names counts those of Fresh.
+var names atomic.Int64
+
+// Fresh returns the qualified name of a lock that no other test of this process has: tests share
+// servers.
+func Fresh() string { return fmt.Sprint("fresh:x", names.Add(1)) }
 
 // Take asks d once. It returns the claim, beside an error too if that is not that the lock is held.
 func Take(ctx context.Context, d claimer, req driver.Request) (driver.Claim, error) {
