@@ -43,11 +43,7 @@ func dial(t conformance.TB, address, flaw string, ttl time.Duration, renew bool)
 	if !renew {
 		opts = append(opts, locker.WithoutRenewal())
 	}
-	c, err := locker.New(d, opts...)
-	if err != nil {
-		t.Fatalf("new: %v", err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
+	c := clientOf(t, d, opts...)
 	return func(name string) *patched {
 		p := patch(c.RWMutex(name), ttl)
 		p.ask = func(q question) {
@@ -61,6 +57,16 @@ func dial(t conformance.TB, address, flaw string, ttl time.Duration, renew bool)
 		}
 		return p
 	}
+}
+
+// clientOf makes the client of a Driver, which ends with t.
+func clientOf(t conformance.TB, d driver.Driver, opts ...locker.Option) *locker.Client {
+	c, err := locker.New(d, opts...)
+	if err != nil {
+		t.Fatalf("new: %v", err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
 }
 
 // Guarantees promises nothing beyond the contract.

@@ -65,15 +65,9 @@ var idleFaults = map[string]func() conformance.Harness{
 	}),
 }
 
-func withThreeServers() conformance.Harness { return overThree(func(*patched) {}) }
-
-func withThreeServersAndNoTokens() conformance.Harness {
-	return overThree(func(p *patched) { p.token = func() uint64 { return 0 } })
-}
-
 // overThree is the harness of locks with two more servers, which only take connections. When an
 // Extend does not reach one of the three, it gives the lock back, and tells nobody.
-func overThree(alter func(*patched)) conformance.Harness {
+func overThree(tokens bool) conformance.Harness {
 	s := newServer("")
 	h := s.harness()
 	h.Faults.Through = func(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
@@ -87,7 +81,9 @@ func overThree(alter func(*patched)) conformance.Harness {
 			servers = append(servers, via(listener.Addr().String()))
 		}
 		p := dial(t, servers[0], "", ttl, false)(name)
-		alter(p)
+		if !tokens {
+			p.token = func() uint64 { return 0 }
+		}
 		after(&p.extend, func(ctx context.Context, err error) error {
 			for _, server := range servers {
 				conn, refused := new(net.Dialer).DialContext(ctx, "tcp4", server)

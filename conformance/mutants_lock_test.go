@@ -299,13 +299,7 @@ func endMutants() []mutant {
 		locks("good for one hold", "a Locker can be locked again after Unlock", once(func(bool) bool { return true })),
 		locks("of no use after a loss", "a Locker can be locked again after a loss and its Unlock", once(func(lost bool) bool { return lost })),
 		locks("Lock drops a lost hold", "Lock says ErrLost until a lost hold is unlocked", func(p *patched, _ *world) {
-			after(&p.lock, func(ctx context.Context, err error) error {
-				if errors.Is(err, locker.ErrLost) {
-					_ = p.Mutex.Unlock(ctx)
-					return p.Mutex.Lock(ctx)
-				}
-				return err
-			})
+			p.anew(&p.lock, p.Mutex.Lock)
 		}),
 		locks("Extend says ErrNotHeld of a lost hold", "Extend after a take-over says ErrLost", func(p *patched, _ *world) {
 			instead(&p.extend, locker.ErrLost, locker.ErrNotHeld)

@@ -55,15 +55,7 @@ var alterations = map[string]func(*patched){
 		inPlaceOf(&p.downgrade, func() { p.ask(question{Op: "downgrade"}) }, locker.ErrLost)
 	},
 	"Extend says nil of a share that ended": func(p *patched) { instead(&p.extend, locker.ErrLost, nil) },
-	"Extend revives a share that ended": func(p *patched) {
-		after(&p.extend, func(ctx context.Context, err error) error {
-			if errors.Is(err, locker.ErrLost) {
-				_ = p.Mutex.Unlock(ctx)
-				return p.TryRLock(ctx)
-			}
-			return err
-		})
-	},
+	"Extend revives a share that ended":     func(p *patched) { p.anew(&p.extend, p.TryRLock) },
 	"Extend counts before it is answered": func(p *patched) {
 		extended := false
 		before(&p.extend, func() { extended = true })
@@ -371,8 +363,8 @@ func moreServerMutants() []mutant {
 		{"polls every 25 ms, and calls it woken", "a waiter sends next to nothing while nothing happens", func() conformance.Harness {
 			return promising(locker.Woken, served("looks every 25 ms"))
 		}},
-		{"an Extend that does not reach one server gives the lock back", oneGone, withThreeServers},
-		{"an Extend that does not reach one server gives the lock back, without tokens", oneGone, withThreeServersAndNoTokens},
+		{"an Extend that does not reach one server gives the lock back", oneGone, func() conformance.Harness { return overThree(true) }},
+		{"an Extend that does not reach one server gives the lock back, without tokens", oneGone, func() conformance.Harness { return overThree(false) }},
 	}
 }
 

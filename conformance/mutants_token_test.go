@@ -121,9 +121,8 @@ func nameMutants() []mutant {
 		"accents composed":          func(s string) string { return strings.ReplaceAll(s, "e\u0301", "\u00e9") },
 		"all but ASCII replaced":    func(s string) string { return strings.Map(func(r rune) rune { return min(r, 0x80) }, s) },
 	} {
-		none := func(conformance.TB, *patched, *world) {}
 		all = append(all, mutant{flaw, "different names never collide", func() conformance.Harness {
-			return renamed(none, func(name string) string {
+			return renamed(unaltered, func(name string) string {
 				if name == "" {
 					return name
 				}
@@ -131,7 +130,6 @@ func nameMutants() []mutant {
 			})
 		}})
 	}
-	nothing := func(conformance.TB, *patched, *world) {}
 	return append(all,
 		mutant{"names locked at once are locked where nobody looks", "a client that locks several names at the same time holds each of them", func() conformance.Harness {
 			return altered(elsewhere)
@@ -147,7 +145,7 @@ func nameMutants() []mutant {
 		}),
 		mutant{"long names made unique", "two Lockers of one odd name exclude each other", func() conformance.Harness {
 			var n atomic.Int64
-			return renamed(nothing, func(name string) string {
+			return renamed(unaltered, func(name string) string {
 				if len(name) > 1024 {
 					return fmt.Sprint(n.Add(1))
 				}
@@ -155,10 +153,10 @@ func nameMutants() []mutant {
 			})
 		}},
 		mutant{"the empty name is a name", "an empty name is refused", func() conformance.Harness {
-			return renamed(nothing, func(name string) string { return "x" + name })
+			return renamed(unaltered, func(name string) string { return "x" + name })
 		}},
 		mutant{"invalid UTF-8 repaired", "a name that is not UTF-8 is refused", func() conformance.Harness {
-			return renamed(nothing, func(name string) string { return strings.ToValidUTF8(name, "?") })
+			return renamed(unaltered, func(name string) string { return strings.ToValidUTF8(name, "?") })
 		}},
 		locks("Name has a prefix", "Name is the name of the lock", func(p *patched, _ *world) {
 			name := p.name()
@@ -236,15 +234,7 @@ func (w *world) last() int {
 	return w.count
 }
 
-func revives(p *patched, _ *world) {
-	after(&p.extend, func(ctx context.Context, err error) error {
-		if errors.Is(err, locker.ErrLost) {
-			_ = p.Mutex.Unlock(ctx)
-			return p.Mutex.TryLock(ctx)
-		}
-		return err
-	})
-}
+func revives(p *patched, _ *world) { p.anew(&p.extend, p.Mutex.TryLock) }
 
 // overdue believes in a hold for so much longer than it lasts.
 func overdue(factor float64) func(p *patched, _ *world) {

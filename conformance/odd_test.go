@@ -171,12 +171,8 @@ func polled() conformance.Harness {
 	}
 	h.Client, h.RW = nil, nil
 	h.New = func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
-		c, err := locker.New(unwoken{memorylock.NewDriver(memorylock.InSpace(in))}, locker.WithTTL(ttl), locker.WithoutRenewal())
-		if err != nil {
-			t.Fatalf("new: %v", err)
-		}
-		t.Cleanup(func() { _ = c.Close() })
-		return c.Mutex(name)
+		d := unwoken{memorylock.NewDriver(memorylock.InSpace(in))}
+		return clientOf(t, d, locker.WithTTL(ttl), locker.WithoutRenewal()).Mutex(name)
 	}
 	return h
 }

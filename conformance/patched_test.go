@@ -87,6 +87,17 @@ func instead(m *method, of, other error) {
 	})
 }
 
+// anew has m end a hold that was lost, and take the lock anew.
+func (p *patched) anew(m *method, take method) {
+	after(m, func(ctx context.Context, err error) error {
+		if errors.Is(err, locker.ErrLost) {
+			_ = p.Mutex.Unlock(ctx)
+			return take(ctx)
+		}
+		return err
+	})
+}
+
 // whileHeld is 0 while nothing is held, and else what do says.
 func (p *patched) whileHeld(do func() uint64) func() uint64 {
 	token := p.token
@@ -121,17 +132,13 @@ func altered(change alter) conformance.Harness {
 	return renamed(change, func(name string) string { return name })
 }
 
+func unaltered(conformance.TB, *patched, *world) {}
+
 // renamed is altered, with the names of locks changed.
 func renamed(change alter, rename func(string) string) conformance.Harness {
 	h, w, in := memory(), &world{counts: map[string]int{}}, space()
 	h.Promises = locker.Guarantees{} // memory's are not those of what is altered
 	h.RW = nil                       // no more are its shares
-	h.New = func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
-		p := patch(open(t, in, ttl, false).RWMutex(rename(name)), ttl)
-		p.name = func() string { return name }
-		change(t, p, w)
-		return p
-	}
 	h.Client = func(t conformance.TB, ttl time.Duration, renew bool) func(string) locker.Locker {
 		c := open(t, in, ttl, renew)
 		return func(name string) locker.Locker {
@@ -140,6 +147,9 @@ func renamed(change alter, rename func(string) string) conformance.Harness {
 			change(t, p, w)
 			return p
 		}
+	}
+	h.New = func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
+		return h.Client(t, ttl, false)(name)
 	}
 	return h
 }

@@ -96,25 +96,18 @@ func TestExec_needsACommandAndATTL(t *testing.T) {
 	}
 }
 
-// An open that is refused is the Harness's Fatalf, with the program's words.
-func TestExec_ofALockerThatIsRefused(t *testing.T) {
-	err := fatalOf(t, func(e *tb.Scope) {
-		h := Exec(e, shellProgram(inTurn(plainHello, `echo '{"id":1,"result":"error","error":"bad name"}'`)+"exec cat >/dev/null"))
-		h.New(e, "x", time.Second)
-	})
-	assert.ErrorContains(t, err, "open: bad name")
-}
-
-// A program that says hello and answers nothing is no lock that hangs.
-func TestExec_ofAProgramThatIsMute(t *testing.T) {
+// An open that is refused, or not answered, is the Harness's Fatalf: the lock does not hang.
+func TestExec_ofALockerThatIsNotOpened(t *testing.T) {
 	before := stdio.OpenWait
 	stdio.OpenWait = time.Second
 	t.Cleanup(func() { stdio.OpenWait = before })
-	err := fatalOf(t, func(e *tb.Scope) {
-		h := Exec(e, shellProgram(inTurn(plainHello)+"while read request; do :; done"))
-		h.New(e, "x", time.Second)
-	})
-	assert.ErrorContains(t, err, "open: no answer for 1s")
+	for lines, want := range map[string]string{
+		inTurn(plainHello, `echo '{"id":1,"result":"error","error":"bad name"}'`) + "exec cat >/dev/null": "open: bad name",
+		inTurn(plainHello) + "while read request; do :; done":                                             "open: no answer for 1s",
+	} {
+		err := fatalOf(t, func(e *tb.Scope) { Exec(e, shellProgram(lines)).New(e, "x", time.Second) })
+		assert.ErrorContains(t, err, want)
+	}
 }
 
 // What a program writes for people is shown up to a limit, and commands no terminal.

@@ -98,31 +98,27 @@ func TestServe_answers(t *testing.T) {
 	assert.EqualError(t, l.Extend(t.Context()), "an error of its own")
 }
 
-func TestServe_cancelsCalls(t *testing.T) {
+// A ctx ends a call in the process, which answers that it gave up.
+func TestServe_endsCallsWithTheirCtx(t *testing.T) {
 	l, _ := open(t, "x")
-	cause := errors.New("enough")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	time.AfterFunc(10*time.Millisecond, func() { cancel(cause) })
-	err := l.Unlock(ctx)
-	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorIs(t, err, cause)
-}
-
-func TestServe_endsCallsAtTheirLimit(t *testing.T) {
-	l, _ := open(t, "x")
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
-	defer cancel()
-	require.ErrorIs(t, l.Unlock(ctx), context.DeadlineExceeded)
-}
-
-// A ctx that has ended is a limit of 0.
-func TestServe_isToldThatTheTimeIsOver(t *testing.T) {
-	l, _ := open(t, "x")
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	err := l.Unlock(ctx)
-	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorIs(t, err, remote.ErrGaveUp, "the program has answered")
+	for what, make := range map[string]func() (context.Context, context.CancelFunc){
+		"cancelled": func() (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(10*time.Millisecond, func() { cancel(errors.New("enough")) })
+			return ctx, func() { cancel(nil) }
+		},
+		"limited": func() (context.Context, context.CancelFunc) {
+			return context.WithTimeout(t.Context(), 30*time.Millisecond)
+		},
+		"over": func() (context.Context, context.CancelFunc) { return context.WithTimeout(t.Context(), 0) },
+	} {
+		ctx, cancel := make()
+		err := l.Unlock(ctx)
+		require.ErrorIs(t, err, ctx.Err(), what)
+		require.ErrorIs(t, err, context.Cause(ctx), what)
+		require.ErrorIs(t, err, remote.ErrGaveUp, "%s: the program has answered", what)
+		cancel()
+	}
 }
 
 func TestServe_answersWhileACallWaits(t *testing.T) {

@@ -312,7 +312,9 @@ func (j Judgement) Refused() bool { return j.result == porcupine.Illegal }
 func (j Judgement) Undecided() bool { return j.result == porcupine.Unknown }
 
 // Check asks the model.
-func (h *History) Check() Judgement {
+func (h *History) Check() Judgement { return h.check(CheckTime) }
+
+func (h *History) check(limit time.Duration) Judgement {
 	j := Judgement{result: porcupine.Ok}
 	all := h.holds()
 	for _, name := range slices.Sorted(maps.Keys(all)) {
@@ -321,7 +323,7 @@ func (h *History) Check() Judgement {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		switch legal(all[name], CheckTime) {
+		switch legal(all[name], limit) {
 		case porcupine.Illegal:
 			j.result, j.Name = porcupine.Illegal, name
 			j.witness = witness(all[name])

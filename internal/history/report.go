@@ -116,7 +116,7 @@ func newest(holds []ops) (token uint64, share bool) {
 			continue
 		}
 		weak := v.share || slices.ContainsFunc(s, func(op porcupine.Operation) bool { return op.Input.(move).kind == weakens })
-		token, share = v.token, weak || share && v.token == token
+		token, share = v.token, weak
 	}
 	return token, share
 }

@@ -42,11 +42,7 @@ func echoes(t *testing.T) (*Wire, net.Conn) {
 	}})
 	t.Cleanup(e.Close)
 	_, w := Link(e, "A", "name", time.Second)
-	return w, dialed(t, address)
-}
-
-func dialed(t *testing.T, address string) net.Conn {
-	return testwait.Closed(net.Dial("tcp4", address))(t)
+	return w, testwait.Closed(net.Dial("tcp4", address))(t)
 }
 
 // comesBack sends a byte, and reports whether it comes back within d.
@@ -77,7 +73,8 @@ func TestWire_holdsTheLastRequests(t *testing.T) {
 		assert.False(t, comesBack(conn, moment))
 		assert.True(t, w.Held())
 		w.PassNew()
-		assert.True(t, comesBack(dialed(t, conn.RemoteAddr().String()), soon), "on a new connection")
+		another := testwait.Closed(net.Dial("tcp4", conn.RemoteAddr().String()))(t)
+		assert.True(t, comesBack(another, soon), "on a new connection")
 		assert.True(t, w.Held(), "what came before")
 		assert.Equal(t, passed+3, w.Requests())
 		if last == 0 {
