@@ -111,7 +111,7 @@ const prelude = `
 git() { test "$1 $2" = "clone https://github.com/go-locker/locker" && ln -s "$REPO" locker; }
 go() {
 	case "$*" in
-	build) command go build -o "$OUT/" ;;
+	build) command go build -C "$(pwd -P)" -o "$OUT/" ;; # the clone is a link: what was compiled there is known here
 	"test ./...") command go list ./... ;; # which these tests are among
 	"get github.com/go-locker/locker") ;; # TestRelease_canBeInstalled does
 	*) command go "$@" ;;
@@ -156,6 +156,7 @@ func newShell(t *testing.T, sh string) *shell {
 			"h1:2379,h2:2379,h3:2379", etcd, "h1:2379", etcd, "h1:2181,h2:2181,h3:2181", zookeeper, "postgres://db1/app", testserver.Postgres(t).URL(),
 			"sqlite:///var/lib/app/locks.db", "sqlite://"+dir+"/locks.db",
 			"locker check --replay history-7-123.json", "locker check --replay history-7-123.json", // as it is
+			"--at-least 1m redis://locks:6379", "--at-least 1s 'redis://"+redis+"?ttl=2s'", // the next of that name waits for its end
 			"-hold 20s", "-hold 100ms", "locker release ", "! locker release ", // nobody holds it here
 			"locker check", "locker check"+quick, "locker bench", "locker bench"+briefly, "locker compare", "locker compare"+quick+briefly,
 			"-run TestConformance ", "-v -run '^TestConformance$/^one_server$/"+soaked+"' ", "-conformance.for=1h", "-conformance.for=30s",
