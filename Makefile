@@ -287,11 +287,13 @@ budget: ## counts files, lines, words and names, and fails above .ci/budget; too
 CORE   := . ./internal/test/core ./driver ./memory ./election ./semaphore ./multi ./keyed ./internal/redisscript/...
 # Explorations and simulations.
 MODELS := ^Test(Hold|Ballot|Tokens|Waiting|Register|QueueModel|Forgotten|Faults)_
-# Tests wait most of the time, so that more packages run at once than there are processors. Those that take longest come first.
-LONGEST := ./zookeeper ./redlock ./etcd ./redis ./conformance ./redigo
+# Tests wait most of the time, so that more packages run at once than there are processors. Those that wait longest come first, and
+# then those that compute most, meanwhile.
+LONGEST := ./zookeeper ./redlock ./etcd ./conformance ./redis ./redigo
+BUSIEST := ./internal/redisscript/script ./internal/test/simulation ./docs
 REDIS   := redis redigo redlock
-OTHERS   = $(filter-out $(LONGEST),$(patsubst github.com/go-locker/locker%,.%,$(shell $(GO) list ./...)))
-ROOT     = $(LONGEST) $(OTHERS)
+OTHERS   = $(filter-out $(LONGEST) $(BUSIEST),$(patsubst github.com/go-locker/locker%,.%,$(shell $(GO) list ./...)))
+ROOT     = $(LONGEST) $(BUSIEST) $(OTHERS)
 # Of one backend: the core, its package, and what has its name. The package may be a module.
 OWN     := $(if $(BACKEND),$(wildcard sql/$(BACKEND))$(patsubst %/go.mod,%,$(wildcard $(BACKEND)/go.mod)))
 OF_ONE  := . ./internal/test/core $(addprefix ./,$(wildcard $(if $(OWN),,$(BACKEND)) fence/$(BACKEND)fence) $(if $(filter $(REDIS),$(BACKEND)),internal/redisscript/... internal/redisurl))
@@ -303,9 +305,9 @@ test-one:
 	$(TEST) "$(OF_ONE)" $(TESTFLAGS) -p=4
 	$(if $(OWN),cd $(OWN) && $(TEST) ./... $(TESTFLAGS))
 
+# The tests of the command run beside those of the root.
 test-root:
-	$(TEST) "$(ROOT)" $(TESTFLAGS) -p=4
-	cd cmd/locker && $(TEST) ./... $(TESTFLAGS)
+	@printf '%s\n' . cmd/locker | xargs -n 1 -P 2 sh -c 'test "$$1" != . || exec $(TEST) "$(ROOT)" $(TESTFLAGS) -p=5; $(module)' sh
 
 # By itself: its processes have to come to the server in time, also while other modules are compiled for the first time.
 modules-sql:
@@ -316,9 +318,10 @@ modules: setup modules-sql ## the modules of their own: SQL, Kubernetes, S3, ote
 	$(call modules,3,$(filter-out ./bench ./cmd/locker ./integrations/clientgo ./sql,$(MODULES)))
 	cd bench && $(TEST) ./alerts $(TESTFLAGS)
 
-# $(call modules,how many at a time,which of them,variables). What each prints comes when it is through.
-modules = @printf '%s\n' $(filter-out .,$(2)) | $(3) xargs -n 1 -P $(1) sh -c 'cd "$$1" || exit; \
-	says=$$($(TEST) ./... $(TESTFLAGS) 2>&1); code=$$?; printf "== %s: go test\n%s\n" "$$1" "$$says"; exit $$code' sh
+# $(call modules,how many at a time,which of them,variables).
+modules = @printf '%s\n' $(filter-out .,$(2)) | $(3) xargs -n 1 -P $(1) sh -c '$(module)' sh
+# What a module's tests print comes when they are through.
+module = cd "$$1" || exit; says=$$($(TEST) ./... $(TESTFLAGS) 2>&1); code=$$?; printf "== %s: go test\n%s\n" "$$1" "$$says"; exit $$code
 
 # What most people type first, with nothing installed.
 .PHONY: bare
