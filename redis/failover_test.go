@@ -26,6 +26,8 @@ type failover struct {
 	clients func() map[string]goredis.UniversalClient
 }
 
+var failovers = map[string]func(t testing.TB) failover{"Sentinel": sentinelFailover, "Cluster": clusterFailover}
+
 func sentinelFailover(t testing.TB) failover {
 	t.Helper()
 	g := testserver.Sentinel(t)
@@ -77,6 +79,16 @@ func (f failover) contenders(t *testing.T) map[string]*locker.Client {
 	return all
 }
 
+func eachFailover(t *testing.T, f func(t *testing.T, f failover)) {
+	t.Helper()
+	for name, start := range failovers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f(t, start(t))
+		})
+	}
+}
+
 // inStep waits until the replica of a name has all that its primary has.
 func (f failover) inStep(name string) {
 	f.replica(name).WaitSynced(f.primary(name))
@@ -84,61 +96,92 @@ func (f failover) inStep(name string) {
 
 func TestFailover_aHoldThatTheReplicaKnowsGoesOn(t *testing.T) {
 	t.Parallel()
-	for name, start := range map[string]func(t testing.TB) failover{"Sentinel": sentinelFailover, "Cluster": clusterFailover} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			goesOn(t, start(t))
-		})
-	}
-}
-
-func goesOn(t *testing.T, f failover) {
-	t.Helper()
-	ctx := t.Context()
-	all := f.contenders(t)
-	held := map[string]*locker.Mutex{}
-	tokens := map[string]uint64{}
-	for kind, c := range all {
-		held[kind] = c.Mutex("{x}" + kind)
-	}
-	check := func(when string) {
-		for kind, m := range held {
-			before := m.Hold().Deadline()
-			var err error
-			eventually(t, when+", "+kind+": it is extended", func() bool {
-				err = m.Extend(ctx)
-				require.NotErrorIs(t, err, locker.ErrLost, "%s, %s", when, kind)
-				return err == nil
-			})
-			assert.True(t, m.Hold().Deadline().After(before))
-			assert.Equal(t, tokens[kind], m.FencingToken())
-			for other, c := range all {
-				eventually(t, when+", "+kind+": another is told that it is held", func() bool {
-					err := c.Mutex(m.Name()).TryLock(ctx)
-					require.Error(t, err, "%s: %s has taken what %s holds", when, other, kind)
-					return errors.Is(err, locker.ErrHeld)
+	eachFailover(t, func(t *testing.T, f failover) {
+		t.Helper()
+		ctx := t.Context()
+		all := f.contenders(t)
+		held := map[string]*locker.Mutex{}
+		tokens := map[string]uint64{}
+		for kind, c := range all {
+			held[kind] = c.Mutex("{x}" + kind)
+		}
+		check := func(when string) {
+			for kind, m := range held {
+				before := m.Hold().Deadline()
+				var err error
+				eventually(t, when+", "+kind+": it is extended", func() bool {
+					err = m.Extend(ctx)
+					require.NotErrorIs(t, err, locker.ErrLost, "%s, %s", when, kind)
+					return err == nil
 				})
+				assert.True(t, m.Hold().Deadline().After(before))
+				assert.Equal(t, tokens[kind], m.FencingToken())
+				for other, c := range all {
+					eventually(t, when+", "+kind+": another is told that it is held", func() bool {
+						err := c.Mutex(m.Name()).TryLock(ctx)
+						require.Error(t, err, "%s: %s has taken what %s holds", when, other, kind)
+						return errors.Is(err, locker.ErrHeld)
+					})
+				}
 			}
 		}
-	}
-	for kind, m := range held {
-		require.NoError(t, m.Lock(ctx))
-		tokens[kind] = m.FencingToken()
-	}
-	f.inStep("{x}")
-	f.byHand("{x}")
-	check("by hand")
-	f.inStep("{x}")
-	old := f.primary("{x}")
-	old.Kill()
-	f.after("{x}", old)
-	check("by death")
-	for kind, m := range held {
-		require.NoError(t, m.Unlock(ctx))
-		require.NoError(t, m.Lock(ctx))
-		assert.Greater(t, m.FencingToken(), tokens[kind])
-		require.NoError(t, m.Unlock(ctx))
-	}
+		for kind, m := range held {
+			require.NoError(t, m.Lock(ctx))
+			tokens[kind] = m.FencingToken()
+		}
+		f.inStep("{x}")
+		f.byHand("{x}")
+		check("by hand")
+		f.inStep("{x}")
+		old := f.primary("{x}")
+		old.Kill()
+		f.after("{x}", old)
+		check("by death")
+		for kind, m := range held {
+			require.NoError(t, m.Unlock(ctx))
+			require.NoError(t, m.Lock(ctx))
+			assert.Greater(t, m.FencingToken(), tokens[kind])
+			require.NoError(t, m.Unlock(ctx))
+		}
+	})
+}
+
+// What is lost is lost as documented: the replica had not received the take when it took over.
+func TestFailover_aHoldThatTheReplicaDoesNotKnowIsLost(t *testing.T) {
+	t.Parallel()
+	eachFailover(t, func(t *testing.T, f failover) {
+		t.Helper()
+		ctx := t.Context()
+		first := openURL(t, f.url, lasting...).Mutex("x")
+		second := openURL(t, f.url, lasting...).Mutex("x")
+		third := openURL(t, f.url, lasting...).Mutex("x")
+		require.NoError(t, second.Lock(ctx), "the replica knows this token")
+		earlier := second.FencingToken()
+		require.NoError(t, second.Unlock(ctx))
+		f.inStep("x")
+		f.replica("x").Detach()
+
+		require.NoError(t, first.Lock(ctx))
+		old := f.primary("x")
+		old.Kill()
+		f.after("x", old)
+		eventually(t, "the second takes what the first holds", func() bool { return second.TryLock(ctx) == nil })
+
+		assert.NotZero(t, first.FencingToken(), "the first believes that it holds the lock")
+		assert.Greater(t, first.FencingToken(), earlier)
+		assert.Greater(t, second.FencingToken(), first.FencingToken(), "a resource can tell who is the later one")
+		var err error
+		eventually(t, "the first is told", func() bool {
+			err = first.Extend(ctx)
+			require.Error(t, err)
+			return errors.Is(err, locker.ErrLost)
+		})
+		<-first.Hold().Lost()
+		require.ErrorIs(t, first.Unlock(ctx), locker.ErrLost)
+		require.NoError(t, second.Extend(ctx), "the second is not disturbed")
+		require.ErrorIs(t, third.TryLock(ctx), locker.ErrHeld)
+		require.NoError(t, second.Unlock(ctx))
+	})
 }
 
 func TestAddress_isEmptyForSeveralServers(t *testing.T) {

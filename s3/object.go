@@ -186,7 +186,7 @@ func (d *backend) write(ctx context.Context, key, over string, r record) (etag s
 	}
 	out, err := d.client.PutObject(ctx, in, d.plain)
 	switch {
-	case err == nil && (hasBody(out.ResultMetadata) && false || d.store.mistaken(aws.ToString(out.ETag), over, digest(text))):
+	case err == nil && (hasBody(out.ResultMetadata) || d.store.mistaken(aws.ToString(out.ETag), over, digest(text))):
 		return "", errMistaken
 	case err == nil:
 		return *out.ETag, nil

@@ -179,8 +179,8 @@ func (s *Sender) Send(ctx context.Context, timeout time.Duration, r *Request) (r
 	}
 }
 
-// awaitSlow waits for the reply to a request that is slow. It returns false if that is given up, as one that is counted is
-// only before it was sent.
+// awaitSlow waits for the reply to a request that is slow. It returns false if that is given up, as
+// one that is counted is only before it was sent.
 func (s *Sender) awaitSlow(r *Request) (answered bool) {
 	over := time.NewTimer(time.Until(r.until))
 	defer over.Stop()

@@ -51,6 +51,20 @@ func TestDo_unlocksHoweverFEnds(t *testing.T) {
 	}
 }
 
+func TestLock_afterAPanicOfTheDriver(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		tries := 0
+		m := clientOf(t, scripted(b, func(ctx context.Context, l *lease) (time.Duration, error) {
+			if tries++; tries == 1 {
+				panic("oops")
+			}
+			return l.Ask(ctx)
+		})).Mutex("x")
+		assert.PanicsWithValue(t, "oops", func() { _ = m.Lock(t.Context()) })
+		require.NoError(t, m.TryLock(t.Context()), "nobody has the turn")
+	})
+}
+
 func TestDo_thatOutlivesTheLockIsToldAndWaitedFor(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		m := b.client(t).Mutex("x")

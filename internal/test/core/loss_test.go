@@ -263,6 +263,7 @@ func TestWanted_looksWhereTheBackendDoesNotTell(t *testing.T) {
 		require.NoError(t, <-locked)
 
 		wanted = m.Hold().Wanted()
+		synctest.Wait() // it has looked once
 		next := testwait.Go(func() error { return c.Mutex("x").Lock(t.Context()) })
 		synctest.Wait()
 		assert.True(t, fired(wanted), "at once where the backend tells")
