@@ -33,7 +33,7 @@ help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / && !/^nightly-/ { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: test
-test: setup go-test ## set up what is missing, then show that the library works (6 minutes when set up); BACKEND=postgres: of one backend (2)
+test: setup go-test ## set up what is missing, then show that the library works (4 minutes when set up); BACKEND=postgres: of one backend (2)
 
 # What CI runs beside make test.
 CHECKS := static modules bare race pages
@@ -42,7 +42,7 @@ check: setup setup-lint ## what CI runs beside make test: linters, the other mod
 	@$(PARTS) $(CHECKS)
 
 .PHONY: ci
-ci: ## make test and make check from nothing, with the time of each part (14 minutes when set up)
+ci: ## make test and make check from nothing, with the time of each part (12 minutes when set up)
 	@$(PARTS) setup test setup-lint $(CHECKS)
 
 # What a test of one backend needs, or of all.
