@@ -251,9 +251,7 @@ func TestLead_ofASessionOfWhichLessIsLeftThanTheReserve(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := &sessionDriver{Driver: memory.NewDriver()}
 				d.slow.Store(int64(slow))
-				c, err := locker.New(d, locker.WithTTL(ttl))
-				require.NoError(t, err)
-				defer c.Close()
+				c := testwait.Closed(locker.New(d, locker.WithTTL(ttl)))(t)
 				ctx, cancel := context.WithCancel(t.Context())
 				time.AfterFunc(2*rest, func() { d.slow.Store(0) })
 				time.AfterFunc(ttl, cancel)

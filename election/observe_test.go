@@ -12,6 +12,7 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/election"
+	"github.com/go-locker/locker/internal/test/testwait"
 	"github.com/go-locker/locker/locktest"
 	"github.com/go-locker/locker/memory"
 )
@@ -75,9 +76,7 @@ func (s *scripted) Inspect(context.Context, string) (driver.State, error) {
 // A replica, or a follower, may answer what was the case a while ago.
 func TestObserve_neverGoesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := locker.New(&scripted{memory.NewDriver(), []uint64{3, 7, 3, 7, 0, 7, 5, 9, 7, 11}})
-		require.NoError(t, err)
-		defer c.Close()
+		c := testwait.Closed(locker.New(&scripted{memory.NewDriver(), []uint64{3, 7, 3, 7, 0, 7, 5, 9, 7, 11}}))(t)
 		var seen []uint64
 		for leader, err := range election.New(c, "leader").Observe(t.Context(), time.Second) {
 			require.NoError(t, err)
@@ -91,9 +90,7 @@ func TestObserve_neverGoesBack(t *testing.T) {
 
 func TestObserve_endsWhereThereIsNothingToSee(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		unsupported, err := locker.New(struct{ driver.Driver }{memory.NewDriver()}) // no Operator
-		require.NoError(t, err)
-		defer unsupported.Close()
+		unsupported := testwait.Closed(locker.New(struct{ driver.Driver }{memory.NewDriver()}))(t) // no Operator
 		closed := locktest.New(t)
 		require.NoError(t, closed.Close())
 		for c, want := range map[*locker.Client]error{unsupported: locker.ErrUnsupported, closed.Client: locker.ErrClosed} {

@@ -110,15 +110,21 @@ func (h *Hold) Unlock(ctx context.Context) error {
 	if !ok || !slices.ContainsFunc(h.holds, c.Carries) {
 		return errors.Join(h.unlock(ctx)...)
 	}
-	later := func(hold *locker.Hold) bool { return slices.Contains(h.holds, hold) }
-	own, cancel := context.WithCancel(context.WithValue(ctx, carry.Later{}, later)) // which looks at no hold's clock
-	defer func() {
-		for _, hold := range h.holds {
-			c.End(hold)
+	ended := make(chan *locker.Hold, len(h.holds)) // by this call, not by another
+	later := func(hold *locker.Hold) bool {
+		ours := slices.Contains(h.holds, hold)
+		if ours {
+			ended <- hold
 		}
-		cancel()
-	}()
-	return errors.Join(h.unlock(own)...)
+		return ours
+	}
+	own, cancel := context.WithCancel(context.WithValue(ctx, carry.Later{}, later)) // looks at no hold's clock
+	defer cancel()
+	errs := h.unlock(own)
+	for range len(ended) {
+		c.End(<-ended)
+	}
+	return errors.Join(errs...)
 }
 
 // atOnce is how many releases are in flight at the same time if there are more than few. Fewer are

@@ -201,19 +201,31 @@ func TestHold_oneLossEndsAllAndTheEarliestDeadlineCounts(t *testing.T) {
 	})
 }
 
+// many returns n names.
+func many(n int) (names []string) {
+	for i := range n {
+		names = append(names, fmt.Sprint("name/", i))
+	}
+	return names
+}
+
+// held is a hold of names, and a context of it.
+func held(t *testing.T, c *locktest.Client, names ...string) (*multi.Hold, context.Context) {
+	t.Helper()
+	h, err := multi.New(c.Client, names).Acquire(t.Context())
+	require.NoError(t, err)
+	ctx, cancel := h.Context(t.Context(), 0)
+	t.Cleanup(cancel)
+	return h, ctx
+}
+
 // As a hold of one lock does.
 func TestUnlock_withAContextOfTheHoldEndsThatLast(t *testing.T) {
 	for _, n := range []int{2, 20} {
 		synctest.Test(t, func(t *testing.T) {
 			c := locktest.New(t)
-			var names []string
-			for i := range n {
-				names = append(names, fmt.Sprint("name/", i))
-			}
-			h, err := multi.New(c.Client, names).Acquire(t.Context())
-			require.NoError(t, err)
-			ctx, cancel := h.Context(t.Context(), 0)
-			defer cancel()
+			names := many(n)
+			h, ctx := held(t, c, names...)
 			ctx, stop := context.WithTimeout(ctx, 5*time.Second) // 20 are released at once
 			defer stop()
 			c.Slow(time.Second)
@@ -222,10 +234,7 @@ func TestUnlock_withAContextOfTheHoldEndsThatLast(t *testing.T) {
 			c.Slow(0)
 			wantFree(t, names...)
 
-			h, err = multi.New(c.Client, names).Acquire(t.Context())
-			require.NoError(t, err)
-			ctx, cancel = h.Context(t.Context(), 0)
-			defer cancel()
+			h, ctx = held(t, c, names...)
 			ctx, stop = context.WithTimeout(ctx, time.Second)
 			defer stop()
 			began := time.Now()
@@ -265,22 +274,48 @@ func TestUnlock_contextThatIsKeptHoldsNothingBack(t *testing.T) {
 	})
 }
 
-// If each release looked at the clocks of all holds, that would take a minute.
-func TestUnlock_withAContextOfManyHoldsIsQuick(t *testing.T) {
-	c, err := locker.Open(t.Context(), "mem://"+t.Name())
-	require.NoError(t, err)
-	defer c.Close()
-	var names []string
-	for i := range 7000 {
-		names = append(names, fmt.Sprint("name/", i))
-	}
-	h, err := multi.New(c, names).Acquire(t.Context())
-	require.NoError(t, err)
-	ctx, cancel := h.Context(t.Context(), 0)
-	defer cancel()
-	began := time.Now()
-	require.NoError(t, h.Unlock(ctx))
-	assert.Less(t, time.Since(began), 5*time.Second)
+// A second Unlock finds nothing to release, and ends no context under the first.
+func TestUnlock_withAContextOfTheHoldIsNotDisturbedByAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := locktest.New(t)
+		h, ctx := held(t, c, "a", "b")
+		c.Slow(time.Second)
+		first := testwait.Go(func() error { return h.Unlock(ctx) })
+		time.Sleep(1500 * time.Millisecond) // "b" is released, "a" not yet
+		require.ErrorIs(t, h.Unlock(ctx), locker.ErrNotHeld)
+		require.NoError(t, ctx.Err(), "the first goes on")
+		require.NoError(t, <-first)
+		require.ErrorIs(t, context.Cause(ctx), locker.ErrNotHeld)
+	})
+}
+
+// AtLeast keeps each lock by an extension, for which the context must last.
+func TestUnlock_withAContextOfTheHoldKeepsAtLeast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := locktest.New(t, locker.AtLeast(time.Minute))
+		h, ctx := held(t, c, "a", "b")
+		require.NoError(t, h.Unlock(ctx))
+		require.ErrorIs(t, context.Cause(ctx), locker.ErrNotHeld)
+		wantHeld(t, "a", "b")
+	})
+}
+
+// asked counts how often a context was asked whether it has ended.
+type asked struct {
+	context.Context
+	times *atomic.Int64
+}
+
+func (a asked) Err() error { a.times.Add(1); return a.Context.Err() }
+
+// If each release looked at the clocks of all holds, 10,000 names would take a minute.
+func TestUnlock_withAContextOfManyHoldsLooksAtFewClocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, ctx := held(t, locktest.New(t), many(100)...)
+		times := new(atomic.Int64)
+		require.NoError(t, h.Unlock(asked{ctx, times}))
+		assert.Less(t, times.Load(), int64(10))
+	})
 }
 
 func TestDo_releasesAfterAPanicAndReturnsTheFunctionsError(t *testing.T) {
@@ -325,10 +360,7 @@ func TestDo_costsTheSameForEachName(t *testing.T) {
 		}))
 		require.NoError(t, err)
 		defer c.Close()
-		var names []string
-		for i := range n {
-			names = append(names, fmt.Sprint("name/", i))
-		}
+		names := many(n)
 		m := multi.New(c, names)
 		before := runtime.NumGoroutine()
 		do := func() {

@@ -104,9 +104,7 @@ func TestMetrics(t *testing.T) {
 
 func TestMetrics_ofRenewals(t *testing.T) {
 	bubble(t, func(t *testing.T, r *telemetry) {
-		c, err := locker.New(r.driver, locker.WithTTL(ttl), r.observed)
-		require.NoError(t, err)
-		defer c.Close()
+		c := testwait.Closed(locker.New(r.driver, locker.WithTTL(ttl), r.observed))(t)
 		m := c.Mutex("x")
 		require.NoError(t, m.Lock(t.Context()))
 		time.Sleep(ttl / 2)

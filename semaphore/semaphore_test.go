@@ -177,9 +177,7 @@ func (c oneFailsClaim) Ask(ctx context.Context) (time.Duration, error) {
 
 func TestAcquire_hasWhatItIsGrantedAfterAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := locker.New(oneFails{memory.NewDriver(memory.InSpace(t.Name()))})
-		require.NoError(t, err)
-		defer c.Close()
+		c := testwait.Closed(locker.New(oneFails{memory.NewDriver(memory.InSpace(t.Name()))}))(t)
 		p, err := semaphore.New(c, name, 2).Acquire(t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, 1, p.Slot())
@@ -334,15 +332,13 @@ func TestCost_isWhatTheDocumentationSays(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var requests atomic.Int64
 			cost := func() int { return int(requests.Swap(0)) }
-			c, err := locker.New(counting{memory.NewDriver(memory.InSpace(t.Name())), &requests}, locker.WithoutRenewal())
-			require.NoError(t, err)
-			defer c.Close()
+			c := testwait.Closed(locker.New(counting{memory.NewDriver(memory.InSpace(t.Name())), &requests}, locker.WithoutRenewal()))(t)
 			s := semaphore.New(c, name, n)
 			first := take(t, s, 1)[0]
 			assert.Equal(t, 1, cost(), "all are free")
 			take(t, s, n-1)
 			cost()
-			_, err = s.TryAcquire(t.Context())
+			_, err := s.TryAcquire(t.Context())
 			require.ErrorIs(t, err, locker.ErrHeld)
 			assert.Equal(t, n, cost(), "all are held")
 

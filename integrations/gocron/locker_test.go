@@ -80,14 +80,12 @@ func failures(fail func(error)) cron.JobOption {
 }
 
 func TestNewLocker_refuses(t *testing.T) {
-	c, err := locker.Open(t.Context(), "mem://")
-	require.NoError(t, err)
-	defer c.Close()
+	c := testwait.Closed(locker.Open(t.Context(), "mem://"))(t)
 	for _, minimum := range []time.Duration{0, -time.Second} {
-		_, err = gocron.NewLocker(c, minimum, noError(t))
+		_, err := gocron.NewLocker(c, minimum, noError(t))
 		require.ErrorContains(t, err, "must be above 0: longer than the clocks")
 	}
-	_, err = gocron.NewLocker(c, time.Second, nil)
+	_, err := gocron.NewLocker(c, time.Second, nil)
 	require.ErrorContains(t, err, "onError is nil")
 	_, err = gocron.NewLocker(c, time.Second, noError(t), locker.WithTTL(0))
 	require.ErrorContains(t, err, "TTL 0s")
