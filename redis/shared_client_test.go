@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
@@ -128,31 +129,26 @@ func TestSharedClient_theEndOfOneRequestFailsNoOther(t *testing.T) {
 	require.NoError(t, await(t, answered))
 }
 
-// The server is far away. Who has little time shares round trips, and a connection that is being set up, with others.
+// The server is far away. Requests share round trips, and a connection that is being set up.
 func TestSharedClient_theDeadlineOfOneRequestFailsNoOther(t *testing.T) {
 	t.Parallel()
+	p := testserver.NewProxy(t, testserver.SharedRedis(t).Addr())
+	p.Delay(30 * time.Millisecond)
+	d := driverOf(t, connect(t, p.Addr(), heedingCtx))
 	for _, connected := range []bool{false, true} {
-		t.Run(fmt.Sprintf("connected: %v", connected), func(t *testing.T) {
-			t.Parallel()
-			p := testserver.NewProxy(t, testserver.SharedRedis(t).Addr())
-			p.Delay(30 * time.Millisecond)
-			c := openURL(t, "redis://"+p.Addr(), locker.WithPrefix(t.Name()))
-			if connected {
-				warm(t, c)
-			}
-			var all sync.WaitGroup
-			for i := range 161 {
-				all.Go(func() {
-					ctx, name := t.Context(), fmt.Sprint(i)
-					if i != 10 {
-						assert.NoError(t, c.Mutex(name).TryLock(ctx), name)
-					} else if err := c.Mutex(name).TryLock(withTimeout(t, 100*time.Millisecond)); err != nil {
-						assert.ErrorIs(t, err, context.DeadlineExceeded)
-					}
-				})
-			}
-			all.Wait()
-		})
+		var all sync.WaitGroup
+		for i := range 161 {
+			all.Go(func() {
+				req := driver.Request{Name: claims.Fresh(), TTL: time.Minute}
+				if i != 10 {
+					_, err := claims.Take(t.Context(), d, req)
+					assert.NoError(t, err, "connected: %v", connected)
+				} else if _, err := claims.Take(withTimeout(t, 100*time.Millisecond), d, req); err != nil {
+					assert.ErrorIs(t, err, context.DeadlineExceeded)
+				}
+			})
+		}
+		all.Wait()
 	}
 }
 
