@@ -77,8 +77,7 @@ func (e *Env) Steady(a, b *Party, op string, do func(*Party) error, watch time.D
 	if now := b.Token(); now != token && now != 0 {
 		e.Failf("B's token was %d, and after A's %s it is %d", token, op, now)
 	}
-	b.Prolong()
-	b.Release()
+	b.Prolong().Release()
 }
 
 // Robbed ends the trial: after op of the former holder, a third party got the lock that b holds.

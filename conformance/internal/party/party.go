@@ -317,7 +317,10 @@ func (p *Party) Drop() {
 }
 
 // Prolong extends p's hold, and ends the trial if that fails.
-func (p *Party) Prolong() { p.Sound("Extend", p.Extend()) }
+func (p *Party) Prolong() *Party {
+	p.Sound("Extend", p.Extend())
+	return p
+}
 
 // Sound ends the trial unless err, of op on p's hold, is nil. All but ErrNotHeld leave it in doubt:
 // now and then a hold may be reported lost early, and to a paused machine a server seems silent.

@@ -151,7 +151,6 @@ func (e *Env) Beside(name string) (left func(b *Party)) {
 	c.Share()
 	return func(b *Party) {
 		c.Excludes(b, e.Settle())
-		c.Prolong()
-		c.Release()
+		c.Prolong().Release()
 	}
 }

@@ -151,8 +151,7 @@ var Try = []scenario.Row{{
 			e.Doubtf("A's TryLock of a free lock: %v", err)
 		}
 		a.Excludes(b, e.Settle())
-		a.Prolong()
-		a.Release()
+		a.Prolong().Release()
 		for start := time.Now(); ; time.Sleep(time.Millisecond) {
 			err := b.Try() // what B's Lock, which gave up, left behind may take a moment to go
 			if err == nil {

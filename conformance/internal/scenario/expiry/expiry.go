@@ -296,8 +296,7 @@ var Extend = []scenario.Row{{
 		a.Want("Extend after Unlock", a.Extend(), locker.ErrNotHeld)
 		b.Promptly("A's Extend said ErrNotHeld")
 		a.Want("Extend after Unlock, when B has the lock", a.Extend(), locker.ErrNotHeld)
-		b.Prolong()
-		b.Release()
+		b.Prolong().Release()
 	},
 }}
 

@@ -137,8 +137,7 @@ var Reuse = []scenario.Row{{
 		for range 3 {
 			a.Promptly("A has unlocked")
 			a.Excludes(b, e.Settle()/2)
-			a.Prolong()
-			a.Release()
+			a.Prolong().Release()
 		}
 		b.Promptly("A has unlocked for the last time").Release()
 	},
@@ -153,8 +152,7 @@ var Reuse = []scenario.Row{{
 		b.Release()
 		_ = a.Unlock() // what it says is the business of another scenario
 		a.Promptly("A unlocked its lost hold, B has unlocked too")
-		a.Prolong()
-		a.Release()
+		a.Prolong().Release()
 	},
 }, {
 	Name:    "Lock says ErrLost until a lost hold is unlocked",

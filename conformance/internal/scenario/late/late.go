@@ -137,7 +137,7 @@ var Rows = []scenario.Row{{
 	Needs:   []need.Need{need.Links, need.Extends},
 	Shows:   locker.Exclusive,
 	Body: func(e *party.Env) {
-		sent := sends(e, e.TTL, 1, (*party.Party).Take, (*party.Party).Prolong, (*party.Party).Release)
+		sent := sends(e, e.TTL, 1, (*party.Party).Take, func(p *party.Party) { p.Prolong() }, (*party.Party).Release)
 		e.Together(
 			// B's hold must not get A's TTL.
 			func() { late(e, "Extend", (*party.Party).Extend, sent, 2*e.TTL) },

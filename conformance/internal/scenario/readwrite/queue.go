@@ -136,8 +136,7 @@ var Queue = sharing([]scenario.Row{{
 			p.Granted(readers[i], ttl+party.Slack(ttl), "W took the lock for %v and was heard of no more", ttl)
 		}
 		for _, p := range run {
-			p.Prolong()
-			p.Release()
+			p.Prolong().Release()
 		}
 	},
 }, {
@@ -169,8 +168,7 @@ var Queue = sharing([]scenario.Row{{
 		cancel()
 		e.Gone(w, writer)
 		b.Granted(reader, e.Prompt, "A has a share, and C, who waited for the lock before B, gave up")
-		a.Prolong()
-		a.Release()
+		a.Prolong().Release()
 		b.Release()
 	},
 }, {
@@ -198,8 +196,7 @@ var Queue = sharing([]scenario.Row{{
 		}
 		time.Sleep(e.Settle()) // a leftover of B may claim a share before C locks
 		w.Promptly("B gave up waiting for a share, all others have unlocked")
-		w.Prolong()
-		w.Release()
+		w.Prolong().Release()
 	},
 }})
 
@@ -240,6 +237,5 @@ func writerFails(e *party.Env, fail func(*fault.Process), ttl time.Duration) {
 	fail(w)
 	c.Granted(reader, ttl+party.Slack(ttl)+2*time.Second, "A has a share, and B, which waited "+
 		"for the lock before it with a TTL of %v, is heard of no more", ttl).Release()
-	a.Prolong()
-	a.Release()
+	a.Prolong().Release()
 }

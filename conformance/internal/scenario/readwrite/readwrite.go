@@ -62,8 +62,7 @@ var Rows = sharing([]scenario.Row{{
 		b.KeepsOut(w, "Lock", done)
 		b.Release()
 		w.Granted(done, e.Prompt, "the last share was unlocked")
-		w.Prolong()
-		w.Release()
+		w.Prolong().Release()
 	},
 }, {
 	Name:    "a writer keeps readers out",
@@ -141,8 +140,7 @@ var Rows = sharing([]scenario.Row{{
 		a.Release()
 		a.Want("second Unlock of its share", a.Unlock(), locker.ErrNotHeld)
 		b.Excludes(w, e.Settle())
-		b.Prolong()
-		b.Release()
+		b.Prolong().Release()
 		w.Promptly("each share was unlocked").Release()
 	},
 }, {
@@ -156,8 +154,7 @@ var Rows = sharing([]scenario.Row{{
 		a.AwaitExpiry()
 		_ = a.Unlock()
 		b.Excludes(w, e.Settle())
-		b.Prolong()
-		b.Release()
+		b.Prolong().Release()
 		w.Promptly("B has unlocked, A's share has expired").Release()
 	},
 }, {
@@ -173,8 +170,7 @@ var Rows = sharing([]scenario.Row{{
 			a.Share()
 			b.Share()
 			done := w.StartLock(e.Context())
-			b.Prolong()
-			b.Release()
+			b.Prolong().Release()
 			w.Granted(done, ttl+party.Slack(ttl), "A took a share for %v and was heard of no more, B has unlocked", ttl)
 			if held := time.Since(before); held < ttl-party.Drift(ttl) {
 				e.Doubtf("C got the lock %v after A asked for a share, for %v", held, ttl)
@@ -189,8 +185,7 @@ var Rows = sharing([]scenario.Row{{
 			a.Prolong()
 			a.AwaitExpiry()
 			b.Excludes(w, e.Settle())
-			b.Prolong()
-			b.Release()
+			b.Prolong().Release()
 			w.LockBy(e.Prompt, "B has unlocked, A's share has expired").Release()
 		})
 	},
@@ -212,8 +207,7 @@ var Rows = sharing([]scenario.Row{{
 			a.WantNoToken("after the TTL of its share, when B has the lock")
 			a.Want("Extend of a share that expired", a.Extend(), locker.ErrLost)
 			a.Want("Unlock of a share that expired", a.Unlock(), locker.ErrLost)
-			w.Prolong()
-			w.Release()
+			w.Prolong().Release()
 		}, func() {
 			// Another reader stays: the lock is shared yet when the share has expired.
 			a, b, w := e.RWTrio(e.TTL)
@@ -289,8 +283,7 @@ var Rows = sharing([]scenario.Row{{
 			b.Same(token, "A's share, which was the lock before, has it")
 			b.Release()
 			a.Excludes(w, e.Settle())
-			a.Prolong()
-			a.Release()
+			a.Prolong().Release()
 			w.Promptly("A has unlocked")
 			tokens.Next(w, "the writer after")
 			w.Release()
@@ -357,8 +350,7 @@ var Rows = sharing([]scenario.Row{{
 			if reader != nil {
 				b.Queued(reader, "C, who waits for A")
 			}
-			a.Prolong()
-			a.Release()
+			a.Prolong().Release()
 			w.Granted(writer, e.Prompt, "A has unlocked").Release()
 			if reader != nil {
 				b.Granted(reader, e.Prompt, "C has unlocked").Release()
@@ -413,8 +405,7 @@ var Rows = sharing([]scenario.Row{{
 		_ = a.Unlock()
 		a.Want("Downgrade after Unlock", a.Downgrade(), locker.ErrNotHeld)
 		b.ExcludesShare(c)
-		b.Prolong()
-		b.Release()
+		b.Prolong().Release()
 	},
 }, {
 	Name:    "a downgrade whose reply was lost can be sent again",

@@ -32,8 +32,7 @@ var Cancel = []scenario.Row{{
 		a.Release()
 		time.Sleep(e.Settle()) // a leftover of B may claim the lock before C does
 		c.Promptly("B gave up waiting, A has unlocked")
-		c.Prolong()
-		c.Release()
+		c.Prolong().Release()
 	},
 }, {
 	Name:    "a waiter that gives up does not hold up those behind it",
@@ -244,8 +243,7 @@ var Context = []scenario.Row{{
 		}
 		cancel()
 		a.Excludes(b, e.Settle())
-		a.Prolong()
-		a.Release()
+		a.Prolong().Release()
 	},
 }}
 
