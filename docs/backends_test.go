@@ -203,9 +203,7 @@ func TestNightly_hasEveryBackend(t *testing.T) {
 
 // The page names the servers on which the suite ran last, each in its row.
 func TestCompatibility_namesTheServersOfTheGuarantees(t *testing.T) {
-	file, err := os.Open("guarantees.json")
-	require.NoError(t, err)
-	defer func() { _ = file.Close() }()
+	file := testwait.Closed(os.Open("guarantees.json"))(t)
 	var first struct {
 		Setting struct{ Server string }
 	}

@@ -67,10 +67,8 @@ func TestOpen_refuses(t *testing.T) {
 func TestErrors_showNoSecret(t *testing.T) {
 	check := func(url string) {
 		t.Helper()
-		c, err := locker.Open(t.Context(), url)
-		require.NoError(t, err)
-		defer func() { _ = c.Close() }()
-		err = c.Mutex("name", locker.WithTTL(3*time.Second)).TryLock(t.Context())
+		c := testwait.Closed(locker.Open(t.Context(), url))(t)
+		err := c.Mutex("name", locker.WithTTL(3*time.Second)).TryLock(t.Context())
 		require.Error(t, err)
 		for _, format := range []string{"%v", "%+v", "%#v"} {
 			assert.NotContains(t, fmt.Sprintf(format, err), "hidden")
@@ -85,11 +83,9 @@ func TestErrors_showNoSecret(t *testing.T) {
 // A bucket that is not there is the client's error, and no lock.
 func TestErrors_ofABucketThatIsNotThere(t *testing.T) {
 	onEach(t, func(t *testing.T, r *relay, _ *backend) {
-		c, err := locker.Open(t.Context(), "s3://no-such-bucket?endpoint="+r.URL)
-		require.NoError(t, err)
-		defer func() { _ = c.Close() }()
+		c := testwait.Closed(locker.Open(t.Context(), "s3://no-such-bucket?endpoint="+r.URL))(t)
 		require.ErrorContains(t, c.Mutex("name").TryLock(t.Context()), "NoSuchBucket")
-		_, err = c.Inspect(t.Context(), "name")
+		_, err := c.Inspect(t.Context(), "name")
 		require.ErrorContains(t, err, "NoSuchBucket")
 	})
 }

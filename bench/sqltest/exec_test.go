@@ -240,9 +240,7 @@ func TestCreate_byManyAtOnceAndAgain(t *testing.T) {
 func TestAdmit_onAConnection(t *testing.T) {
 	run(t, func(t *testing.T, d *database) {
 		db := d.fresh(t, d.plain())
-		conn, err := db.Conn(t.Context())
-		require.NoError(t, err)
-		defer func() { _ = conn.Close() }()
+		conn := testwait.Closed(db.Conn(t.Context()))(t)
 		begin := "BEGIN"
 		if d.dialect == sqlfence.SQLite {
 			begin = "BEGIN IMMEDIATE"

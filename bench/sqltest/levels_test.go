@@ -265,9 +265,7 @@ func recordByAdmit(ctx context.Context, d *database, tx *sql.Tx, _ string, token
 
 func history(t *testing.T, db *sql.DB) (tokens []uint64) {
 	t.Helper()
-	rows, err := db.QueryContext(t.Context(), `SELECT token FROM history ORDER BY n`)
-	require.NoError(t, err)
-	defer func() { _ = rows.Close() }()
+	rows := testwait.Closed(db.QueryContext(t.Context(), `SELECT token FROM history ORDER BY n`))(t)
 	for rows.Next() {
 		var token uint64
 		require.NoError(t, rows.Scan(&token))

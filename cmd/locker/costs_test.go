@@ -100,9 +100,7 @@ func costsOf(t *testing.T, url string) (c costs) {
 	}
 	each := func(total int) int { return int(math.Round(float64(total) / calls)) }
 	c = costs{Lock: each(lock), Unlock: each(unlock), Held: each(held), Extend: each(extend), HandOver: each(handOver)}
-	direct, err := locker.Open(ctx, url, locker.WithTTL(10*time.Second), locker.WithoutRenewal())
-	require.NoError(t, err)
-	defer direct.Close()
+	direct := testwait.Closed(locker.Open(ctx, url, locker.WithTTL(10*time.Second), locker.WithoutRenewal()))(t)
 	m, c.Allocations = direct.Mutex("x"), math.MaxInt
 	for range 20 {
 		c.Allocations = min(c.Allocations, int(testing.AllocsPerRun(20, func() {

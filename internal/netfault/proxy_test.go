@@ -244,9 +244,7 @@ func TestProxy_resetLosesWhatIsHeld(t *testing.T) {
 
 // What may still be open, or held back, or not answered, must not hold up the end.
 func TestProxy_closeLeavesNothing(t *testing.T) {
-	stopped, err := net.Listen("tcp4", "127.0.0.1:0") // the kernel takes connections for it
-	require.NoError(t, err)
-	defer func() { _ = stopped.Close() }()
+	stopped := testwait.Closed(net.Listen("tcp4", "127.0.0.1:0"))(t) // the kernel takes connections for it
 	others := goleak.IgnoreCurrent()
 	p, err := netfault.Start("127.0.0.1:0", stopped.Addr().String())
 	require.NoError(t, err)

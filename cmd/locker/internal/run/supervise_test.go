@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/cmd/locker/internal/outcome"
+	"github.com/go-locker/locker/internal/test/testwait"
 	"github.com/go-locker/locker/locktest"
 	"github.com/go-locker/locker/memory"
 )
@@ -65,9 +66,7 @@ func (j *fakeJob) Reap() error {
 // supervised has watch look after a job under a hold of 8 s that nobody renews.
 func supervised(t *testing.T, test func(t *testing.T, c *locker.Client, p *plan, j *fakeJob)) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := memory.New(locker.WithTTL(8*time.Second), locker.WithoutRenewal())
-		require.NoError(t, err)
-		defer func() { _ = c.Close() }()
+		c := testwait.Closed(memory.New(locker.WithTTL(8*time.Second), locker.WithoutRenewal()))(t)
 		h, err := c.Mutex("x").Acquire(t.Context())
 		require.NoError(t, err)
 		test(t, c, newPlan(h), newFakeJob())
