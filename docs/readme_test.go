@@ -39,7 +39,7 @@ func blocksOf(t *testing.T, page string) (programs, parts []string) {
 	return programs, parts
 }
 
-// readmePrograms returns the README's program, and the same with the two lines changed that it says are to be for Redis.
+// readmePrograms returns the README's program, and the same with its two lines changed for Redis.
 func readmePrograms(t *testing.T, redis string) (inMemory, onRedis string) {
 	t.Helper()
 	programs, _ := blocksOf(t, "../README.md")
@@ -55,7 +55,7 @@ func readmePrograms(t *testing.T, redis string) (inMemory, onRedis string) {
 // saysItHolds is what the program prints.
 const saysItHolds = "^holds the lock, with fencing token [1-9][0-9]*$"
 
-// The program runs in memory, and on Redis with two lines changed. TestRelease_canBeInstalled has it in an empty folder.
+// In an empty folder, after its go get, the program is run by TestRelease_canBeInstalled.
 func TestReadme_programRuns(t *testing.T) {
 	t.Parallel()
 	server := testserver.Redis(t)
@@ -80,7 +80,7 @@ func TestPages_goCompiles(t *testing.T) {
 	inTree(t, "build", files...)
 }
 
-// inTree has the go command run or build a package of files that it sees in a folder of the repository that is not there.
+// inTree runs or builds files as a package of the repository, without writing them there.
 func inTree(t *testing.T, command string, files ...string) string {
 	t.Helper()
 	repo, err := filepath.Abs("..")

@@ -273,7 +273,7 @@ func TestRun_whatIsSentOnHasNotRun(t *testing.T) {
 	}
 }
 
-// clusterOf is a Cluster of one node, be it one that is no node of a Cluster, and counts how often it is looked at.
+// clusterOf is a Cluster of one server, and counts how often the client looks at its nodes.
 func clusterOf(addr string, o goredis.ClusterOptions) (rdb *goredis.ClusterClient, looks *atomic.Int32) {
 	looks = new(atomic.Int32)
 	o.ClusterSlots = func(context.Context) ([]goredis.ClusterSlot, error) {

@@ -132,7 +132,7 @@ func overstays(random *rand.Rand, tick time.Duration, cuts int) (times int, long
 	const perSession = 50
 	start := clock.Now()
 	for range cuts / perSession {
-		// Most are hardly longer than two ticks, which is the least that servers grant, and the least favourable.
+		// Most are hardly longer than two ticks: servers grant no less, and that is the worst case.
 		ttl := 2*tick + time.Duration(random.Int64N(1+random.Int64N(int64(18*tick)))).Truncate(time.Millisecond)
 		e := &ensemble{random: random, tick: tick, ttl: ttl}
 		e.phase, e.asked = e.some(tick), e.some(tick/2)

@@ -41,7 +41,7 @@ func pending(t *testing.T, call string, done <-chan error, d time.Duration) {
 	}
 }
 
-// waitForServer requires that calls which begin when a server has just stopped have not returned after d, and do when it goes on.
+// waitForServer requires that calls to a stopped server last longer than d, and end when it goes on.
 func waitForServer(t *testing.T, s server, d time.Duration, calls map[string]func() error) {
 	t.Helper()
 	s.Stop()

@@ -242,7 +242,8 @@ func writeJUnit(w io.Writer, r *check.Report) error {
 
 func seconds(s float64) string { return fmt.Sprintf("%.3f", s) }
 
-// inXML returns s without characters that XML forbids, even in CDATA. encoding/xml does that only for attributes, and splits "]]>".
+// inXML returns s without characters that XML forbids, even in CDATA. encoding/xml does that only
+// for attributes, and splits "]]>".
 func inXML(s string) string {
 	return strings.Map(func(r rune) rune { // which has U+FFFD for what is not UTF-8
 		if r < ' ' && !strings.ContainsRune("\t\n\r", r) || r == '\ufffe' || r == '\uffff' {

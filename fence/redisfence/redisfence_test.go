@@ -195,7 +195,7 @@ func TestRun_thatArrivesLateIsRefused(t *testing.T) {
 	assert.Error(t, fencecheck.Rising(seen(t, direct, "x")), "%d", seen(t, direct, "x"))
 }
 
-// Connections break, and requests are sent again: some writes are made twice, and none after a newer one.
+// Connections break, and requests are retried: some writes happen twice, none after a newer one.
 func TestBrokenConnections_noStaleWriteGetsIn(t *testing.T) {
 	t.Parallel()
 	p, slow, direct := behindProxy(t)

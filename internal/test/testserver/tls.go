@@ -21,7 +21,7 @@ import (
 	"github.com/go-locker/locker/internal/netfault"
 )
 
-// Certificates are files in the PEM format: a certificate that was made for one test and signed itself, so that it is its own
+// Certificates are PEM files of one self-signed certificate, made for one test: it is its own
 // authority. Both a server at 127.0.0.1, alias localhost, and its clients show it.
 type Certificates struct {
 	CAFile, CertFile, KeyFile string
