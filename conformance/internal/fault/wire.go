@@ -36,7 +36,7 @@ type Wire struct {
 // Link makes a party with its own Wire, without checking that its requests pass it.
 func Link(e *party.Env, who, name string, ttl time.Duration) (*party.Party, *Wire) {
 	w := newWire(e)
-	l := e.Harness.Faults.Through(e, name, ttl, w.via)
+	l := e.Harness.Faults.Through(party.Making{Env: e}, name, ttl, w.via)
 	if l == nil {
 		e.Failf("Harness.Faults.Through returned nil")
 	}
@@ -46,7 +46,7 @@ func Link(e *party.Env, who, name string, ttl time.Duration) (*party.Party, *Wir
 // LinkedClient makes parties that share one client with its own Wire.
 func LinkedClient(e *party.Env, ttl time.Duration, renew bool) (func(who, name string) *party.Party, *Wire) {
 	w := newWire(e)
-	return e.Of("Faults.ThroughClient", ttl, e.Harness.Faults.ThroughClient(e, ttl, renew, w.via)), w
+	return e.Of("Faults.ThroughClient", ttl, e.Harness.Faults.ThroughClient(party.Making{Env: e}, ttl, renew, w.via)), w
 }
 
 // Takes has a party of LinkedClient take a free lock, and checks that its requests passed w.

@@ -70,6 +70,13 @@ func (e *Env) Context() context.Context {
 	return e.Scope.Context()
 }
 
+// Making is an Env for the functions of a Harness: what they do with its context, as to connect, sets
+// no deadline.
+type Making struct{ *Env }
+
+// Context returns the trial's context.
+func (m Making) Context() context.Context { return m.Scope.Context() }
+
 // Story returns an env for one of several stories that are independent of one another.
 func (e *Env) Story() *Env {
 	s := *e

@@ -25,7 +25,7 @@ func (e *Env) Trio(ttlOfA time.Duration) (a, b, c *Party) {
 
 // Client makes parties that share one client.
 func (e *Env) Client(ttl time.Duration, renew bool) func(who, name string) *Party {
-	return e.Of("Client", ttl, e.Harness.Client(e, ttl, renew))
+	return e.Of("Client", ttl, e.Harness.Client(Making{e}, ttl, renew))
 }
 
 // Of makes parties from mutex, which field of the Harness returned.

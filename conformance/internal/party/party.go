@@ -45,7 +45,7 @@ func (e *Env) Party(who, name string, ttl time.Duration) *Party {
 	if who == e.Reader {
 		return e.Using(power.Sharing{Sharer: e.rwLocker(name, ttl)}, who, name, ttl)
 	}
-	l := e.Harness.New(e, name, ttl)
+	l := e.Harness.New(Making{e}, name, ttl)
 	if l == nil {
 		e.Failf("Harness.New returned nil")
 	}
@@ -54,7 +54,7 @@ func (e *Env) Party(who, name string, ttl time.Duration) *Party {
 
 // rwLocker makes an RWLocker with a client of its own.
 func (e *Env) rwLocker(name string, ttl time.Duration) power.Sharer {
-	l := e.Harness.RW(e, name, ttl)
+	l := e.Harness.RW(Making{e}, name, ttl)
 	if l == nil {
 		e.Failf("Harness.RW returned nil")
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -91,4 +92,23 @@ func TestParty_aCallAfterTheEndOfItsContextHasALimit(t *testing.T) {
 	defer cancel()
 	err, _ := verdict(t, true, func(e *Env) { _ = e.Using(late{}, "A", "x", time.Second).Lock(ctx) })
 	require.NoError(t, err)
+}
+
+// A trial is discarded if a program starts slowly while deadlines run: those of a context that the
+// scenario has made, not of one with which a Harness connects.
+func TestPace_whatAHarnessDoesSetsNoDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := NewEnv(t, harness.Harness{TTL: time.Second, New: func(t harness.TB, _ string, _ time.Duration) locker.Locker {
+			_ = t.Context()
+			return robbed{}
+		}})
+		defer e.Close()
+		start := func() { defer e.Starting()(); time.Sleep(2 * promptly) }
+		e.Party("A", "x", time.Second)
+		start()
+		require.NoError(t, e.Pace.Rehearsed())
+		_ = e.Context()
+		start()
+		require.ErrorIs(t, e.Pace.Rehearsed(), engine.ErrInDoubt)
+	})
 }
