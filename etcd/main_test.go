@@ -89,8 +89,7 @@ func openURL(t testing.TB, url string, opts ...locker.Option) *locker.Client {
 
 func driverOf(t testing.TB, cli *clientv3.Client) claims.Driver {
 	t.Helper()
-	d := testwait.Closed(etcd.NewDriver(cli))(t)
-	return d.(claims.Driver)
+	return testwait.Closed(etcd.NewDriver(cli))(t).(claims.Driver)
 }
 
 // queue lists the keys of those who stand in the queue of a name, in order.

@@ -287,8 +287,7 @@ func (f *fake) client(t testing.TB) rest.Interface {
 
 func (f *fake) driver(t testing.TB) *backend {
 	t.Helper()
-	d := testwait.Closed(NewDriver(f.client(t), "default"))(t)
-	return d.(*backend)
+	return testwait.Closed(NewDriver(f.client(t), "default"))(t).(*backend)
 }
 
 // sent returns how many requests f makes, by method.
@@ -319,8 +318,7 @@ func driverAt(t *testing.T, s *testserver.KubeServer) *backend {
 	t.Helper()
 	u, err := driver.ParseURL("kubernetes://" + s.Addr() + "?kubeconfig=" + s.Kubeconfig(testserver.KubeAdmin))
 	require.NoError(t, err)
-	d := testwait.Closed(open(t.Context(), u))(t)
-	return d.(*backend)
+	return testwait.Closed(open(t.Context(), u))(t).(*backend)
 }
 
 func call(t *testing.T, s *testserver.KubeServer, method, path, content, body string) string {

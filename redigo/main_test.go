@@ -64,8 +64,7 @@ func openClient(t testing.TB, url string, opts ...locker.Option) *locker.Client 
 
 func driverOf(t testing.TB, p *redis.Pool, opts ...redigo.DriverOption) claims.Driver {
 	t.Helper()
-	d := testwait.Closed(redigo.NewDriver(p, opts...))(t)
-	return d.(claims.Driver)
+	return testwait.Closed(redigo.NewDriver(p, opts...))(t).(claims.Driver)
 }
 
 func take(t testing.TB, d driver.Driver, name string, ttl time.Duration) driver.Claim {

@@ -94,8 +94,7 @@ func newClient(t testing.TB, addr string, opts ...locker.Option) (*locker.Client
 
 func driverOf(t testing.TB, rdb goredis.UniversalClient, opts ...redis.DriverOption) claims.Driver {
 	t.Helper()
-	d := testwait.Closed(redis.NewDriver(rdb, opts...))(t)
-	return d.(claims.Driver)
+	return testwait.Closed(redis.NewDriver(rdb, opts...))(t).(claims.Driver)
 }
 
 func take(t testing.TB, d driver.Driver, name string, ttl time.Duration) driver.Claim {

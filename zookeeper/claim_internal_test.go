@@ -44,8 +44,7 @@ func direct(t *testing.T) *zk.Conn { return Direct(t, testserver.SharedZooKeeper
 // driverOf is one over the server that the tests have in common.
 func driverOf(t *testing.T, opts ...DriverOption) *backend {
 	t.Helper()
-	d := testwait.Closed(NewDriver([]string{testserver.SharedZooKeeper(t).Addr()}, append(opts, Tick(100*time.Millisecond))...))(t)
-	return d.(*backend)
+	return testwait.Closed(NewDriver([]string{testserver.SharedZooKeeper(t).Addr()}, append(opts, Tick(100*time.Millisecond))...))(t).(*backend)
 }
 
 var waitFor = testwait.Patience(time.Minute).Until

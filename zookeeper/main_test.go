@@ -103,8 +103,7 @@ func sessions(t testing.TB) harness.Sessions {
 	return harness.Sessions{
 		Addr: s.Addr(), Prefix: prefix,
 		Driver: func(t testing.TB, addr string) claims.Driver {
-			d := testwait.Closed(zookeeper.NewDriver([]string{addr}, zookeeper.Tick(serverTick)))(t)
-			return d.(claims.Driver)
+			return testwait.Closed(zookeeper.NewDriver([]string{addr}, zookeeper.Tick(serverTick)))(t).(claims.Driver)
 		},
 		Open: func(t testing.TB, ttl time.Duration, opts ...locker.Option) *locker.Client {
 			return openURL(t, s.URL(), "", append(opts, locker.WithPrefix(prefix), locker.WithTTL(ttl))...)

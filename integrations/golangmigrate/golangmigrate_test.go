@@ -257,8 +257,7 @@ func inner(t testing.TB, d freshdb.Database) database.Driver {
 
 func mutex(t testing.TB, lock string) *locker.Mutex {
 	t.Helper()
-	client := testwait.Closed(locker.Open(t.Context(), lock))(t)
-	return client.Mutex("migrate")
+	return testwait.Closed(locker.Open(t.Context(), lock))(t).Mutex("migrate")
 }
 
 // fenced is a driver with a fence.
