@@ -210,7 +210,7 @@ func (c *Client) Close() error {
 		}
 	}
 	answered := returns(patience, c.calls.Wait)
-	// What is still in progress is given up: its contexts end, then its connections.
+	// Calls still in progress are given up: their contexts end, then their connections.
 	c.stop()
 	err, closed := within(ctx, c.driver.Close)
 	if !closed {

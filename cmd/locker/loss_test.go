@@ -54,7 +54,7 @@ func family() []string {
 	return []string{"leader", "child"}
 }
 
-// pids of a stubborn command's family, by name. What is left of them dies with the test.
+// pids of a stubborn command's family, by name. Survivors are killed with the test.
 func pids(t *testing.T, dir string) map[string]int {
 	t.Helper()
 	all := map[string]int{}

@@ -37,7 +37,7 @@ func line(v check.Verdict) string {
 	return line
 }
 
-// fold breaks lines between words, and indents what comes after a break.
+// fold breaks lines between words, and indents continuation lines.
 func fold(text string) string {
 	const by = "          "
 	var b strings.Builder

@@ -83,7 +83,7 @@ func schemesAlone(c *cobra.Command, _ []string, part string) ([]cobra.Completion
 	return schemes(c, nil, part)
 }
 
-// schemesThenCommand completes the URL, and what comes after --: a program, and then files.
+// schemesThenCommand completes the URL, and after --: a program, then files.
 func schemesThenCommand(c *cobra.Command, args []string, part string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	switch {
 	case len(args) < 2:

@@ -38,7 +38,7 @@ func (w *Watcher) Page(title string, now time.Time) timeline.Page {
 	return p
 }
 
-// row is a person on the page. What was seen at one look alone is as long as the time to the next.
+// row is a person on the page. A person seen by one look alone lasts until the next look.
 func (p *person) row(interval time.Duration) timeline.Row {
 	r := timeline.Row{Label: show.Shortened(p.label, 32), Title: p.label + " (" + show.Printable(p.id) + ")"}
 	if p.ended == expired {
