@@ -144,13 +144,17 @@ func (c *contender) acquire() (*Hold, error) {
 }
 
 // cover extends a hold that begins with less time than AtLeast asks for, as it may on a session
-// that other holds share.
+// that other holds share. There an extension, too, may bring less than a TTL: if the machine is
+// busy, the next one brings more.
 func (c *contender) cover(h *Hold) error {
 	if h.covered() {
 		return nil
 	}
-	err := h.extend(c.ctx)
-	if err == nil {
+	var err error
+	for range firstTries {
+		if err = h.extend(c.ctx); err != nil {
+			break
+		}
 		if h.covered() {
 			return nil
 		}

@@ -264,12 +264,20 @@ func TestAtLeast_aHoldThatBeginsShortIsExtendedFirst(t *testing.T) {
 		time.Sleep(9 * time.Second)
 		synctest.Wait()
 
-		for refused, f := range map[error]fault{
-			errRefused: unreachable, locker.ErrUnsupported: {age: 4 * time.Second},
-			locker.ErrLost: {lost: true, err: locker.ErrLost},
+		short := fault{age: 4 * time.Second} // for a session whose latest heartbeat is as old
+		b.next(acquire, short)
+		b.next(extend, short)
+		require.NoError(t, m.TryLock(t.Context()), "the second extension covers it")
+		require.NoError(t, m.Unlock(t.Context()))
+		time.Sleep(9 * time.Second)
+		synctest.Wait()
+
+		for refused, faults := range map[error][]fault{
+			errRefused: {unreachable}, locker.ErrUnsupported: {short, short, short},
+			locker.ErrLost: {{lost: true, err: locker.ErrLost}},
 		} {
-			b.next(acquire, fault{age: 4 * time.Second})
-			b.next(extend, f)
+			b.next(acquire, short)
+			b.next(extend, faults...)
 			ran, err = m.TryDo(t.Context(), func(context.Context) error { panic("f ran") })
 			require.ErrorIs(t, err, refused)
 			assert.False(t, ran)
