@@ -167,9 +167,8 @@ func (d *database) fresh(t *testing.T, l level) *sql.DB {
 	t.Helper()
 	db := d.open(t, l)
 	for _, statement := range []string{
-		`DROP TABLE IF EXISTS accounts`, `DROP TABLE IF EXISTS fencing_tokens`, `DROP TABLE IF EXISTS history`,
-		`CREATE TABLE accounts (id INTEGER PRIMARY KEY, state VARCHAR(100), version INTEGER NOT NULL DEFAULT 0, token BIGINT NOT NULL DEFAULT 0)`,
-		`CREATE TABLE history (n INTEGER PRIMARY KEY, token BIGINT NOT NULL)`,
+		`DROP TABLE IF EXISTS accounts`, `DROP TABLE IF EXISTS fencing_tokens`,
+		`CREATE TABLE accounts (id INTEGER PRIMARY KEY, state VARCHAR(100), token BIGINT NOT NULL DEFAULT 0)`,
 	} {
 		_, err := db.ExecContext(t.Context(), statement)
 		require.NoError(t, err, statement)
@@ -197,7 +196,7 @@ func (d *database) sql(query string) string {
 
 // update is the user's own statement, by the holder of token.
 func (d *database) update(state string, token uint64) (query string, args []any) {
-	return d.sql(`UPDATE accounts SET state = ?, version = version + 1, token = ? WHERE id = ? AND token <= ?`), []any{state, token, 1, token}
+	return d.sql(`UPDATE accounts SET state = ?, token = ? WHERE id = ? AND token <= ?`), []any{state, token, 1, token}
 }
 
 func (d *database) exec(t *testing.T, db sqlfence.Querier, query string, args ...any) {
