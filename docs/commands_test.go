@@ -157,7 +157,7 @@ func newShell(t *testing.T, sh string) *shell {
 			"sqlite:///var/lib/app/locks.db", "sqlite://"+dir+"/locks.db",
 			"locker check --replay history-7-123.json", "locker check --replay history-7-123.json", // as it is
 			"--at-least 1m redis://locks:6379", "--at-least 1s 'redis://"+redis+"?ttl=2s'", // the next of that name waits for its end
-			"-hold 20s", "-hold 100ms", "locker release ", "! locker release ", // nobody holds it here
+			"locker release ", "! locker release ", // nobody holds it here
 			"locker check", "locker check"+quick, "locker bench", "locker bench"+briefly, "locker compare", "locker compare"+quick+briefly,
 			"-run TestConformance ", "-v -run '^TestConformance$/^one_server$/"+soaked+"' ", "-conformance.for=1h", "-conformance.for=30s",
 			"-conformance.dir=histories", `-conformance.dir="$OUT"`,

@@ -5,16 +5,11 @@
 //
 // The tag keeps the client for Redis, which takes half a minute to compile, out of the first. In examples/service
 // any URL will do.
-//
-// With -hold it takes one lock and keeps it, for a try in two terminals that share a server:
-//
-//	go run -tags redis ./examples/quickstart -hold 20s redis://localhost:6379
 package main
 
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -29,35 +24,21 @@ import (
 )
 
 func main() {
-	hold := flag.Duration("hold", 0, "take one lock, keep it this long, and show nothing else")
-	ttl := flag.Duration("ttl", 500*time.Millisecond, "how long a lock lasts unless it is renewed")
-	flag.Usage = func() {
-		fmt.Fprintln(flag.CommandLine.Output(), "usage: quickstart [-hold 20s] [-ttl 500ms] [URL]   (default mem://quickstart)")
-		flag.PrintDefaults()
-	}
-	flag.Parse()
 	url := "mem://quickstart"
-	if flag.NArg() > 0 {
-		url = flag.Arg(0)
+	if len(os.Args) > 1 {
+		url = os.Args[1]
 	}
-	if err := run(url, *hold, *ttl); err != nil {
+	// Ctrl-C ends ctx; what is held is released on the way out.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	s := story{out: os.Stdout, start: time.Now(), ttl: 500 * time.Millisecond}
+	if err := s.tell(ctx, url); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		if scheme, _, _ := strings.Cut(url, "://"); !slices.Contains(driver.Schemes(), scheme) {
 			fmt.Fprintln(os.Stderr, "redis:// takes go run -tags redis ./examples/quickstart; in examples/service any URL will do")
 		}
 		os.Exit(1)
 	}
-}
-
-func run(url string, hold, ttl time.Duration) error {
-	// Ctrl-C ends ctx; what is held is released on the way out.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	s := story{out: os.Stdout, start: time.Now(), ttl: ttl}
-	if hold > 0 {
-		return s.keep(ctx, url, hold)
-	}
-	return s.tell(ctx, url)
 }
 
 type story struct {
@@ -138,26 +119,6 @@ func (s story) loss(ctx context.Context, alice, bob *locker.Mutex, account *acco
 	s.say("alice", "unlocks, and is told: %v", alice.Unlock(context.WithoutCancel(ctx)))
 	s.say("bob", "unlocks; the account was last written %s", account.value)
 	return bob.Unlock(context.WithoutCancel(ctx))
-}
-
-// keep holds one lock for a while.
-func (s story) keep(ctx context.Context, url string, d time.Duration) error {
-	client, err := locker.Open(ctx, url)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	m := client.Mutex("quickstart")
-	s.say("", "waiting for %q", m.Name())
-	err = m.Do(ctx, func(ctx context.Context) error {
-		s.say("", "holding it for %v, with token %d", d, m.FencingToken())
-		pause(ctx, d)
-		return context.Cause(ctx) // ErrLost, if that is why it ended
-	})
-	if err == nil {
-		s.say("", "released")
-	}
-	return err
 }
 
 func pause(ctx context.Context, d time.Duration) {
