@@ -30,24 +30,20 @@ type figures map[string]float64
 // The file has more. Those in sums are added up over the rounds, of the others the table has the
 // median.
 var columns = map[string][]string{
-	"pairs": {"pair µs", "requests", "server µs", "cpu µs", "allocations", "client µs"},
-	"apart": {
-		"pairs/s", "server µs", "cpu µs", "allocations", "client µs", "connections", "errors",
-	},
+	"pairs": {"pair µs", "requests", "server µs", "cpu µs", "allocations"},
+	"apart": {"pairs/s", "server µs", "cpu µs", "allocations", "connections", "errors"},
 	"contended": {
 		"acquisitions/s", "wait p50 ms", "longest ms", "requests", "server µs",
 		"connections", "errors", "overlaps",
 	},
-	"handover": {"p50 µs", "p99 µs", "PING p50 µs", "errors", "overlaps"},
-	"idle":     {"requests/s", "run/s", "server µs/s", "cpu µs/s", "server bytes"},
+	"idle": {"requests/s", "run/s", "server µs/s", "cpu µs/s", "server bytes"},
 	"held": {
 		"requests", "server µs", "cpu µs", "goroutines", "heap bytes", "server bytes", "lost",
 	},
 	"readers": {
 		"holds/s", "write p50 ms", "longest write ms", "longest read ms", "cpu µs", "errors",
 	},
-	"names":    {"bytes at once", "bytes later", "server µs"},
-	"minority": {"pair µs", "longest µs", "times as long", "errors"},
+	"names": {"bytes", "server µs"},
 }
 
 var sums = []string{"errors", "overlaps", "lost"}
@@ -162,8 +158,8 @@ func (b *book) print() string {
 
 Written by ` + "`make bench`" + ` from [bench.json](../bench.json), which has every round and the settings; [what they mean](../performance.md). Each figure
 is the median of the rounds, the first with (lowest–highest); errors, and overlaps (two holders at once), are sums. *Ratio*: to the library with 1.00, in the same
-round. *Requests*, *server µs* (the time of scripts and commands), *cpu µs* (that of the servers' processes), *allocations* and
-*client µs* are for one pair of Lock and Unlock, or one acquisition.
+round. *Requests* (to Redis), *server µs* (the time of scripts and commands), *cpu µs* (that of the servers' processes) and
+*allocations* are for one pair of Lock and Unlock, or one acquisition.
 `)
 	said := map[string]bool{} // what parts are about: once, for those of several subjects
 	for _, s := range subjects {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
 	"time"
 
@@ -47,16 +46,16 @@ var zooKeeperLibraries = []library{
 }
 
 // newEtcdClient has the settings of those that etcd:// makes.
-func newEtcdClient(addrs []string, sent *tally) (*clientv3.Client, error) {
+func newEtcdClient(addrs []string) (*clientv3.Client, error) {
 	return clientv3.New(clientv3.Config{
 		Endpoints: addrs, DialTimeout: 5 * time.Second,
 		DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
-		Logger: zap.NewNop(), DialOptions: sent.grpc(),
+		Logger: zap.NewNop(),
 	})
 }
 
-func openEtcd(addrs []string, sent *tally, ttl time.Duration) (*client, error) {
-	cli, err := newEtcdClient(addrs, sent)
+func openEtcd(addrs []string, _ *tally, ttl time.Duration) (*client, error) {
+	cli, err := newEtcdClient(addrs)
 	if err != nil {
 		return nil, err
 	}
@@ -69,8 +68,8 @@ func openEtcd(addrs []string, sent *tally, ttl time.Duration) (*client, error) {
 
 // openConcurrency gives each waiter of one name a session of its own, and waiters of different
 // names the same ones.
-func openConcurrency(addrs []string, sent *tally, ttl time.Duration) (*client, error) {
-	cli, err := newEtcdClient(addrs, sent)
+func openConcurrency(addrs []string, _ *tally, ttl time.Duration) (*client, error) {
+	cli, err := newEtcdClient(addrs)
 	if err != nil {
 		return nil, err
 	}
@@ -124,8 +123,8 @@ func openConcurrency(addrs []string, sent *tally, ttl time.Duration) (*client, e
 	}, nil
 }
 
-func openBareEtcd(addrs []string, sent *tally, _ time.Duration) (*client, error) {
-	cli, err := newEtcdClient(addrs, sent)
+func openBareEtcd(addrs []string, _ *tally, _ time.Duration) (*client, error) {
+	cli, err := newEtcdClient(addrs)
 	if err != nil {
 		return nil, err
 	}
@@ -164,11 +163,8 @@ func openBareEtcd(addrs []string, sent *tally, _ time.Duration) (*client, error)
 	}, nil
 }
 
-func openZooKeeper(addrs []string, sent *tally, ttl time.Duration) (*client, error) {
-	dial := func(_ context.Context, network, addr string) (net.Conn, error) {
-		return sent.dialZooKeeper(network, addr, patience)
-	}
-	d, err := zookeeper.NewDriver(addrs, zookeeper.Tick(tick), zookeeper.Dialer(dial))
+func openZooKeeper(addrs []string, _ *tally, ttl time.Duration) (*client, error) {
+	d, err := zookeeper.NewDriver(addrs, zookeeper.Tick(tick))
 	if err != nil {
 		return nil, err
 	}
@@ -186,8 +182,8 @@ type silent struct{}
 func (silent) Printf(string, ...any) {}
 
 // connectZooKeeper returns when there is a session.
-func connectZooKeeper(addrs []string, sent *tally, ttl time.Duration) (*zk.Conn, error) {
-	conn, events, err := zk.Connect(addrs, ttl, zk.WithDialer(sent.dialZooKeeper), zk.WithLogger(silent{}))
+func connectZooKeeper(addrs []string, ttl time.Duration) (*zk.Conn, error) {
+	conn, events, err := zk.Connect(addrs, ttl, zk.WithLogger(silent{}))
 	if err != nil {
 		return nil, err
 	}
@@ -203,8 +199,8 @@ func connectZooKeeper(addrs []string, sent *tally, ttl time.Duration) (*zk.Conn,
 }
 
 // openZKLock ignores contexts, for which the recipe has no place.
-func openZKLock(addrs []string, sent *tally, ttl time.Duration) (*client, error) {
-	conn, err := connectZooKeeper(addrs, sent, ttl)
+func openZKLock(addrs []string, _ *tally, ttl time.Duration) (*client, error) {
+	conn, err := connectZooKeeper(addrs, ttl)
 	if err != nil {
 		return nil, err
 	}
@@ -218,8 +214,8 @@ func openZKLock(addrs []string, sent *tally, ttl time.Duration) (*client, error)
 	}, nil
 }
 
-func openBareZooKeeper(addrs []string, sent *tally, ttl time.Duration) (*client, error) {
-	conn, err := connectZooKeeper(addrs, sent, ttl)
+func openBareZooKeeper(addrs []string, _ *tally, ttl time.Duration) (*client, error) {
+	conn, err := connectZooKeeper(addrs, ttl)
 	if err != nil {
 		return nil, err
 	}

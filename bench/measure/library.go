@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"sync"
 	"time"
@@ -119,68 +118,60 @@ var (
 	bare  = []string{"bare", "bare-autopipeline"}
 	calm  = contention{hold: time.Millisecond, think: 20 * time.Millisecond, clients: 64}
 	eager = contention{hold: time.Millisecond, clients: 4}
+	five  = contention{hold: calm.hold, think: calm.think, clients: 8}
 )
 
 const (
 	aboutPairs = "A Lock and its Unlock (a pair) of one goroutine that nobody competes with."
 	aboutApart = "Goroutines share a client; each locks a name of its own."
-	aboutNames = "Each of many names is locked once. Bytes: how much the server's memory grew for each, at once and " +
-		"two minutes later."
-	aboutHandover = "The time from the call of Unlock until the Lock of one of 8 waiters returns. PING was measured at the same time."
-	aboutHeld     = "One client holds locks with a TTL of 15 s. Requests and the servers' time are of 100 locks " +
+	aboutNames = "Each of many names is locked once. Bytes: how much the server's memory grew for each."
+	aboutHeld  = "One client holds locks with a TTL of 15 s. Requests and the servers' time are of 100 locks " +
 		"and one renewal of each; bytes of one lock."
 	aboutIdle = "Some wait behind one hold, each on a client of its own, and nothing happens."
-	// as etcd's recipes.RWMutex is beside its Mutex
-	aboutReaders = "1,000 readers in ten clients hold the lock for 100 ms, and ask again; a writer writes once a second. Beside `concurrency.Mutex` it is etcd's recipe `RWMutex`."
+	aboutCalm = "Many want one name, over at most 64 clients. A hold lasts 1 ms; then the waiter pauses for 20 ms. " +
+		"The longest wait may not have ended."
+	aboutFive    = "32 want one name, over 8 clients. A hold lasts 1 ms; then the waiter pauses for 20 ms."
+	aboutEager   = "Many want one name, over at most 4 clients. A hold lasts 1 ms; then the waiter asks again at once."
+	aboutAtOnce  = "Many want one name, and ask again at once."
+	aboutReaders = "1,000 readers in ten clients hold the lock for 100 ms, and ask again; a writer writes once a second. " +
+		"Beside `concurrency.Mutex` it is etcd's recipe `RWMutex`." // as the recipe is beside its Mutex
 )
 
 // subjects is all that can be measured.
 var subjects = []subject{
 	{"redis", "One Redis server", startRedis(1), redisLibraries, []part{
-		{"pairs", aboutPairs, "bare", nil, pairs},
-		{"names", aboutNames, "", except(redisLibraries, "locker"), each(names, 200_000)},
-		{"held", aboutHeld, "", nil, each(renewing{"locker": math.MaxInt, "rueidislock": 1000}.held, 1000, 50_000)},
-		{"apart", aboutApart, "bare-autopipeline", nil, each(apart, 64, 512)},
-		{"contended", "Many want one name, over at most 64 clients. A hold lasts 1 ms; then the waiter pauses for 20 ms. The longest wait may not have ended.", "redsync", append(bare, "locker-redigo"), each(calm.contended, 32, 256, 1024)},
-		{"handover", aboutHandover, "rueidislock", append(bare, "locker-redigo"), each(handover, 8)},
-		{"idle", aboutIdle, "redsync", append(bare, "locker-redigo"), each(idle, 50, 1000)},
-		{"readers", aboutReaders, "", except(redisLibraries, "locker"), each(shares, 1000)},
-	}},
-	{"cluster", "A Redis Cluster of three masters", startCluster, clusterLibraries, []part{
-		{"apart", aboutApart, "bare, one server", nil, each(apart, 10_000)},
+		{"pairs", aboutPairs, "bare", nil, apart, []int{1}},
+		{"names", aboutNames, "", except(redisLibraries, "locker"), names, []int{200_000}},
+		{"held", aboutHeld, "", except(redisLibraries, "locker"), held, []int{50_000}},
+		{"apart", aboutApart, "bare-autopipeline", nil, apart, []int{64, 512}},
+		{"contended", aboutCalm, "redsync", append(bare, "locker-redigo"), calm.contended, []int{32, 256, 1024}},
+		{"idle", aboutIdle, "redsync", append(bare, "locker-redigo"), idle, []int{50, 1000}},
+		{"readers", aboutReaders, "", except(redisLibraries, "locker"), shares, []int{1000}},
 	}},
 	{"quorum", "Five Redis servers", startRedis(5), quorumLibraries, []part{
-		{"pairs", aboutPairs, "redsync-failfast", nil, pairs},
-		{"minority", "Two of five nodes are stopped (SIGSTOP: connections stay, and nobody answers) or killed. Times as long: as just before.", "bare", nil, minority},
-		{"contended", "32 want one name, over 8 clients. A hold lasts 1 ms; then the waiter pauses for 20 ms.", "redsync-failfast", bare, each(contention{calm.hold, calm.think, 8}.contended, 32)},
-		{"apart", aboutApart, "redsync-failfast", nil, each(apart, 64)},
+		{"pairs", aboutPairs, "redsync-failfast", nil, apart, []int{1}},
+		{"contended", aboutFive, "redsync-failfast", bare, five.contended, []int{32}},
+		{"apart", aboutApart, "redsync-failfast", nil, apart, []int{64}},
 	}},
 	{"etcd", "etcd, one server", startEtcd, etcdLibraries, []part{
-		{"pairs", aboutPairs, "etcd bare", nil, pairs},
-		{"contended", "Many want one name, over at most 4 clients. A hold lasts 1 ms; then the waiter asks again at once.", "etcd concurrency.Mutex", []string{"etcd bare"}, each(eager.contended, 2, 32, 256)},
-		{"held", aboutHeld, "", nil, each(renewing{"etcd locker": math.MaxInt}.held, 5000)},
-		{"idle", aboutIdle, "etcd concurrency.Mutex", []string{"etcd bare"}, each(idle, 50, 200)},
-		{"readers", aboutReaders, "etcd concurrency.Mutex", []string{"etcd bare"}, each(shares, 1000)},
+		{"pairs", aboutPairs, "etcd bare", nil, apart, []int{1}},
+		{"contended", aboutEager, "etcd concurrency.Mutex", []string{"etcd bare"}, eager.contended, []int{2, 32, 256}},
+		{"held", aboutHeld, "", except(etcdLibraries, "etcd locker"), held, []int{5000}},
+		{"idle", aboutIdle, "etcd concurrency.Mutex", []string{"etcd bare"}, idle, []int{50, 200}},
+		{"readers", aboutReaders, "etcd concurrency.Mutex", []string{"etcd bare"}, shares, []int{1000}},
 	}},
 	{"zookeeper", "ZooKeeper, one server", startZooKeeper, zooKeeperLibraries, []part{
-		{"pairs", aboutPairs, "zookeeper bare", nil, pairs},
-		{
-			"contended", "As for etcd.", "zookeeper zk.Lock",
-			[]string{"zookeeper bare"},
-			each(eager.contended, 2, 32, 256),
-		},
-		{"held", aboutHeld, "", nil, each(renewing{"zookeeper locker": math.MaxInt}.held, 5000)},
-		{"idle", aboutIdle, "zookeeper zk.Lock", []string{"zookeeper bare"}, each(idle, 50)},
-		{"readers", aboutReaders, "", except(zooKeeperLibraries, "zookeeper locker"), each(shares, 1000)},
+		{"pairs", aboutPairs, "zookeeper bare", nil, apart, []int{1}},
+		{"contended", aboutEager, "zookeeper zk.Lock", []string{"zookeeper bare"}, eager.contended, []int{2, 32, 256}},
+		{"held", aboutHeld, "", except(zooKeeperLibraries, "zookeeper locker"), held, []int{5000}},
+		{"idle", aboutIdle, "zookeeper zk.Lock", []string{"zookeeper bare"}, idle, []int{50}},
+		{"readers", aboutReaders, "", except(zooKeeperLibraries, "zookeeper locker"), shares, []int{1000}},
 	}},
 	{"postgres", "PostgreSQL", startPostgres, postgresLibraries, []part{
-		{"apart", aboutApart, "pg_advisory_lock", nil, each(apart, 1, 16)},
-		{
-			"contended", "Many want one name, and ask again at once.", "pg_advisory_lock", nil,
-			each(contention{clients: 1}.contended, 32, 256, 1000),
-		},
-		{"held", aboutHeld, "", nil, each(renewing{"locker": math.MaxInt}.held, 5000)},
-		{"idle", aboutIdle, "pg_advisory_lock", nil, each(idle, 50)},
+		{"apart", aboutApart, "pg_advisory_lock", nil, apart, []int{1, 16}},
+		{"contended", aboutAtOnce, "pg_advisory_lock", nil, contention{clients: 1}.contended, []int{32, 256, 1000}},
+		{"held", aboutHeld, "", except(postgresLibraries, "locker"), held, []int{5000}},
+		{"idle", aboutIdle, "pg_advisory_lock", nil, idle, []int{50}},
 	}},
 }
 

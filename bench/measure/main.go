@@ -43,8 +43,12 @@ type part struct {
 	// baseline is the library to which ratios are; none if empty.
 	baseline string
 	without  []string // libraries that this part says nothing of
-	measure  func(ctx context.Context, r *round) error
+	measure  cell
+	counts   []int
 }
+
+// cell measures one library in one round, with n goroutines, waiters, locks or names.
+type cell = func(ctx context.Context, r *round, n, turn int, l library) error
 
 // round is what a part works with.
 type round struct {
@@ -52,27 +56,22 @@ type round struct {
 	on        *servers
 	libraries []library
 	add       func(cell string, l library, f figures)
-	atLast    func(func() error) // when the subject's other parts are through
 }
 
 // options say how much is measured.
 type options struct {
-	rounds           int           // twice as many of pairs
-	blocks, block    int           // of pairs, in a round
+	rounds           int
 	duration, warmUp time.Duration // of a cell
 	most             int           // waiters, goroutines, locks or names
 	idle             time.Duration // a third of the TTL of the holder of many locks
-	later            time.Duration // after all else, when names are looked at again
 }
 
 var (
 	full = options{
-		blocks: 6, block: 100, duration: 600 * time.Millisecond, warmUp: 300 * time.Millisecond,
-		most: 1_000_000, idle: 5 * time.Second, later: 2 * time.Minute,
+		duration: 600 * time.Millisecond, warmUp: 300 * time.Millisecond, most: 1_000_000, idle: 5 * time.Second,
 	}
 	quick = options{
-		rounds: 1, blocks: 2, block: 10, duration: 300 * time.Millisecond, warmUp: 100 * time.Millisecond,
-		most: 8, idle: time.Second, later: 100 * time.Millisecond,
+		rounds: 1, duration: 300 * time.Millisecond, warmUp: 100 * time.Millisecond, most: 8, idle: time.Second,
 	}
 )
 
@@ -97,7 +96,7 @@ func run(ctx context.Context, args []string, progress io.Writer) error {
 	only := f.String("only", "", "subjects or parts, such as redis/pairs,etcd; all if empty")
 	note := f.String("note", "",
 		"what is special about this run, such as: one processor; its figures get tables of their own")
-	rounds := f.Int("rounds", 3, "of each cell; twice as many of pairs")
+	rounds := f.Int("rounds", 3, "of each cell")
 	brief := f.Bool("quick", false, "a minute of everything, which says next to nothing")
 	render := f.Bool("render", false, "measure nothing")
 	if err := f.Parse(args); err != nil {
@@ -178,11 +177,10 @@ func (o *options) measureSubject(ctx context.Context, b *book, s subject, parts 
 		return err
 	}
 	defer on.stop()
-	var last []func() error
 	var failures []error
 	for _, p := range parts {
 		t := b.fresh(s.name, p.name, note, on.name, s.libraries)
-		r := &round{options: o, on: on, atLast: func(do func() error) { last = append(last, do) }}
+		r := &round{options: o, on: on}
 		r.add = func(cell string, l library, f figures) {
 			t.add(cell, l.name, f)
 			fmt.Fprintf(progress, "%s/%s, %s, %s: %v\n", s.name, p.name, cell, l.name, f.text(t.What))
@@ -192,13 +190,10 @@ func (o *options) measureSubject(ctx context.Context, b *book, s subject, parts 
 				r.libraries = append(r.libraries, l)
 			}
 		}
-		if err := p.measure(ctx, r); err != nil {
+		if err := r.run(ctx, p); err != nil {
 			failures = append(failures, fmt.Errorf("%s/%s: %w", s.name, p.name, err))
 			fmt.Fprintf(progress, "failed: %v\n", failures[len(failures)-1])
 		}
-	}
-	for _, do := range last {
-		failures = append(failures, do())
 	}
 	return errors.Join(failures...)
 }
@@ -209,26 +204,21 @@ func (r *round) turn(n int) []library {
 	return slices.Concat(r.libraries[n:], r.libraries[:n])
 }
 
-// cell measures one library in one round, with n goroutines, waiters or locks.
-type cell = func(ctx context.Context, r *round, n, turn int, l library) error
-
-// each measures a cell with each of the counts, up to round.most, for each library in each round.
-func each(measure cell, counts ...int) func(context.Context, *round) error {
-	return func(ctx context.Context, r *round) error {
-		var done []int
-		for _, n := range counts {
-			if n = min(n, r.most); slices.Contains(done, n) {
-				continue
-			}
-			done = append(done, n)
-			for turn := range r.rounds {
-				for _, l := range r.turn(turn) {
-					if err := measure(ctx, r, n, turn, l); err != nil {
-						return fmt.Errorf("%s, %d: %w", l.name, n, err)
-					}
+// run measures a part with each of its counts, up to round.most, for each library in each round.
+func (r *round) run(ctx context.Context, p part) error {
+	var done []int
+	for _, n := range p.counts {
+		if n = min(n, r.most); slices.Contains(done, n) {
+			continue
+		}
+		done = append(done, n)
+		for turn := range r.rounds {
+			for _, l := range r.turn(turn) {
+				if err := p.measure(ctx, r, n, turn, l); err != nil {
+					return fmt.Errorf("%s, %d: %w", l.name, n, err)
 				}
 			}
 		}
-		return nil
 	}
+	return nil
 }

@@ -4,13 +4,11 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,7 +17,7 @@ import (
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
-// servers are one cluster, or some Redis servers that do not know of each other.
+// servers are one, or some Redis servers that do not know of each other.
 type servers struct {
 	name  string   // with the version
 	addrs []string // for clients
@@ -29,34 +27,17 @@ type servers struct {
 	// what the servers tell of themselves; nil: nothing
 	count func(ctx context.Context, into *look) error
 
-	mu      sync.Mutex // guards what follows
-	host    testserver.Host
-	stopped bool
+	host testserver.Host
 }
 
-func (s *servers) stop() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.stopped = true
-	s.host.Close()
-}
-
-// do does something to servers, or starts them, unless they have been stopped for good.
-func (s *servers) do(what func(testing.TB)) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stopped {
-		return errors.New("the servers have been stopped")
-	}
-	return s.host.Do(what)
-}
+func (s *servers) stop() { s.host.Close() }
 
 // start returns servers that also stop when ctx ends, so that clients that do not heed it find out.
 // Their name begins with a title.
 func start(ctx context.Context, title, program string, with func(testing.TB, *servers) error) (*servers, error) {
 	s := &servers{host: testserver.NewHost()}
 	var err error
-	if ended := s.do(func(t testing.TB) { err = with(t, s) }); ended != nil {
+	if ended := s.host.Do(func(t testing.TB) { err = with(t, s) }); ended != nil {
 		err = ended
 	}
 	version, unknown := testserver.Version(program)
@@ -78,17 +59,6 @@ func startRedis(n int) func(context.Context) (*servers, error) {
 			return nil
 		})
 	}
-}
-
-// startCluster has one server that is by itself, and then the three of a Cluster.
-func startCluster(ctx context.Context) (*servers, error) {
-	return start(ctx, "Redis", "redis-server", func(t testing.TB, s *servers) error {
-		s.add(testserver.Redis(t))
-		for _, master := range testserver.Cluster(t, testserver.RedisReplicas(0)).Servers() {
-			s.add(master)
-		}
-		return nil
-	})
 }
 
 func (s *servers) add(server *testserver.RedisServer) {
@@ -144,7 +114,7 @@ func startPostgres(ctx context.Context) (*servers, error) {
 
 // cost is what went on for a while.
 type cost struct {
-	seconds, sent, run, serverUs, allocations, clientUs, cpuUs float64
+	seconds, sent, run, serverUs, allocations, cpuUs float64
 
 	connections int     // to PostgreSQL, at the end
 	memory      float64 // by which the servers' processes have grown
@@ -154,17 +124,8 @@ type cost struct {
 func (c cost) each(n float64, f figures) figures {
 	n = max(n, 1)
 	f["requests"], f["run"], f["server µs"] = c.sent/n, c.run/n, c.serverUs/n
-	f["allocations"], f["client µs"] = c.allocations/n, c.clientUs/n
-	f["connections"], f["cpu µs"] = float64(c.connections), c.cpuUs/n
+	f["allocations"], f["connections"], f["cpu µs"] = c.allocations/n, float64(c.connections), c.cpuUs/n
 	return f
-}
-
-func (c cost) plus(o cost) cost {
-	return cost{
-		c.seconds + o.seconds, c.sent + o.sent, c.run + o.run, c.serverUs + o.serverUs,
-		c.allocations + o.allocations, c.clientUs + o.clientUs, c.cpuUs + o.cpuUs,
-		max(c.connections, o.connections), c.memory + o.memory,
-	}
 }
 
 // look is what has gone on so far.
@@ -172,16 +133,13 @@ type look struct {
 	at          time.Time
 	sent        map[string]int64
 	mallocs     uint64
-	client, cpu time.Duration
+	cpu         time.Duration
 	memory      float64
 	ran         map[string]commandTotals
 	connections int
 }
 
 type commandTotals struct{ calls, microseconds int64 }
-
-// keepAlive is what etcd's clients send every so often, as ZooKeeper's send pings.
-const keepAlive = "leasekeepalive"
 
 // during returns what went on while do ran, with what clients sent as sent has counted it.
 func (s *servers) during(ctx context.Context, sent *tally, do func() error) (cost, error) {
@@ -235,20 +193,18 @@ func (l *look) process(pid int) {
 func (l *look) take(sent *tally) {
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
-	l.sent, l.mallocs, l.client, l.at = sent.snapshot(), mem.Mallocs, processorTime(), time.Now()
+	l.sent, l.mallocs, l.at = sent.snapshot(), mem.Mallocs, time.Now()
 }
 
 func (l *look) since(before look) cost {
 	c := cost{
 		seconds: l.at.Sub(before.at).Seconds(), allocations: float64(l.mallocs - before.mallocs),
-		clientUs: micros(l.client - before.client), connections: l.connections,
-		cpuUs: micros(l.cpu - before.cpu), memory: l.memory - before.memory,
+		connections: l.connections, cpuUs: micros(l.cpu - before.cpu), memory: l.memory - before.memory,
 	}
 	sent := make(map[string]int64)
 	for name, n := range l.sent {
-		if sent[name] = n - before.sent[name]; name != keepAlive {
-			c.sent += float64(sent[name])
-		}
+		sent[name] = n - before.sent[name]
+		c.sent += float64(sent[name])
 	}
 	for name, total := range l.ran {
 		calls := total.calls - before.ran[name].calls

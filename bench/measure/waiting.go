@@ -19,8 +19,6 @@ const (
 	beyond = 90 * time.Second
 	// Between an error and the next try.
 	retry = 20 * time.Millisecond
-	// Long enough that the one that unlocked before waits again.
-	handoverHold = 5 * time.Millisecond
 )
 
 // contention is what many who want one name do.
@@ -102,85 +100,6 @@ func (how contention) contended(ctx context.Context, r *round, n, turn int, l li
 		"errors":         float64(c.failed.Load()), "overlaps": float64(c.overlaps.Load()),
 	}
 	r.add(fmt.Sprintf("%d on %d", n, len(c.clients)), l, spent.each(float64(len(waits)), f))
-	return nil
-}
-
-// relay notes when the lock changes hands.
-type relay struct {
-	*crowd
-
-	mu       sync.Mutex
-	unlocked time.Time     // when the last holder called Unlock; zero before the first
-	taken    chan struct{} // closed when the last holder's successor has the lock
-	passes   []time.Duration
-}
-
-// take is called by each holder, and returns the channel that its successor will close.
-func (r *relay) take(now time.Time) <-chan struct{} {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.unlocked.IsZero() && r.measuring.Load() {
-		r.passes = append(r.passes, now.Sub(r.unlocked))
-	}
-	if r.taken != nil {
-		close(r.taken)
-	}
-	r.taken = make(chan struct{})
-	return r.taken
-}
-
-// run takes turns with the other contenders.
-func (r *relay) run(lock lockFunc) {
-	for r.ctx.Err() == nil {
-		unlock, err := lock(r.ctx)
-		now := time.Now()
-		if err != nil {
-			r.note(err, retry)
-			continue
-		}
-		taken := r.take(now)
-		r.section(handoverHold)
-		r.mu.Lock()
-		r.unlocked = time.Now()
-		r.mu.Unlock()
-		r.note(release(r.ctx, unlock), 0)
-		select {
-		case <-taken:
-		case <-r.ctx.Done():
-		}
-	}
-}
-
-// handover measures the time from a holder's call of Unlock until the Lock of a waiter has
-// returned. The former holder asks again only after that.
-func handover(ctx context.Context, r *round, waiters, turn int, l library) error {
-	c, err := r.crowd(ctx, l, waiters+1)
-	if err != nil {
-		return err
-	}
-	turns := relay{crowd: c}
-	for _, one := range c.clients {
-		c.wg.Go(func() { turns.run(one.waiter(l.lockName("handover", turn))) })
-	}
-	plain := newGoRedis(r.on.addrs[0], newTally())
-	defer func() { _ = plain.Close() }()
-	var pings []time.Duration
-	sleep(c.ctx, r.warmUp)
-	c.measuring.Store(true)
-	for end := time.Now().Add(r.duration); time.Now().Before(end) && err == nil; sleep(c.ctx, 20*time.Millisecond) {
-		start := time.Now()
-		err = plain.Ping(c.ctx).Err()
-		pings = append(pings, time.Since(start))
-	}
-	c.measuring.Store(false)
-	if err := c.end(err, 0); err != nil {
-		return err
-	}
-	r.add(fmt.Sprint(waiters, " waiters"), l, figures{
-		"p50 µs": micros(percentile(turns.passes, 50)), "p99 µs": micros(percentile(turns.passes, 99)),
-		"PING p50 µs": micros(percentile(pings, 50)),
-		"errors":      float64(c.failed.Load()), "overlaps": float64(c.overlaps.Load()),
-	})
 	return nil
 }
 
