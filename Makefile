@@ -133,7 +133,7 @@ VERSION ?=
 show: setup ## show again how another library's lock broke: BREAK=redsync_stoppedNode; docs/evidence/known-breaks.md lists them
 	$(if $(BREAK),,$(error which? make show BREAK=redsync_stoppedNode; docs/evidence/known-breaks.md lists them))
 	cd bench && $(if $(VERSION),cp go.mod show.mod && cp go.sum show.sum && $(GO) mod edit -replace='$(firstword $(subst @, ,$(VERSION)))=$(VERSION)' show.mod &&) \
-		LOCKER_NIGHTLY=1 LOCKER_REQUIRE_SERVERS=1 $(GO) test $(if $(VERSION),-modfile=show.mod -mod=mod) -v -count=1 -run='^TestRepro_$(BREAK)' ./thirdparty
+		LOCKER_NIGHTLY=1 LOCKER_REQUIRE_SERVERS=1 $(GO) test $(if $(VERSION),-modfile=show.mod -mod=mod) -v -count=1 -run='^Test(Repro_)?$(BREAK)' ./thirdparty
 
 # The API server of Kubernetes, and nothing else of it.
 $(BIN)/kube-apiserver.done: tools/servers/go.mod tools/servers/go.sum

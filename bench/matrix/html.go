@@ -6,9 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"html/template"
-	"os"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -69,47 +66,26 @@ type htmlCell struct {
 // classes are those of verdicts in the page.
 var classes = map[verdict]string{untried: "n", unpromised: "n", lacks: "l", held: "h", lucky: "k", broken: "b"}
 
-// reason is why a verdict is what it is, with the test that shows it.
-type reason struct {
-	Text string `json:"t"`
-	Test string `json:"u,omitempty"` // below docs
-}
-
-// reasons are those of a page, each once.
-type reasons struct {
-	all   []reason
-	tests map[string]string // where a test is, by name
-}
+// reasons are why verdicts are what they are, each once.
+type reasons []string
 
 // place returns 1 more than the index of what a result says.
 func (r *reasons) place(s conformance.Result) int {
-	text := s.Why
-	if text == "" {
-		text = strings.TrimPrefix(s.Seen, "skipped: ")
-	}
+	text := cmp.Or(s.Why, strings.TrimPrefix(s.Seen, "skipped: "))
 	if text == "" {
 		return 0
 	}
-	i := slices.IndexFunc(r.all, func(other reason) bool { return other.Text == text })
+	i := slices.Index(*r, text)
 	if i < 0 {
-		i = len(r.all)
-		one := reason{Text: text}
-		if _, test, ok := strings.Cut(text, ": see "); ok {
-			test, _, _ = strings.Cut(test, ";")
-			one.Test = r.tests[test]
-		}
-		r.all = append(r.all, one)
+		i = len(*r)
+		*r = append(*r, text)
 	}
 	return i + 1
 }
 
-// htmlPage shows every lock in every language beside every promise. root is the repository.
-func (r *Run) htmlPage(root string) (string, error) {
-	tests, err := testsIn(filepath.Join(root, "bench", "thirdparty"))
-	if err != nil {
-		return "", err
-	}
-	locks, why := r.htmlLocks(), &reasons{tests: tests}
+// htmlPage shows every lock in every language beside every promise.
+func (r *Run) htmlPage() (string, error) {
+	locks, why := r.htmlLocks(), &reasons{}
 	var asked, rows []htmlRow
 	for _, q := range questions {
 		row := htmlRow{Name: q.text}
@@ -129,13 +105,13 @@ func (r *Run) htmlPage(root string) (string, error) {
 		}
 		rows = append(rows, row)
 	}
-	texts, err := json.Marshal(why.all)
+	texts, err := json.Marshal(why)
 	if err != nil {
 		return "", err
 	}
 	var b strings.Builder
 	err = htmlTemplate.Execute(&b, map[string]any{
-		"Locks": locks, "Questions": asked, "Rows": rows, "Differ": differ, "Reasons": template.JS(texts), "Setting": r.Setting, "Remark": r.Remark,
+		"Locks": locks, "Questions": asked, "Rows": rows, "Differ": differ, "Reasons": template.JS(texts), "Setting": r.Setting,
 		"Day": r.Setting.At.Format("2 January 2006"), "Generated": template.HTML(generated),
 	})
 	return b.String(), err
@@ -227,29 +203,6 @@ func (l htmlLock) answer(scenarios []string, why *reasons) htmlCell {
 	}
 	worst.Text = words[worst.Class]
 	return worst
-}
-
-var aTest = regexp.MustCompile(`^func (Test\w+)\(`)
-
-// testsIn returns where each test of a folder is, with its line, as a link from docs.
-func testsIn(folder string) (map[string]string, error) {
-	files, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
-	if err != nil {
-		return nil, err
-	}
-	tests := map[string]string{}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return nil, err
-		}
-		for n, line := range strings.Split(string(text), "\n") {
-			if found := aTest.FindStringSubmatch(line); found != nil {
-				tests[found[1]] = fmt.Sprintf("../bench/thirdparty/%s#L%d", filepath.Base(file), n+1)
-			}
-		}
-	}
-	return tests, nil
 }
 
 const generated = "<!-- Made by `make matrix` from docs/guarantees.json. Not to be edited. -->"

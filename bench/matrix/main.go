@@ -59,7 +59,7 @@ func run(args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	html, err := r.htmlPage(*root)
+	html, err := r.htmlPage()
 	if err != nil {
 		return err
 	}
@@ -117,14 +117,12 @@ type LibraryRow struct {
 // Run is what one run of the suite over all backends has seen.
 type Run struct {
 	Setting Setting
-	Remark  string                          // what else a reader has to know of how it was made; empty: it was one run of one state of the code
 	Results map[string][]conformance.Result // by the backend's file
 }
 
 // line is a line of the file in which a Run is saved: its setting, or a result of a backend.
 type line struct {
 	Setting *Setting            `json:"setting,omitempty"`
-	Remark  string              `json:"remark,omitempty"`
 	Backend string              `json:"backend,omitempty"`
 	Result  *conformance.Result `json:"result,omitempty"`
 }
@@ -216,7 +214,7 @@ func open(file string) (*Run, error) {
 	r := &Run{Results: map[string][]conformance.Result{}}
 	for _, l := range lines {
 		if l.Setting != nil {
-			r.Setting, r.Remark = *l.Setting, l.Remark
+			r.Setting = *l.Setting
 		}
 		if l.Result != nil {
 			r.Results[l.Backend] = append(r.Results[l.Backend], *l.Result)
@@ -228,7 +226,7 @@ func open(file string) (*Run, error) {
 func (r *Run) save(file string) error {
 	var b bytes.Buffer
 	out := json.NewEncoder(&b)
-	if err := out.Encode(line{Setting: &r.Setting, Remark: r.Remark}); err != nil {
+	if err := out.Encode(line{Setting: &r.Setting}); err != nil {
 		return err
 	}
 	for _, name := range r.files() {

@@ -1,11 +1,7 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
-	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -102,76 +98,11 @@ func TestContradictions(t *testing.T) {
 	}
 }
 
-// results writes what a run leaves behind: a file for each backend with one result, and one with a result of each library.
-func results(t *testing.T, s conformance.Result) (dir string) {
-	t.Helper()
-	dir = t.TempDir()
-	for _, b := range backends.All {
-		write(t, filepath.Join(dir, b.Package+".json"), s)
-	}
-	var others []conformance.Result
-	for _, l := range thirdparty.All() {
-		s.Test = l.Test
-		others = append(others, s)
-	}
-	write(t, filepath.Join(dir, otherLibraries+".json"), others...)
-	return dir
-}
-
-func write(t *testing.T, file string, all ...conformance.Result) {
-	t.Helper()
-	var b bytes.Buffer
-	for _, s := range all {
-		require.NoError(t, json.NewEncoder(&b).Encode(s))
-	}
-	require.NoError(t, os.WriteFile(file, b.Bytes(), 0o600))
-}
-
-func TestRun_writesAndRepeatsItself(t *testing.T) {
-	root := t.TempDir()
-	require.NoError(t, os.MkdirAll(filepath.Join(root, "docs", "backends"), 0o700))
-	page := "before\n" + tableBegins + "\nthe last run\n" + tableEnds + "\nafter\n"
-	require.NoError(t, os.WriteFile(filepath.Join(root, tableFile), []byte(page), 0o600))
-	s := seen(conformance.Known, locker.Exclusive, "clock")
-	s.Seen += " conformance-0123456789abcdef"
-
-	var out strings.Builder
-	require.NoError(t, run([]string{"-root", root, "-results", results(t, s)}, &out, &out))
-	assert.Contains(t, out.String(), fmt.Sprintf("0 held, %d broken", len(backends.All)))
-	first := readAll(t, root)
-	for _, part := range []string{"**broken** when: clock", "before\n", "\nafter\n"} {
-		assert.Truef(t, strings.Contains(first, part), "%q is missing", part) //nolint:testifylint // The pages are too long to be printed.
-	}
-	assert.False(t, strings.Contains(first, "the last run"), "the old table is left") //nolint:testifylint // As above.
-
-	require.NoError(t, run([]string{"-root", root}, &out, &out))
-	assert.Equal(t, first, readAll(t, root), "from what was saved come the same pages")
-}
-
-func readAll(t *testing.T, root string) (all string) {
-	t.Helper()
-	for _, file := range []string{tableFile, "docs/" + htmlFile} {
-		text, err := os.ReadFile(filepath.Join(root, file))
-		require.NoError(t, err)
-		all += string(text)
-	}
-	return all
-}
-
-func TestRun_failsWithoutALibrary(t *testing.T) {
-	s := seen(conformance.Kept, "", "")
-	dir := results(t, s)
-	s.Test = thirdparty.All()[1].Test
-	write(t, filepath.Join(dir, otherLibraries+".json"), s)
-	err := run([]string{"-root", t.TempDir(), "-results", dir}, os.Stdout, os.Stderr)
-	require.ErrorContains(t, err, "no results of "+thirdparty.All()[0].Name)
-}
-
 // TestPages_areThoseOfTheRun: nobody has written a cell by hand.
 func TestPages_areThoseOfTheRun(t *testing.T) {
 	r, err := open("../../docs/guarantees.json")
 	require.NoError(t, err)
-	html, err := r.htmlPage("../..")
+	html, err := r.htmlPage()
 	require.NoError(t, err)
 	text, err := os.ReadFile("../../docs/" + htmlFile)
 	require.NoError(t, err)
@@ -188,13 +119,13 @@ func TestHTML_hasEveryLockAndEveryPromise(t *testing.T) {
 	for _, b := range backends.All {
 		r.Results[b.Package] = []conformance.Result{seen(conformance.Kept, "", "")}
 	}
-	page, err := r.htmlPage("../..")
+	page, err := r.htmlPage()
 	require.NoError(t, err)
 	columns, rows := len(backends.All)+len(thirdparty.All()), len(conformance.Scenarios())
 	assert.Equal(t, rows+len(questions)+1, strings.Count(page, `scope="row"`))
 	assert.Equal(t, (rows+len(questions)+1)*columns, strings.Count(page, "<td"))
 	assert.Equal(t, 2, strings.Count(page, `">broken`)+strings.Count(page, `">no<`), "in its row, and in the question about it")
-	assert.Contains(t, page, `"t":"by \u003cdesign\u003e"`)
+	assert.Contains(t, page, `"by \u003cdesign\u003e"`)
 	assert.Contains(t, page, `<a href="backends/etcd.md">`)
 	assert.Contains(t, page, `<tr id="a-held-lock-is-not-granted-to-another-process"`)
 	assert.NotRegexp(t, `(src|href)="(https?:)?//`, page, "it needs no network")

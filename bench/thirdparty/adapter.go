@@ -1,6 +1,6 @@
 // Package thirdparty puts the locks of other libraries through the conformance suite of this module, and keeps what
 // it found: [Libraries] lists where each of them does otherwise than the contract of [locker.Locker] says, why, and
-// the name of a test that shows it with nothing but the library and a real server.
+// what shows it: a scenario, or a test with nothing but the library and a real server.
 //
 // The adapters are what a user would write in an afternoon: with the options that a library's documentation
 // recommends, an object of the library for each Lock where one cannot be shared, and a mutex around what the adapter
@@ -177,12 +177,10 @@ var redispyFindings = []Finding{
 	{
 		Cause:     "a Lock does not measure its TTL: only the server tells it that a hold has ended; if acquire is called on the same object after a loss, it takes a new hold, and does not report the loss",
 		Scenarios: []string{lostAwaits, cutOff},
-		Repro:     "TestRepro_redispy_doesNotCountItsTime",
 	},
 	{
 		Cause:     "the TTL counts from when SET arrives: a SET that arrives late holds the lock for a whole TTL, though its acquire has failed",
 		Scenarios: []string{takeTooLate, takeItself},
-		Repro:     "TestRepro_redispy_aLateAcquireHolds",
 	},
 }
 
@@ -190,7 +188,6 @@ var kazooFindings = []Finding{
 	{
 		Cause:     "a Lock that is cancelled raises CancelledError, which does not tell whether another has the lock",
 		Scenarios: []string{waitSaysHeld},
-		Repro:     "TestRepro_kazoo_cancelledDoesNotSayHeld",
 	},
 	{
 		Cause: "acquire and release wait for the connection, whatever timeout and cancel() say: these have an effect only while the lock waits for the contender ahead of it in the queue",
@@ -198,7 +195,6 @@ var kazooFindings = []Finding{
 			unlockUnanswered, takeUnanswered, unlockNext, silentLock, silentFirst, silentTryLock, cancelledUnlock, silentTrace, silentUnlock, downLock,
 		},
 		Sometimes: []string{"the lock can be taken after a restart"},
-		Repro:     "TestRepro_kazoo_timeoutDoesNotBoundRequests",
 	},
 	{
 		Cause:     "a Lock does not check its session: a listener is told of a loss only when the client has a connection again, and is_acquired does not change",
@@ -209,14 +205,12 @@ var kazooFindings = []Finding{
 var npmRedlockFindings = []Finding{{
 	Cause:     "the TTL counts from when the script arrives: a script that arrives late holds the lock for a whole TTL, though its acquire has failed",
 	Scenarios: []string{takeTooLate},
-	Repro:     "TestRepro_npmRedlock_aLateAcquireHolds",
 }}
 
 var npmEtcd3Findings = []Finding{
 	{
 		Cause:     "acquire takes no time limit and cannot be cancelled, and a request that was not answered is sent again on another connection",
 		Scenarios: []string{takeLate, takeTooLate},
-		Repro:     "TestRepro_npmEtcd3_cannotBeCancelled",
 	},
 	{
 		Cause:     "a Lock does not report that its lease is lost: the caller learns of the loss only if release fails, and sometimes release succeeds in spite of the loss",

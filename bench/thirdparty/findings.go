@@ -26,8 +26,7 @@ type Finding struct {
 	// it breaks no promise of its own there. What a program does not claim is skipped by the suite,
 	// which is the same.
 	Lacks bool
-	// Repro is the test that shows it with the library's own API; empty: only the suite does, of
-	// what the library lacks.
+	// Repro is the test that shows it with the library's own API; empty: a scenario does, each time.
 	Repro string
 }
 
@@ -155,11 +154,11 @@ var redsyncFindings = []Finding{
 	},
 	{
 		Cause:     "the name is used as the key without a check",
-		Scenarios: anyName, Repro: "TestRepro_redsync_takesAnyName",
+		Scenarios: anyName,
 	},
 	{
 		Cause:     "the error of a Lock whose ctx ends while it waits is only ErrFailed: it does not tell that another had the lock",
-		Scenarios: []string{waitSaysHeld}, Repro: "TestRepro_redsync_interruptedLockSaysOnlyFailed",
+		Scenarios: []string{waitSaysHeld},
 	},
 	{
 		Cause:     "the key that a failed attempt left behind is released with the caller's ctx; if this has ended, the key stays for a TTL",
@@ -167,11 +166,11 @@ var redsyncFindings = []Finding{
 	},
 	{
 		Cause:     "UnlockContext and ExtendContext wait as long as ctx and the client allow, even after the expiry of the hold",
-		Scenarios: slices.Concat(unbounded, []string{silentExtend, cancelledUnlock, cutOff}), Repro: "TestRepro_redsync_callsOutlastTheExpiry",
+		Scenarios: slices.Concat(unbounded, []string{silentExtend, cancelledUnlock, cutOff}),
 	},
 	{
 		Cause:     "only the caller renews a hold",
-		Scenarios: []string{renewedLasts}, Repro: "TestRepro_redsync_renewsNothing", Lacks: true,
+		Scenarios: []string{renewedLasts}, Lacks: true,
 	},
 	{
 		Cause: "the client sends SET NX again when its reply is lost, and finds the lock taken by its own first request",
@@ -201,7 +200,7 @@ var redislockFindings = []Finding{
 	},
 	{
 		Cause:     "the name is used as the key without a check",
-		Scenarios: anyName, Repro: "TestRepro_redislock_takesAnyName",
+		Scenarios: anyName,
 	},
 	{
 		Cause:     "an Obtain that is interrupted does not remove the key that it has set, which stays for a TTL",
@@ -210,11 +209,10 @@ var redislockFindings = []Finding{
 	{
 		Cause:     "Obtain, Refresh and Release do not return when ctx is cancelled, only at its deadline; if ctx has no deadline, Obtain and Refresh return after one TTL, and Release may wait without a limit",
 		Scenarios: slices.Concat(unbounded, []string{silentLock, silentFirst, silentTryLock, silentExtend, cancelledUnlock, silentTrace, takeUnanswered, cutOff}),
-		Repro:     "TestRepro_redislock_cancellationIsNotHeeded",
 	},
 	{
 		Cause:     "a Lock object does not store when its hold expires: only the server knows of a loss",
-		Scenarios: []string{lostAwaits}, Repro: "TestRepro_redislock_lossIsKnownToTheServerAlone",
+		Scenarios: []string{lostAwaits},
 	},
 	{
 		Cause:     "only the caller renews a hold",
@@ -222,7 +220,7 @@ var redislockFindings = []Finding{
 	},
 	{
 		Cause:     "the request of Obtain is applied however late it arrives, and then sets the key for a whole TTL",
-		Scenarios: []string{takeTooLate}, Repro: "TestRepro_redislock_lateSetIsApplied",
+		Scenarios: []string{takeTooLate},
 	},
 	{
 		Cause: "the client sends Release again when its reply is lost, and Release then reports that the lock was not held",
@@ -245,11 +243,11 @@ var rueidislockFindings = []Finding{
 	},
 	{
 		Cause:     "the name becomes part of the key without a check",
-		Scenarios: anyName, Repro: "TestRepro_rueidislock_takesAnyName",
+		Scenarios: anyName,
 	},
 	{
 		Cause:     "the error of a WithContext whose ctx ends while it waits is only ctx.Err(): it does not tell that another had the lock",
-		Scenarios: []string{waitSaysHeld}, Repro: "TestRepro_rueidislock_interruptedWaitDoesNotSayHeld",
+		Scenarios: []string{waitSaysHeld},
 	},
 	{
 		Cause:     "WithContext treats an error of the server as a held lock, and waits for a release until ctx ends",
@@ -272,17 +270,17 @@ var rueidislockFindings = []Finding{
 	},
 	{
 		Cause:     "a hold ends only when the server reports it, or when a renewal had no answer for a whole KeyValidity: a holder that is cut off believes that it holds long after its key has expired",
-		Scenarios: slices.Concat([]string{cutOff}, histories[1:]), Repro: "TestRepro_rueidislock_believesInAnExpiredHold",
+		Scenarios: slices.Concat([]string{cutOff}, histories[1:]),
 		// The server tells the former holder and the next one at once, and either may be the first to ask what it means.
 		Sometimes: []string{"Extend after a take-over says ErrLost", "Unlock after a take-over says ErrLost"},
 	},
 	{
 		Cause:     "WithContext returns only after the clean-up of its failed attempt, which takes up to KeyValidity",
-		Scenarios: []string{silentLock, silentFirst, silentTryLock, downLock, takeUnanswered}, Repro: "TestRepro_rueidislock_cancelledLockWaitsForItsCleanUp",
+		Scenarios: []string{silentLock, silentFirst, silentTryLock, downLock, takeUnanswered},
 	},
 	{
 		Cause:     "a hold is released by a CancelFunc, which returns no error",
-		Scenarios: []string{cancelledUnlock, silentUnlock, downUnlock, unlockUnanswered, unlockNext}, Repro: "TestRepro_rueidislock_releaseSaysNothing",
+		Scenarios: []string{cancelledUnlock, silentUnlock, downUnlock, unlockUnanswered, unlockNext},
 	},
 	{
 		Cause: "with default options each renewal invalidates the key that the holder watches, which causes the next renewal, thousands of times a second",
@@ -305,11 +303,10 @@ var etcdFindings = []Finding{
 			"a held lock is not granted to the same client",
 			"many Lockers of one client exclude one another", "everyone who waits is served",
 		}, histories),
-		Repro: "TestRepro_concurrencyMutex_twoOfOneSessionBothHold",
 	},
 	{
 		Cause:     "the error of a Lock whose ctx ends while it waits is only ctx.Err(): it does not tell that another had the lock",
-		Scenarios: []string{waitSaysHeld}, Repro: "TestRepro_concurrencyMutex_interruptedLockDoesNotSayHeld",
+		Scenarios: []string{waitSaysHeld},
 	},
 	{
 		Cause: "a Mutex does not check its lease: after the lease has ended, Unlock returns nil, and Header is unchanged; Done of the Session reports this end only if the client still renews the Session",
@@ -322,7 +319,6 @@ var etcdFindings = []Finding{
 			"a hold that was granted over a slow link is over before another's begins",
 			"a counter guarded by tokens loses no update",
 		}, histories),
-		Repro: "TestRepro_concurrencyMutex_unlockAfterTheLeaseIsGone",
 	},
 	{
 		Cause:     "Done may be closed so late that another already has the lock: the client checks only once a second whether a session had no answer for a TTL; for the first answer of a new session it waits DialTimeout plus one second",
@@ -330,15 +326,15 @@ var etcdFindings = []Finding{
 	},
 	{
 		Cause:     "the name is used as a prefix of keys without a check",
-		Scenarios: anyName, Repro: "TestRepro_concurrencyMutex_takesAnyName",
+		Scenarios: anyName,
 	},
 	{
 		Cause:     "TryLock, KeepAliveOnce and Unlock wait as long as ctx allows, even after the end of the lease",
-		Scenarios: slices.Concat(unbounded, []string{downLock, unlockLate, extendLate}), Repro: "TestRepro_concurrencyMutex_callsOutlastTheLease",
+		Scenarios: slices.Concat(unbounded, []string{downLock, unlockLate, extendLate}),
 	},
 	{
 		Cause:     "all keys below a name belong to its queue, also the keys of another name that begins with this name and a slash",
-		Scenarios: []string{"different names never collide"}, Repro: "TestRepro_concurrencyMutex_namesNest",
+		Scenarios: []string{"different names never collide"},
 	},
 	{
 		Cause: "if the reply to its Txn is lost, Lock leaves its key in the queue, before everybody else, for as long as the session lives",
@@ -377,7 +373,7 @@ var zkFindings = []Finding{
 	},
 	{
 		Cause:     "the client connects again when no answer comes, which renews the session: a node whose creation was not answered stays in the queue for longer than one time-out",
-		Scenarios: []string{takeUnanswered}, Repro: "TestRepro_zkLock_connectingAgainKeepsTheNode",
+		Scenarios: []string{takeUnanswered},
 	},
 	{
 		Cause: "Lock returns an error if it cannot parse the name of a child node, so one foreign node makes everybody's Lock fail",
@@ -385,7 +381,7 @@ var zkFindings = []Finding{
 	},
 	{
 		Cause:     "after an error that follows the create, the node stays in the queue, before everybody else, until the session ends",
-		Scenarios: []string{takeLate, takeTooLate}, Repro: "TestRepro_zkLock_errorLeavesTheNode",
+		Scenarios: []string{takeLate, takeTooLate},
 	},
 	{
 		Cause: "Unlock of a node that is gone returns an error and changes nothing: after that, Lock of this object always returns ErrDeadlock",

@@ -1,10 +1,7 @@
 package thirdparty
 
 import (
-	"bufio"
 	"context"
-	"os/exec"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -17,7 +14,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 )
 
@@ -39,22 +35,6 @@ func warm(t *testing.T, rs *redsync.Redsync) {
 	require.NoError(t, err)
 }
 
-func TestRepro_redsync_takesAnyName(t *testing.T) {
-	rs := redsyncAt(t, startRedis(t).Addr())
-	for _, name := range []string{"", "\xff"} {
-		assert.NoError(t, rs.NewMutex(name).Lock(), "%q", name)
-	}
-}
-
-func TestRepro_redsync_interruptedLockSaysOnlyFailed(t *testing.T) {
-	rs := redsyncAt(t, startRedis(t).Addr())
-	require.NoError(t, rs.NewMutex("a").Lock())
-	ctx := testwait.Context(t, soon)
-	err := rs.NewMutex("a").LockContext(ctx)
-	require.Error(t, ctx.Err())
-	assert.Equal(t, redsync.ErrFailed, err)
-}
-
 func TestRepro_redsync_cleansUpOnTheCallersContext(t *testing.T) {
 	server, proxy := startProxied(t)
 	rs := redsyncAt(t, proxy.Addr())
@@ -66,24 +46,6 @@ func TestRepro_redsync_cleansUpOnTheCallersContext(t *testing.T) {
 	proxy.ReleaseReplies()
 	time.Sleep(soon) // for a clean-up
 	assert.True(t, server.has(t, "a"), "the key of a Lock that failed")
-}
-
-func TestRepro_redsync_callsOutlastTheExpiry(t *testing.T) {
-	server := startRedis(t)
-	rs := redsyncAt(t, server.Addr())
-	toUnlock, toExtend := rs.NewMutex("a", redsync.WithExpiry(soon)), rs.NewMutex("b", redsync.WithExpiry(soon))
-	require.NoError(t, toUnlock.Lock())
-	require.NoError(t, toExtend.Lock())
-	waitForServer(t, server.RedisServer, 4*soon, map[string]func() error{
-		"Unlock": func() error { _, err := toUnlock.Unlock(); return err },
-		"Extend": func() error { _, err := toExtend.Extend(); return err },
-	})
-}
-
-func TestRepro_redsync_renewsNothing(t *testing.T) {
-	rs := redsyncAt(t, startRedis(t).Addr())
-	require.NoError(t, rs.NewMutex("a", redsync.WithExpiry(soon), redsync.WithTimeoutFactor(0.5)).Lock())
-	patience.Until(t, "another has the lock", func() bool { return rs.NewMutex("a").TryLock() == nil })
 }
 
 func TestRepro_redsync_lostReplySaysTaken(t *testing.T) {
@@ -127,13 +89,20 @@ func TestRepro_redsync_stoppedNodeDelaysUnlock(t *testing.T) {
 		t.Cleanup(func() { _ = rdb.Close() })
 		pools = append(pools, redsyncredis.NewPool(rdb))
 	}
-	toLock := redsync.New(pools...).NewMutex("c", redsync.WithExpiry(expiry))
-
-	waitForServer(t, nodes[2].RedisServer, 3*time.Second, map[string]func() error{
-		"Unlock": func() error { _, err := toUnlock.Unlock(); return err },
-		"Extend": func() error { _, err := toExtend.Extend(); return err },
-		"Lock":   toLock.Lock,
-	})
+	nodes[2].Stop()
+	calls := []<-chan error{
+		testwait.Go(func() error { _, err := toUnlock.Unlock(); return err }),
+		testwait.Go(func() error { _, err := toExtend.Extend(); return err }),
+		testwait.Go(redsync.New(pools...).NewMutex("c", redsync.WithExpiry(expiry)).Lock),
+	}
+	time.Sleep(3 * time.Second)
+	for _, call := range calls {
+		assert.Empty(t, call, "it has returned")
+	}
+	nodes[2].Continue()
+	for _, call := range calls {
+		_ = patience.Result(t, call)
+	}
 }
 
 func TestRepro_redsync_lateSetOutlivesUnlock(t *testing.T) {
@@ -155,119 +124,6 @@ func TestRepro_redsync_lateSetOutlivesUnlock(t *testing.T) {
 	assert.Greater(t, left, 30*time.Second)
 }
 
-// Tests of libraries of other languages run a script in adapters/repro, in which there is the library and nothing of ours.
-
-const usualPython = "/usr/bin/python3"
-
-// scripted returns the command of a script, with the address of its server.
-func scripted(t *testing.T, interpreter, file, address string, needs ...string) *exec.Cmd {
-	t.Helper()
-	cmd := command(t, nil, interpreter, "repro/"+file, needs...)()
-	cmd.Env = append(cmd.Env, "LOCKER_ADDRESS="+address)
-	return cmd
-}
-
-// printed returns what a script prints, which has to end well.
-func printed(t *testing.T, cmd *exec.Cmd) string {
-	t.Helper()
-	timer := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
-	defer timer.Stop()
-	out, err := cmd.Output()
-	require.NoError(t, err)
-	return strings.TrimSpace(string(out))
-}
-
-// interruptedScript runs a script that prints a line, waits for one after between, and prints another, which is returned.
-func interruptedScript(t *testing.T, cmd *exec.Cmd, between func()) string {
-	t.Helper()
-	stdin, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	timer := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
-	defer timer.Stop()
-	lines := bufio.NewScanner(stdout)
-	require.True(t, lines.Scan(), "its first line")
-	between()
-	_, err = stdin.Write([]byte("\n"))
-	require.NoError(t, err)
-	require.True(t, lines.Scan(), "its second line")
-	said := lines.Text()
-	require.NoError(t, cmd.Wait())
-	return said
-}
-
-func TestRepro_redispy_doesNotCountItsTime(t *testing.T) {
-	n := startRedis(t)
-	assert.Empty(t, printed(t, scripted(t, usualPython, "redispy_time.py", n.Addr(), pythonPackages+"/redis")))
-}
-
-func TestRepro_redispy_aLateAcquireHolds(t *testing.T) {
-	lateAcquireHolds(t, func(address string) *exec.Cmd {
-		return scripted(t, usualPython, "redispy_late.py", address, pythonPackages+"/redis")
-	})
-}
-
-func TestRepro_npmRedlock_aLateAcquireHolds(t *testing.T) {
-	lateAcquireHolds(t, func(address string) *exec.Cmd {
-		return scripted(t, "node", "redlock_late.js", address, nodePackages+"/redlock")
-	})
-}
-
-// lateAcquireHolds keeps back what a script sends, until its acquire has failed.
-func lateAcquireHolds(t *testing.T, script func(address string) *exec.Cmd) {
-	t.Helper()
-	n, p := startProxied(t)
-	p.HoldRequests(true)
-	cmd := script(p.Addr())
-	cmd.Env = append(cmd.Env, "LOCKER_DIRECT="+n.Addr())
-	require.Equal(t, "failed", printed(t, cmd))
-	require.False(t, n.has(t, "x"))
-	p.ReleaseRequests()
-	patience.Until(t, "the request has arrived, and holds", func() bool { return n.has(t, "x") })
-	left, err := n.direct.PTTL(t.Context(), "x").Result()
-	require.NoError(t, err)
-	assert.Greater(t, left, 50*time.Second, "of 60")
-}
-
-func TestRepro_kazoo_cancelledDoesNotSayHeld(t *testing.T) {
-	s := testserver.SharedZooKeeper(t)
-	assert.Equal(t, "cancelled, and no word of the holder", printed(t, scripted(t, usualPython, "kazoo_cancel.py", s.Addr(), pythonPackages+"/kazoo")))
-}
-
-func TestRepro_kazoo_timeoutDoesNotBoundRequests(t *testing.T) {
-	cmd := scripted(t, usualPython, "kazoo_silent.py", "", pythonPackages+"/kazoo")
-	s := testserver.ZooKeeper(t)
-	cmd.Env = append(cmd.Env, "LOCKER_ADDRESS="+s.Addr())
-	assert.Equal(t, "still waits", interruptedScript(t, cmd, s.Stop))
-	s.Continue()
-}
-
-func TestRepro_kazoo_isAcquiredStays(t *testing.T) {
-	cmd := scripted(t, usualPython, "kazoo_stays.py", "", pythonPackages+"/kazoo")
-	s := testserver.ZooKeeper(t)
-	cmd.Env = append(cmd.Env, "LOCKER_ADDRESS="+s.Addr())
-	assert.Equal(t, "is_acquired", interruptedScript(t, cmd, func() {
-		conn := dialZooKeeper(t, s.Addr(), time.Second)
-		nodes, _, err := conn.Children("/locks/x")
-		require.NoError(t, err)
-		for _, node := range nodes { // as the end of the session does
-			require.NoError(t, conn.Delete("/locks/x/"+node, -1))
-		}
-	}))
-}
-
-func TestRepro_npmEtcd3_cannotBeCancelled(t *testing.T) {
-	cmd := scripted(t, "node", "etcd3_methods.js", "", nodePackages+"/etcd3")
-	assert.Equal(t, "acquire constructor do leaseId options release ttl 0", printed(t, cmd), "and acquire takes no argument")
-}
-
-func TestRepro_npmEtcd3_doesNotTellOfALoss(t *testing.T) {
-	s := testserver.Etcd(t)
-	assert.Equal(t, "both hold", printed(t, scripted(t, "node", "etcd3_loss.js", s.Addr(), nodePackages+"/etcd3")))
-}
-
 func redislockAt(t *testing.T, addr string) *redislock.Client {
 	t.Helper()
 	c := redislock.New(dialRedis(t, addr))
@@ -275,14 +131,6 @@ func redislockAt(t *testing.T, addr string) *redislock.Client {
 	require.NoError(t, err)
 	require.NoError(t, l.Release(t.Context()))
 	return c
-}
-
-func TestRepro_redislock_takesAnyName(t *testing.T) {
-	c := redislockAt(t, startRedis(t).Addr())
-	for _, name := range []string{"", "\xff"} {
-		_, err := c.Obtain(t.Context(), name, time.Minute, nil)
-		assert.NoError(t, err, "%q", name)
-	}
 }
 
 func TestRepro_redislock_interruptedObtainLeavesItsKey(t *testing.T) {
@@ -295,49 +143,6 @@ func TestRepro_redislock_interruptedObtainLeavesItsKey(t *testing.T) {
 	proxy.ReleaseReplies()
 	time.Sleep(soon) // for a clean-up
 	assert.True(t, server.has(t, "a"), "the key of an Obtain that failed")
-}
-
-func TestRepro_redislock_lateSetIsApplied(t *testing.T) {
-	const ttl = 2 * time.Second
-	server, proxy := startProxied(t)
-	c := redislockAt(t, proxy.Addr())
-	proxy.HoldRequests(true)
-	ctx := testwait.Context(t, ttl/4)
-	_, err := c.Obtain(ctx, "a", ttl, nil)
-	require.Error(t, err)
-	time.Sleep(ttl)
-	proxy.ReleaseRequests()
-	patience.Until(t, "the key of an Obtain that failed long ago", func() bool { return server.has(t, "a") })
-}
-
-func TestRepro_redislock_cancellationIsNotHeeded(t *testing.T) {
-	server := startRedis(t)
-	c := redislockAt(t, server.Addr())
-	held, err := c.Obtain(t.Context(), "a", soon, nil)
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(soon, cancel) // and the TTL is over
-	waitForServer(t, server.RedisServer, 4*soon, map[string]func() error{
-		"Obtain":  func() error { _, err := c.Obtain(ctx, "b", time.Minute, nil); return err },
-		"Release": func() error { return held.Release(ctx) },
-		"Refresh": func() error { return held.Refresh(ctx, time.Minute, nil) }, // its TTL is its deadline
-	})
-}
-
-func TestRepro_redislock_lossIsKnownToTheServerAlone(t *testing.T) {
-	server := startRedis(t)
-	c := redislockAt(t, server.Addr())
-	l, err := c.Obtain(t.Context(), "a", soon, nil)
-	require.NoError(t, err)
-	time.Sleep(2 * soon)
-	server.Stop()
-	ctx := testwait.Context(t, soon)
-	_, err = l.TTL(ctx)
-	require.Error(t, err, "the TTL is over, as its owner could know")
-	server.Continue()
-	ttl, err := l.TTL(t.Context())
-	require.NoError(t, err)
-	assert.Zero(t, ttl)
 }
 
 func TestRepro_redislock_lostReplySaysNotHeld(t *testing.T) {

@@ -42,26 +42,6 @@ func waitFor(ctx context.Context, l rueidislock.Locker, name string) <-chan erro
 
 const keyOfA = "rueidislock:0:a"
 
-func TestRepro_rueidislock_takesAnyName(t *testing.T) {
-	l := rueidislockAt(t, startRedis(t).Addr(), nil)
-	for _, name := range []string{"", "\xff"} {
-		_, release, err := l.TryWithContext(t.Context(), name)
-		if assert.NoError(t, err, "%q", name) {
-			release()
-		}
-	}
-}
-
-func TestRepro_rueidislock_interruptedWaitDoesNotSayHeld(t *testing.T) {
-	server := startRedis(t)
-	_, release, err := rueidislockAt(t, server.Addr(), nil).WithContext(t.Context(), "a")
-	require.NoError(t, err)
-	defer release()
-	ctx := testwait.Context(t, soon)
-	_, _, err = rueidislockAt(t, server.Addr(), nil).WithContext(ctx, "a")
-	assert.Equal(t, context.DeadlineExceeded, err)
-}
-
 func TestRepro_rueidislock_swallowsErrorsWhileWaiting(t *testing.T) {
 	server := startRedis(t)
 	l := rueidislockAt(t, server.Addr(), nil)
@@ -122,47 +102,6 @@ func passBackAndForth(ctx context.Context, server redisNode, name string, holder
 		holder, waiter = waiter, holder
 	}
 	return 0
-}
-
-func TestRepro_rueidislock_believesInAnExpiredHold(t *testing.T) {
-	server, proxy := startProxied(t)
-	const validity = 2 * time.Second // renewed every second
-	l := rueidislockAt(t, proxy.Addr(), func(o *rueidislock.LockerOption) { o.KeyValidity = validity })
-	held, release, err := l.WithContext(t.Context(), "a")
-	require.NoError(t, err)
-	proxy.HoldRequests(true)
-	patience.Until(t, "the key has expired", func() bool { return !server.has(t, keyOfA) })
-	_, next, err := rueidislockAt(t, server.Addr(), nil).TryWithContext(t.Context(), "a")
-	require.NoError(t, err)
-	assert.NoError(t, held.Err(), "while another holds")
-	next()
-	proxy.HoldRequests(false)
-	proxy.ResetConns()
-	release()
-}
-
-func TestRepro_rueidislock_cancelledLockWaitsForItsCleanUp(t *testing.T) {
-	server := startRedis(t)
-	l := rueidislockAt(t, server.Addr(), func(o *rueidislock.LockerOption) { o.KeyValidity = 3 * time.Second })
-	server.Stop()
-	ctx, cancel := context.WithCancel(t.Context())
-	locked := waitFor(ctx, l, "a")
-	pending(t, "WithContext", locked, soon)
-	cancel()
-	pending(t, "WithContext", locked, 4*soon)
-	require.ErrorIs(t, patience.Result(t, locked), context.Canceled)
-	server.Continue()
-}
-
-func TestRepro_rueidislock_releaseSaysNothing(t *testing.T) {
-	server := startRedis(t)
-	l := rueidislockAt(t, server.Addr(), func(o *rueidislock.LockerOption) { o.KeyValidity = time.Second })
-	_, release, err := l.WithContext(t.Context(), "a")
-	require.NoError(t, err)
-	server.Stop()
-	released := testwait.Go(func() error { release(); return nil }) // it has no result
-	require.NoError(t, patience.Result(t, released), "while the server is silent")
-	server.Continue()
 }
 
 func TestRepro_rueidislock_renewsWithoutEnd(t *testing.T) {
