@@ -6,6 +6,7 @@ import (
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -177,9 +178,11 @@ func TestFile_cannotBeWritten(t *testing.T) {
 	assert.NoFileExists(t, path)
 
 	missing := newClient(t, filepath.Join(filepath.Dir(path), "missing", "locks.db"))
-	for _, lock := range []func(context.Context) error{missing.Mutex("x").TryLock, missing.Mutex("x").Lock} {
-		err := lock(t.Context())
-		require.ErrorContains(t, err, "unable to open database file")
+	inspect := func(ctx context.Context) error { _, err := missing.Inspect(ctx, "x"); return err }
+	for _, call := range []func(context.Context) error{missing.Mutex("x").TryLock, missing.Mutex("x").Lock, inspect} {
+		err := call(t.Context())
+		require.ErrorIs(t, err, fs.ErrNotExist)
+		require.ErrorContains(t, err, filepath.Dir(path)+"/missing:")
 		require.NotErrorIs(t, err, locker.ErrHeld)
 	}
 

@@ -120,10 +120,13 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 
 // connect opens the file, and looks before and after that which one it is.
 func (c *connector) connect(ctx context.Context) (*watched, error) {
-	if c.writes {
+	if _, err := os.Stat(c.path); errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(filepath.Dir(c.path)); err != nil {
+			return nil, err
+		} else if !c.writes {
+			return nil, errNoFile
+		}
 		create(c.path)
-	} else if _, err := os.Stat(c.path); errors.Is(err, fs.ErrNotExist) {
-		return nil, errNoFile
 	}
 	made, err := c.Connector.Connect(ctx)
 	if err != nil {
@@ -140,13 +143,10 @@ func (c *connector) connect(ctx context.Context) (*watched, error) {
 	return &watched{conn: all, path: c.path, file: file}, nil
 }
 
-// create makes the file, if it is not there, so that nobody but its owner may open it, and those
-// that SQLite makes beside it. If it cannot, SQLite says why. The file is made by another name:
-// closing it would undo the locks of one that somebody has opened by then.
+// create makes the file so that nobody but its owner may open it, and those that SQLite makes
+// beside it. If it cannot, SQLite says why. The file is made by another name: closing it would undo
+// the locks of one that somebody has opened by then.
 func create(path string) {
-	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		return
-	}
 	if f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*"); err == nil {
 		_, _, _ = f.Close(), os.Link(f.Name(), path), os.Remove(f.Name())
 	}
