@@ -29,7 +29,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -165,31 +164,39 @@ func (s *service) schedule(jobs *lockergocron.Locker) (cron.Scheduler, error) {
 // report is the job. Its ctx ends if the lock is lost.
 func (s *service) report(ctx context.Context, token uint64) error {
 	tick := time.Now().Round(s.Report.Every).UTC().Format(time.RFC3339)
-	err := s.write(ctx, tick, token)
-	if err != nil {
+	done, err := s.write(ctx, tick, token)
+	switch {
+	case err != nil:
 		s.log.Printf("report of %s: %v", tick, err) // gocron drops it
-		return err
+	case done:
+		s.log.Printf("report of %s is done already", tick)
+	default:
+		s.log.Printf("report of %s, with token %d", tick, token)
 	}
-	s.log.Printf("report of %s, with token %d", tick, token)
-	return nil
+	return err
 }
 
-// write writes a row, unless the lock was lost and a later holder has written. A process that is stopped before it asks for the lock
-// can run a tick again. Where that would be wrong, make the tick UNIQUE.
-func (s *service) write(ctx context.Context, tick string, token uint64) error {
+// write writes a row, unless the lock was lost and a later holder has written, or the tick has its row. A process that was
+// stopped before it asked for the lock comes to a tick again, and so does one whose clock is late by more than the minimum.
+func (s *service) write(ctx context.Context, tick string, token uint64) (done bool, err error) {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer func() { _ = tx.Rollback() }()              // does nothing after Commit
 	fence := sqlfence.Table{Dialect: sqlfence.SQLite} // made by the Store of migrate
 	if err := fence.Admit(ctx, tx, "reports", token); err != nil {
-		return err
+		return false, err
 	}
-	if _, err := tx.ExecContext(ctx, "INSERT INTO reports (tick, token) VALUES (?, ?)", tick, token); err != nil {
-		return err
+	result, err := tx.ExecContext(ctx, "INSERT INTO reports (tick, token) VALUES (?, ?) ON CONFLICT DO NOTHING", tick, token)
+	if err != nil {
+		return false, err
 	}
-	return tx.Commit()
+	rows, err := result.RowsAffected()
+	if err != nil {
+		return false, err
+	}
+	return rows == 0, tx.Commit()
 }
 
 // answer answers requests.
@@ -241,9 +248,6 @@ func load(file string) (c config, err error) {
 		return c, err
 	}
 	err = yaml.Load(text, &c, yaml.WithKnownFields())
-	if err != nil && strings.Contains(err.Error(), "://") { // as a name, which the error has in full
-		err = errors.New("a URL, which may hold a password, stands where the name of a setting should")
-	}
 	if err == nil {
 		err = c.check()
 	}

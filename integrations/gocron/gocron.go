@@ -8,7 +8,7 @@
 //     finds the lock free, and runs the tick again. Therefore a [Locker] keeps each lock for a
 //     minimum, from its grant on. This does not help if a scheduler is stopped before its Lock, and
 //     wakes after the minimum. If a second run would be wrong, the job has to keep a record of what
-//     is done, as examples/cron in the repository does.
+//     is done, as examples/service in the repository does.
 //   - gocron cannot tell a job that its lock is lost, or its term over. The functions of
 //     [Locker.Task] and [Elector.Task] learn it: their context ends. Nor can gocron tell a run
 //     which lock it has. A Locker finds the lock of a run by the context that gocron passes to both

@@ -1,5 +1,5 @@
 -- +goose Up
-CREATE TABLE reports (id INTEGER PRIMARY KEY, tick TEXT NOT NULL);
+CREATE TABLE reports (id INTEGER PRIMARY KEY, tick TEXT NOT NULL UNIQUE);
 
 -- +goose Down
 DROP TABLE reports;
