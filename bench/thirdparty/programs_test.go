@@ -122,9 +122,6 @@ func libraryHere(t *testing.T) Library {
 	t.Helper()
 	for _, l := range All() {
 		if l.Test == t.Name() {
-			if l.Module != "" {
-				t.Logf("%s %s", l.Module, required(t, l.Module))
-			}
 			t.Log(l.Settings)
 			return l
 		}
@@ -153,7 +150,6 @@ func TestLibraries_findingsHaveTheirTests(t *testing.T) {
 	require.NoError(t, err)
 	for _, l := range All() {
 		assert.Contains(t, tests, l.Test)
-		assert.True(t, l.Language != "" || required(t, l.Module) != "", "%s: %s is no requirement of this module", l.Name, l.Module)
 		causes := make(map[string]int)
 		for _, f := range l.Findings {
 			if f.Repro != "" {
@@ -183,19 +179,6 @@ func TestLibraries_findingsHaveTheirTests(t *testing.T) {
 			assert.True(t, shown[name], "no finding names %s", name)
 		}
 	}
-}
-
-// required is the version of a module in go.mod: binaries of tests know none.
-func required(t *testing.T, module string) string {
-	t.Helper()
-	mod, err := os.ReadFile("../go.mod")
-	require.NoError(t, err)
-	for line := range strings.Lines(string(mod)) {
-		if fields := strings.Fields(line); len(fields) == 2 && fields[0] == module {
-			return fields[1]
-		}
-	}
-	return ""
 }
 
 func TestConcurrencyMutex(t *testing.T) {

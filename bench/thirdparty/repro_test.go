@@ -3,16 +3,24 @@ package thirdparty
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/bsm/redislock"
+	"github.com/go-redsync/redsync/v4"
+	redsyncpool "github.com/go-redsync/redsync/v4/redis"
+	redsyncredis "github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/go-zookeeper/zk"
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
+	"github.com/redis/rueidis"
+	"github.com/redis/rueidis/rueidislock"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -291,4 +299,324 @@ func printed(t *testing.T, cmd *exec.Cmd, address string) string {
 	out, err := cmd.Output()
 	require.NoError(t, err)
 	return string(out)
+}
+
+func redsyncAt(t *testing.T, addrs ...string) *redsync.Redsync {
+	t.Helper()
+	pools := make([]redsyncpool.Pool, len(addrs))
+	for i, addr := range addrs {
+		pools[i] = redsyncredis.NewPool(dialRedis(t, addr))
+	}
+	return redsync.New(pools...)
+}
+
+// warm has there be connections, and scripts in the server's cache.
+func warm(t *testing.T, rs *redsync.Redsync) {
+	t.Helper()
+	m := rs.NewMutex("warm")
+	require.NoError(t, m.Lock())
+	_, err := m.Unlock()
+	require.NoError(t, err)
+}
+
+func TestRepro_redsync_cleansUpOnTheCallersContext(t *testing.T) {
+	server, proxy := startProxied(t)
+	rs := redsyncAt(t, proxy.Addr())
+	warm(t, rs)
+	proxy.HoldReplies(true)
+	ctx := testwait.Context(t, time.Second)
+	m := rs.NewMutex("a", redsync.WithExpiry(time.Minute)) // of which 3 s are for an attempt
+	require.Error(t, m.LockContext(ctx))
+	proxy.ReleaseReplies()
+	time.Sleep(soon) // for a clean-up
+	assert.True(t, server.has(t, "a"), "the key of a Lock that failed")
+}
+
+func TestRepro_redsync_lostReplySaysTaken(t *testing.T) {
+	server, proxy := startProxied(t)
+	rs := redsyncAt(t, proxy.Addr())
+	warm(t, rs)
+	proxy.HoldReplies(true)
+	locked := testwait.Go(rs.NewMutex("a", redsync.WithExpiry(time.Minute), redsync.WithTimeoutFactor(0.5)).TryLock)
+	patience.Until(t, "SET is applied", func() bool { return server.has(t, "a") })
+	proxy.HoldReplies(false)
+	proxy.ResetConns() // the client asks again
+	var taken *redsync.ErrTaken
+	assert.ErrorAs(t, patience.Result(t, locked), &taken)
+}
+
+func TestRepro_redsync_failedAttemptsSendReleases(t *testing.T) {
+	server := startRedis(t)
+	rs := redsyncAt(t, server.Addr())
+	warm(t, rs)
+	require.NoError(t, rs.NewMutex("a").Lock())
+	server.forget(t)
+	for range 10 {
+		require.Error(t, rs.NewMutex("a").TryLock())
+	}
+	assert.Equal(t, 10, server.calls(t, "set"))
+	assert.Equal(t, 10, server.calls(t, "evalsha"))
+}
+
+func TestRepro_redsync_stoppedNodeDelaysUnlock(t *testing.T) {
+	nodes := []redisNode{startRedis(t), startRedis(t), startRedis(t)}
+	addrs := []string{nodes[0].Addr(), nodes[1].Addr(), nodes[2].Addr()}
+	const expiry = 30 * time.Second
+	rs := redsyncAt(t, addrs...)
+	toUnlock, toExtend := rs.NewMutex("a", redsync.WithExpiry(expiry)), rs.NewMutex("b", redsync.WithExpiry(expiry))
+	require.NoError(t, toUnlock.Lock())
+	require.NoError(t, toExtend.Lock())
+	// A client as it is by default does not heed the ctx of Lock's attempts either.
+	var pools []redsyncpool.Pool
+	for _, addr := range addrs {
+		rdb := goredis.NewClient(&goredis.Options{Addr: addr})
+		t.Cleanup(func() { _ = rdb.Close() })
+		pools = append(pools, redsyncredis.NewPool(rdb))
+	}
+	nodes[2].Stop()
+	calls := []<-chan error{
+		testwait.Go(func() error { _, err := toUnlock.Unlock(); return err }),
+		testwait.Go(func() error { _, err := toExtend.Extend(); return err }),
+		testwait.Go(redsync.New(pools...).NewMutex("c", redsync.WithExpiry(expiry)).Lock),
+	}
+	time.Sleep(3 * time.Second)
+	for _, call := range calls {
+		assert.Empty(t, call, "it has returned")
+	}
+	nodes[2].Continue()
+	for _, call := range calls {
+		_ = patience.Result(t, call)
+	}
+}
+
+func TestRepro_redsync_lateSetOutlivesUnlock(t *testing.T) {
+	a, b := startRedis(t), startRedis(t)
+	c, proxy := startProxied(t)
+	rs := redsyncAt(t, a.Addr(), b.Addr(), proxy.Addr())
+	warm(t, rs)
+	m := rs.NewMutex("a", redsync.WithExpiry(time.Minute), redsync.WithTimeoutFactor(0.01))
+	proxy.HoldRequests(true)
+	require.NoError(t, m.Lock())
+	proxy.HoldRequests(false) // for new connections; what was sent before arrives later
+	_, err := m.Unlock()
+	require.NoError(t, err)
+	require.False(t, c.has(t, "a"))
+	proxy.ReleaseRequests()
+	patience.Until(t, "the key is back", func() bool { return c.has(t, "a") })
+	left, err := c.direct.PTTL(t.Context(), "a").Result()
+	require.NoError(t, err)
+	assert.Greater(t, left, 30*time.Second)
+}
+
+func redislockAt(t *testing.T, addr string) *redislock.Client {
+	t.Helper()
+	c := redislock.New(dialRedis(t, addr))
+	l, err := c.Obtain(t.Context(), "warm", time.Minute, nil) // there is a connection, and the scripts are known
+	require.NoError(t, err)
+	require.NoError(t, l.Release(t.Context()))
+	return c
+}
+
+func TestRepro_redislock_interruptedObtainLeavesItsKey(t *testing.T) {
+	server, proxy := startProxied(t)
+	c := redislockAt(t, proxy.Addr())
+	proxy.HoldReplies(true)
+	ctx := testwait.Context(t, time.Second)
+	_, err := c.Obtain(ctx, "a", time.Minute, nil)
+	require.Error(t, err)
+	proxy.ReleaseReplies()
+	time.Sleep(soon) // for a clean-up
+	assert.True(t, server.has(t, "a"), "the key of an Obtain that failed")
+}
+
+func TestRepro_redislock_lostReplySaysNotHeld(t *testing.T) {
+	server, proxy := startProxied(t)
+	c := redislockAt(t, proxy.Addr())
+	l, err := c.Obtain(t.Context(), "a", time.Minute, nil)
+	require.NoError(t, err)
+	proxy.HoldReplies(true)
+	released := testwait.Go(func() error { return l.Release(t.Context()) })
+	patience.Until(t, "the release is applied", func() bool { return !server.has(t, "a") })
+	proxy.HoldReplies(false)
+	proxy.ResetConns() // the client asks again
+	assert.ErrorIs(t, patience.Result(t, released), redislock.ErrLockNotHeld)
+}
+
+func TestRepro_redislock_givesUpAfterOneTTL(t *testing.T) {
+	c := redislockAt(t, startRedis(t).Addr())
+	_, err := c.Obtain(t.Context(), "a", time.Minute, nil)
+	require.NoError(t, err)
+	_, err = c.Obtain(t.Context(), "a", soon, nil)
+	require.ErrorIs(t, err, redislock.ErrNotObtained)
+	_, err = c.Obtain(t.Context(), "a", soon, &redislock.Options{RetryStrategy: redislock.LinearBackoff(20 * time.Millisecond)})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.NoError(t, t.Context().Err(), "the ctx that Obtain was given")
+}
+
+func TestRepro_redislock_waitersInLockstep(t *testing.T) {
+	server := startRedis(t)
+	c := redislockAt(t, server.Addr())
+	const waiters, holds, backoff = 6, 40 * time.Millisecond, 200 * time.Millisecond
+	const inStep = waiters * (waiters + 1) / 2 // attempts: all ask at once, all but one, all but two
+	attempts := 0
+	for i := 0; i < 5 && attempts < inStep; i++ { // a busy machine puts them out of step
+		first, err := c.Obtain(t.Context(), "a", time.Minute, nil)
+		require.NoError(t, err)
+		var wg sync.WaitGroup
+		for range waiters {
+			wg.Go(func() {
+				l, err := c.Obtain(t.Context(), "a", time.Minute, &redislock.Options{RetryStrategy: redislock.LinearBackoff(backoff)})
+				if assert.NoError(t, err) {
+					time.Sleep(holds)
+					assert.NoError(t, l.Release(t.Context()))
+				}
+			})
+		}
+		time.Sleep(backoff / 2)
+		require.NoError(t, first.Release(t.Context()))
+		server.forget(t)
+		wg.Wait()
+		attempts = server.calls(t, "evalsha") - waiters // releases
+	}
+	assert.GreaterOrEqual(t, attempts, inStep)
+}
+
+// rueidislockAt has the settings of the package's own documentation for one server, and those of adjust.
+func rueidislockAt(t *testing.T, addr string, adjust func(*rueidislock.LockerOption)) rueidislock.Locker {
+	t.Helper()
+	o := rueidislock.LockerOption{
+		ClientOption: rueidis.ClientOption{InitAddress: []string{addr}},
+		KeyMajority:  1, NoLoopTracking: true, TryNextAfter: time.Second,
+	}
+	if adjust != nil {
+		adjust(&o)
+	}
+	l, err := rueidislock.NewLocker(o)
+	require.NoError(t, err)
+	t.Cleanup(l.Close)
+	return l
+}
+
+// waitFor calls WithContext.
+func waitFor(ctx context.Context, l rueidislock.Locker, name string) <-chan error {
+	return testwait.Go(func() error {
+		_, _, err := l.WithContext(ctx, name)
+		return err
+	})
+}
+
+const keyOfA = "rueidislock:0:a"
+
+func TestRepro_rueidislock_swallowsErrorsWhileWaiting(t *testing.T) {
+	server := startRedis(t)
+	l := rueidislockAt(t, server.Addr(), nil)
+	require.NoError(t, server.direct.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	_, _, err := l.TryWithContext(t.Context(), "a")
+	require.ErrorContains(t, err, "OOM")
+	ctx := testwait.Context(t, soon)
+	_, _, err = l.WithContext(ctx, "a")
+	assert.Equal(t, context.DeadlineExceeded, err)
+}
+
+// It needs luck: up to ten thousand rounds. So eight locks are passed back and forth side by side.
+func TestRepro_rueidislock_missesAnUnlock(t *testing.T) {
+	server := startRedis(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	missed := make(chan int, 8)
+	var all sync.WaitGroup
+	for range cap(missed) {
+		name := strconv.Itoa(rand.Int())
+		holder, waiter := rueidislockAt(t, server.Addr(), nil), rueidislockAt(t, server.Addr(), nil)
+		all.Go(func() {
+			missed <- passBackAndForth(ctx, server, name, holder, waiter)
+			cancel()
+		})
+	}
+	all.Wait()
+	close(missed)
+	most := 0
+	for round := range missed {
+		most = max(most, round)
+	}
+	require.Positive(t, most, "no unlock was missed in two minutes")
+	t.Logf("round %d: two seconds after the release the waiter has no lock", most)
+}
+
+// passBackAndForth returns the round in which the waiter has missed the unlock, or 0 if none was missed until ctx ended.
+func passBackAndForth(ctx context.Context, server redisNode, name string, holder, waiter rueidislock.Locker) int {
+	_, release, err := holder.WithContext(ctx, name)
+	for round := 1; err == nil; round++ {
+		var next context.CancelFunc
+		locked := testwait.Go(func() (err error) {
+			_, next, err = waiter.WithContext(ctx, name)
+			return err
+		})
+		time.Sleep(rand.N(2 * time.Millisecond))
+		release()
+		select {
+		case err = <-locked:
+		case <-time.After(2 * time.Second):
+			held, err := server.direct.Exists(ctx, "rueidislock:0:"+name).Result()
+			if err == nil && held == 0 {
+				return round
+			}
+			return 0
+		}
+		release = next
+		holder, waiter = waiter, holder
+	}
+	return 0
+}
+
+func TestRepro_rueidislock_renewsWithoutEnd(t *testing.T) {
+	server := startRedis(t)
+	l := rueidislockAt(t, server.Addr(), func(o *rueidislock.LockerOption) {
+		*o = rueidislock.LockerOption{ClientOption: o.ClientOption} // all else as by default
+	})
+	_, release, err := l.WithContext(t.Context(), "a")
+	require.NoError(t, err)
+	defer release()
+	// Renewals of three keys are due every 2.5 s.
+	patience.Until(t, "the hold is renewed a thousand times", func() bool { return server.calls(t, "evalsha") > 1000 })
+}
+
+func TestRepro_rueidislock_overrunAttemptWaitsForAFreeLock(t *testing.T) {
+	server, proxy := startProxied(t)
+	l := rueidislockAt(t, proxy.Addr(), func(o *rueidislock.LockerOption) { o.TryNextAfter = 0 }) // 20 ms
+	patience.Until(t, "the scripts are known", func() bool {
+		_, release, err := l.TryWithContext(t.Context(), "warm")
+		if err == nil {
+			release()
+		}
+		return err == nil
+	})
+	server.forget(t)
+	proxy.Delay(50 * time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
+	locked := waitFor(ctx, l, "a")
+	patience.Until(t, "the attempt was undone", func() bool { return server.calls(t, "del") == 1 })
+	proxy.Delay(0)
+	pending(t, "WithContext", locked, 10*soon) // hundred times what an attempt may take
+	assert.False(t, server.has(t, keyOfA), "somebody holds the lock")
+	cancel()
+	require.ErrorIs(t, patience.Result(t, locked), context.Canceled)
+}
+
+func TestRepro_rueidislock_releaseWakesEverybody(t *testing.T) {
+	const waiters = 8
+	server := startRedis(t)
+	_, release, err := rueidislockAt(t, server.Addr(), nil).WithContext(t.Context(), "a")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	server.forget(t)
+	for range waiters {
+		waitFor(ctx, rueidislockAt(t, server.Addr(), nil), "a")
+	}
+	patience.Until(t, "all wait", func() bool { return server.calls(t, "evalsha") >= waiters })
+	time.Sleep(soon)
+	server.forget(t)
+	release()
+	patience.Until(t, "all have tried, but for one or two who missed it", func() bool { return server.calls(t, "evalsha") >= waiters-1 })
 }
