@@ -1,7 +1,9 @@
 package filefence
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,14 +16,46 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/go-locker/locker/internal/test/child"
+	"github.com/go-locker/locker/fence"
 )
 
 const patience = time.Minute
 
 func TestMain(m *testing.M) {
-	child.Serve()
+	if os.Getenv(envFile) != "" {
+		runWriter()
+		return
+	}
 	goleak.VerifyTestMain(m)
+}
+
+// A test binary whose environment has envFile is the process of a writer. The rest are its orders.
+const (
+	envFile  = "LOCKER_FENCE_FILE"
+	envToken = "LOCKER_FENCE_TOKEN"
+	envStop  = "LOCKER_FENCE_STOP" // the step at which it waits for the order to go on
+)
+
+// writerEnv is the environment of a writer's process.
+func writerEnv(name string, token uint64, stop step) []string {
+	return append(os.Environ(), envFile+"="+name, fmt.Sprintf("%s=%d", envToken, token), envStop+"="+string(stop))
+}
+
+// runWriter runs in the process of a writer.
+func runWriter() {
+	token, err := strconv.ParseUint(os.Getenv(envToken), 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	in := bufio.NewScanner(os.Stdin)
+	content := strings.NewReader(strings.Repeat(fmt.Sprintln(token), lines))
+	err = replace(context.Background(), os.Getenv(envFile), token, content, 0o644, func(at step) {
+		if string(at) == os.Getenv(envStop) {
+			fmt.Println("at", at)
+			in.Scan()
+		}
+	})
+	fmt.Println("wrote", token, err == nil, errors.Is(err, fence.ErrStale))
 }
 
 // in is the path of a file in a directory of its own, which does not exist yet.

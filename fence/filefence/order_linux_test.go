@@ -10,8 +10,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/go-locker/locker/internal/test/child"
 )
 
 // No test can cut the power. So this one looks at what is asked of the kernel, and in which order.
@@ -24,7 +22,7 @@ func TestWrite_isOnDiskStepByStep(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "strace")
 	cmd := exec.CommandContext(t.Context(), strace, "-f", "-qq", "-y", "-s", "4096", "-e", "trace=fsync,rename,renameat,renameat2", "-o", log,
 		"--", os.Args[0])
-	cmd.Env = child.Command("writer", envFile+"="+name, envToken+"=34").Env
+	cmd.Env = writerEnv(name, 34, "")
 	out, err := cmd.CombinedOutput()
 	if err != nil && !strings.Contains(string(out), "wrote") {
 		t.Skipf("strace may not trace here: %s", out)

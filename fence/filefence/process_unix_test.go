@@ -7,47 +7,74 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
-	"strconv"
+	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/fence"
-	"github.com/go-locker/locker/internal/test/child"
+	"github.com/go-locker/locker/internal/stdio"
 	"github.com/go-locker/locker/internal/test/testwait"
 )
 
-// The environment of a writer's process has its orders.
-const (
-	envFile  = "LOCKER_FENCE_FILE"
-	envToken = "LOCKER_FENCE_TOKEN"
-	envStop  = "LOCKER_FENCE_STOP" // the step at which it waits for the order to go on
-)
-
-func init() { child.Register("writer", runWriter) }
-
-// runWriter runs in the process of a writer.
-func runWriter(t testing.TB) {
-	name := os.Getenv(envFile)
-	token, err := strconv.ParseUint(os.Getenv(envToken), 10, 64)
-	require.NoError(t, err)
-	in := bufio.NewScanner(os.Stdin)
-	content := strings.NewReader(strings.Repeat(fmt.Sprintln(token), lines))
-	err = replace(context.Background(), name, token, content, 0o644, func(at step) {
-		if string(at) == os.Getenv(envStop) {
-			fmt.Println("at", at)
-			in.Scan()
-		}
-	})
-	fmt.Println("wrote", token, err == nil, errors.Is(err, fence.ErrStale))
+// writer is a process that writes, and can be stopped and killed.
+type writer struct {
+	t   *testing.T
+	cmd *exec.Cmd
+	in  io.Writer
+	out *bufio.Reader
 }
 
-func startWriter(t *testing.T, name string, token uint64, stop step) *child.Process {
+func startWriter(t *testing.T, name string, token uint64, stop step) *writer {
 	t.Helper()
-	return child.Start(t, "writer", envFile+"="+name, fmt.Sprintf("%s=%d", envToken, token), envStop+"="+string(stop))
+	cmd := exec.Command(os.Args[0])
+	cmd.Env, cmd.Stderr = writerEnv(name, token, stop), os.Stderr
+	stdio.OwnGroup(cmd)
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	w := &writer{t, cmd, in, bufio.NewReader(out)}
+	t.Cleanup(w.kill)
+	return w
+}
+
+// says returns the words of the writer's next line, which begins with what, without that.
+func (w *writer) says(what string) []string {
+	w.t.Helper()
+	impatient := time.AfterFunc(patience, func() { _ = stdio.KillGroup(w.cmd.Process) })
+	defer impatient.Stop()
+	line, err := w.out.ReadString('\n')
+	require.NoError(w.t, err)
+	words := strings.Fields(line)
+	require.Equal(w.t, what, words[0], line)
+	return words[1:]
+}
+
+func (w *writer) stop() {
+	w.t.Helper()
+	require.NoError(w.t, stdio.StopGroup(w.cmd.Process))
+}
+
+// goOn has a writer go on that was stopped while it waited for that.
+func (w *writer) goOn() {
+	w.t.Helper()
+	_, err := io.WriteString(w.in, "go on\n")
+	require.NoError(w.t, err)
+	require.NoError(w.t, stdio.ContinueGroup(w.cmd.Process))
+}
+
+func (w *writer) kill() {
+	if w.cmd.ProcessState == nil {
+		_ = stdio.KillGroup(w.cmd.Process)
+		_ = w.cmd.Wait()
+	}
 }
 
 func hasToken(t *testing.T, name string, token uint64) {
@@ -68,8 +95,8 @@ func TestKill_atEachStep(t *testing.T) {
 			name := in(t)
 			require.NoError(t, writeToken(t.Context(), name, 33))
 			w := startWriter(t, name, 34, c.at)
-			assert.Equal(t, []string{string(c.at)}, w.Says("at"))
-			w.Kill()
+			assert.Equal(t, []string{string(c.at)}, w.says("at"))
+			w.kill()
 			hasToken(t, name, c.content)
 			has(t, name+".fence", fmt.Sprintln(c.token))
 
@@ -88,12 +115,11 @@ func TestKill_atEachStep(t *testing.T) {
 func TestStop_beforeTheCheck(t *testing.T) {
 	name := in(t)
 	w := startWriter(t, name, 33, arrived)
-	w.Says("at")
-	w.Stop()
+	w.says("at")
+	w.stop()
 	require.NoError(t, writeToken(testwait.Context(t, patience), name, 34), "one who has no lock is no obstacle")
-	w.Tell("go on")
-	w.Continue()
-	assert.Equal(t, []string{"33", "false", "true"}, w.Says("wrote"))
+	w.goOn()
+	assert.Equal(t, []string{"33", "false", "true"}, w.says("wrote"))
 	hasToken(t, name, 34)
 }
 
@@ -105,17 +131,16 @@ func TestStop_betweenTheCheckAndTheRename(t *testing.T) {
 			name := in(t)
 			require.NoError(t, writeToken(t.Context(), name, 32))
 			w := startWriter(t, name, 33, at)
-			w.Says("at")
-			w.Stop()
+			w.says("at")
+			w.stop()
 			ctx, cancel := context.WithTimeoutCause(t.Context(), 20*pause, errors.New("had enough"))
 			defer cancel()
 			require.ErrorContains(t, writeToken(ctx, name, 34), "wait for the lock on "+name+".fence.lock: had enough")
 			hasToken(t, name, 32)
 
 			next := testwait.Go(func() error { return writeToken(testwait.Context(t, patience), name, 34) })
-			w.Tell("go on")
-			w.Continue()
-			assert.Equal(t, []string{"33", "true", "false"}, w.Says("wrote"))
+			w.goOn()
+			assert.Equal(t, []string{"33", "true", "false"}, w.says("wrote"))
 			require.NoError(t, testwait.Patience(patience).Result(t, next))
 			hasToken(t, name, 34)
 			isTidy(t, name)

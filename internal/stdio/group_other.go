@@ -13,10 +13,14 @@ var errNoStop = errors.New("this system stops no processes")
 // StopsProcesses reports whether this system can stop one.
 const StopsProcesses = false
 
+// OwnGroup does nothing.
 func OwnGroup(*exec.Cmd) {}
 
-func stopGroup(*os.Process) error { return errNoStop }
+// StopGroup fails.
+func StopGroup(*os.Process) error { return errNoStop }
 
-func continueGroup(*os.Process) error { return errNoStop }
+// ContinueGroup fails.
+func ContinueGroup(*os.Process) error { return errNoStop }
 
-func killGroup(p *os.Process) error { return p.Kill() }
+// KillGroup kills p alone.
+func KillGroup(p *os.Process) error { return p.Kill() }

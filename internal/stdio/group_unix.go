@@ -22,8 +22,8 @@ func OwnGroup(cmd *exec.Cmd) {
 	cmd.SysProcAttr.Setpgid = true
 }
 
-// stopGroup stops the group of p, and returns when p has stopped.
-func stopGroup(p *os.Process) error {
+// StopGroup stops the group of p, and returns when p has stopped.
+func StopGroup(p *os.Process) error {
 	if err := syscall.Kill(-p.Pid, syscall.SIGSTOP); err != nil {
 		return err
 	}
@@ -40,7 +40,8 @@ func stopGroup(p *os.Process) error {
 	}
 }
 
-func continueGroup(p *os.Process) error { return syscall.Kill(-p.Pid, syscall.SIGCONT) }
+// ContinueGroup undoes StopGroup.
+func ContinueGroup(p *os.Process) error { return syscall.Kill(-p.Pid, syscall.SIGCONT) }
 
-// killGroup kills p and what it has started in its group.
-func killGroup(p *os.Process) error { return syscall.Kill(-p.Pid, syscall.SIGKILL) }
+// KillGroup kills p and what it has started in its group.
+func KillGroup(p *os.Process) error { return syscall.Kill(-p.Pid, syscall.SIGKILL) }

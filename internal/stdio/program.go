@@ -254,15 +254,15 @@ func (p *Program) kill() {
 	p.reaping.Lock()
 	defer p.reaping.Unlock()
 	if !p.reaped {
-		_ = killGroup(p.cmd.Process)
+		_ = KillGroup(p.cmd.Process)
 	}
 }
 
 // Stop stops it and what it has started, and returns when it has stopped.
-func (p *Program) Stop() error { return stopGroup(p.cmd.Process) }
+func (p *Program) Stop() error { return StopGroup(p.cmd.Process) }
 
 // Continue undoes Stop.
-func (p *Program) Continue() error { return continueGroup(p.cmd.Process) }
+func (p *Program) Continue() error { return ContinueGroup(p.cmd.Process) }
 
 // Gone is closed when it answers no more.
 func (p *Program) Gone() <-chan struct{} { return p.gone }

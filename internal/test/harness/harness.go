@@ -17,19 +17,17 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
 	"github.com/go-locker/locker/conformance/program"
-	"github.com/go-locker/locker/internal/test/child"
 )
 
 // urlEnv is the URL, in the processes that a Harness starts.
 const urlEnv = "LOCKER_HARNESS_URL"
 
-// Serve comes first in TestMain: it is [child.Serve], and program.Serve for what ForURL returns. Of a backend of ours no trial
-// may be in doubt, unless the command line says how many.
+// Serve comes first in TestMain: it is program.Serve for what ForURL returns. Of a backend of ours no
+// trial may be in doubt, unless the command line says how many.
 func Serve() {
 	if err := flag.Set("conformance.doubts", "0"); err != nil {
 		panic(err)
 	}
-	child.Serve()
 	program.Serve(func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
 		return mutexOf(open(t, os.Getenv(urlEnv), ttl, false), name)
 	})
