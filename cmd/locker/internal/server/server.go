@@ -11,7 +11,6 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/go-locker/locker/conformance"
@@ -109,10 +108,23 @@ func Accepts(address string) bool {
 	return conn.Close() == nil
 }
 
-func (s *Server) signal(sig syscall.Signal) error {
+// signal has a function of stdio act on the server's process group.
+func (s *Server) signal(group func(*os.Process) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return signalGroup(s.cmd.Process.Pid, sig)
+	return group(s.cmd.Process)
+}
+
+// guardGroup starts a process that kills the group when we are no more, however we have ended: its
+// input ends then.
+func guardGroup(leader int) (*exec.Cmd, error) {
+	guard := exec.Command("/bin/sh", "-c", fmt.Sprintf("cat >/dev/null; kill -9 -%d", leader))
+	stdio.OwnGroup(guard)
+	if _, err := guard.StdinPipe(); err != nil {
+		return nil, err
+	}
+	err := guard.Start()
+	return guard, err
 }
 
 // Kill returns when the server has ended.
@@ -122,10 +134,10 @@ func (s *Server) Kill() {
 	if s.cmd == nil {
 		return
 	}
-	_ = signalGroup(s.cmd.Process.Pid, syscall.SIGKILL)
+	_ = stdio.KillGroup(s.cmd.Process)
 	<-s.ended
 	if s.guard != nil { // no sooner: it is to outlive us
-		_ = signalGroup(s.guard.Process.Pid, syscall.SIGKILL)
+		_ = stdio.KillGroup(s.guard.Process)
 		_ = s.guard.Wait()
 	}
 	s.cmd, s.guard = nil, nil
@@ -134,10 +146,10 @@ func (s *Server) Kill() {
 // Faults are what may be done to the server. answers returns nil when a program can lock again.
 func (s *Server) Faults(f *conformance.Faults, forgets bool, answers func(context.Context) error) {
 	f.StopServer = func(t conformance.TB) func() {
-		if err := s.signal(sigStop); err != nil {
+		if err := s.signal(stdio.StopGroup); err != nil {
 			t.Fatalf("cannot stop the server: %v", err)
 		}
-		return func() { _ = s.signal(sigCont) }
+		return func() { _ = s.signal(stdio.ContinueGroup) }
 	}
 	kill := func(t conformance.TB) func() {
 		s.Kill()
