@@ -10,7 +10,6 @@ import (
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/quorum"
-	"github.com/go-locker/locker/internal/workers"
 )
 
 // node is one of the servers, with a circuit breaker.
@@ -67,9 +66,8 @@ type identities struct {
 	known atomic.Bool           // a majority has been identified
 	same  atomic.Pointer[error] // that two nodes are one server; nil: no two are known to be
 
-	mu     sync.Mutex
-	asking chan struct{} // closed when the identification in flight is over; nil: none is
-	nodes  map[string]*node
+	mu    sync.Mutex // guards nodes
+	nodes map[string]*node
 }
 
 // identify learns the identity and the clock of every node before the first attempt to take a lock:
@@ -85,41 +83,15 @@ func (d *backend) identify(ctx context.Context, ttl time.Duration) error {
 	if deadline, ok := ctx.Deadline(); ok {
 		longest = min(longest, time.Until(deadline)/3)
 	}
-	enough := time.NewTimer(longest)
-	defer enough.Stop()
-	select {
-	case <-d.startIdentify(ctx, ttl):
-	case <-enough.C:
-	case <-ctx.Done():
-		return ctx.Err()
+	answers, err := poll(ctx, d, longest, d.nodes, func(ctx context.Context, n *node) (any, error) {
+		return nil, ids.verify(ctx, n)
+	}, nil)
+	if err != nil {
+		return err
 	}
-	return ids.refusal()
-}
-
-// startIdentify starts an identification, unless one is in flight, and returns a channel that is
-// closed at its end. Concurrent attempts share it.
-func (d *backend) startIdentify(ctx context.Context, ttl time.Duration) <-chan struct{} {
-	ids := &d.identities
-	ids.mu.Lock()
-	defer ids.mu.Unlock()
-	if ids.asking != nil {
-		return ids.asking
-	}
-	asked := make(chan struct{})
-	ids.asking = asked
-	d.work.Add(1)
-	d.workers.Do(workers.Func(func() {
-		defer d.work.Done()
-		answers, _ := poll(context.WithoutCancel(ctx), d, d.nodeTimeout(ttl), d.nodes, func(ctx context.Context, n *node) (any, error) {
-			return nil, ids.verify(ctx, n)
-		}, nil)
-		ids.mu.Lock()
-		defer ids.mu.Unlock()
-		ids.known.Store(countAnswers(answers) >= majority(len(d.nodes)) || ids.refusal() != nil)
-		ids.asking = nil
-		close(asked)
-	}))
-	return asked
+	refused := ids.refusal()
+	ids.known.Store(countAnswers(answers) >= majority(len(d.nodes)) || refused != nil)
+	return refused
 }
 
 // verify identifies n, unless that is done. Every node is verified before its first vote, also one

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/go-locker/locker/driver"
@@ -31,10 +30,13 @@ const (
 func (d *backend) Inspect(ctx context.Context, name string) (driver.State, error) {
 	quorum := majority(len(d.nodes))
 	for try := 1; ; try++ {
-		says, err := d.survey(ctx, name, survey.decided)
+		answers, err := poll(ctx, d, 0, d.nodes, func(ctx context.Context, n *node) (driver.State, error) {
+			return n.Inspect(ctx, name)
+		}, func(says []answer[driver.State]) bool { return survey(says).decided() })
 		if err != nil {
 			return driver.State{}, err
 		}
+		says := survey(answers)
 		state, agreed := says.verdict()
 		if agreed >= quorum {
 			return state, nil
@@ -48,13 +50,6 @@ func (d *backend) Inspect(ctx context.Context, name string) (driver.State, error
 
 // survey is the state of one lock by each node.
 type survey []answer[driver.State]
-
-// survey asks all nodes for the state of a lock.
-func (d *backend) survey(ctx context.Context, name string, enough func(survey) bool) (survey, error) {
-	return poll(ctx, d, 0, d.nodes, func(ctx context.Context, n *node) (driver.State, error) {
-		return n.Inspect(ctx, name)
-	}, func(says []answer[driver.State]) bool { return enough(says) })
-}
 
 // decided reports whether a majority agrees, or cannot agree any more.
 func (s survey) decided() bool {
@@ -160,47 +155,56 @@ func (d *backend) Warnings(ctx context.Context) ([]string, error) {
 
 // List implements driver.Operator. It returns each name that is held at a majority of the nodes.
 // These nodes may name different owners, as while votes are split. It reads the names of one node
-// after another, until it has read enough nodes to find every name that a majority has. For each
-// name it asks all nodes. A node that does not answer is left out. If too many nodes do not answer,
-// the error is an [Error], which tells how each node has answered.
+// after another, and returns a name when enough nodes have it. A node that does not answer is left
+// out. If too many nodes do not answer, the error is an [Error], which tells how each node has
+// answered.
 func (d *backend) List(prefix string) driver.Pager {
-	w := &walk{driver: d, prefix: prefix, votes: make([]error, len(d.nodes)), listed: map[string]bool{}}
+	w := &walk{driver: d, prefix: prefix, votes: make([]error, len(d.nodes)), holders: map[string]holders{}}
 	for i := range w.votes {
 		w.votes[i] = errWaiting
 	}
 	return w.page
 }
 
-// walk is the state of a listing: minority + 1 nodes have, between them, every name of a majority.
+// walk is the state of a listing.
 type walk struct {
-	driver *backend
-	prefix string
-	node   int          // whose names are being read
-	next   driver.Pager // of its names; nil: not begun
-	seen   int          // nodes whose names have been read
-	votes  []error      // nil: all names of the node have been read; errWaiting: not yet; else why it is left out
-	listed map[string]bool
+	driver  *backend
+	prefix  string
+	node    int          // whose names are being read
+	next    driver.Pager // of its names; nil: not begun
+	seen    int          // nodes whose names have been read
+	votes   []error      // nil: all names of the node have been read; errWaiting: not yet; else why it is left out
+	holders map[string]holders
 }
+
+// holders are the nodes that have a name. A node may name it twice.
+type holders struct{ count, last int }
 
 func (w *walk) page(ctx context.Context) (page driver.Page, err error) {
 	found, err := w.nextPage(ctx)
 	if err != nil {
 		return page, err
 	}
-	if found.err == nil {
-		if page.Names, err = w.held(ctx, found.value.Names); err != nil || !found.value.Last {
-			return page, err
+	quorum, number := majority(len(w.votes)), w.node+1
+	for _, name := range found.value.Names {
+		if h := w.holders[name]; h.last != number {
+			w.holders[name] = holders{h.count + 1, number}
+			if h.count+1 == quorum {
+				page.Names = append(page.Names, name)
+			}
 		}
+	}
+	if found.err == nil && !found.value.Last {
+		return page, nil
 	}
 	if w.votes[w.node] = found.err; found.err == nil {
 		w.seen++
 	}
 	w.node, w.next = w.node+1, nil
-	enough := minority(len(w.votes)) + 1 // nodes have, between them, each name that a majority has
-	if w.seen+len(w.votes)-w.node < enough {
+	if w.seen+len(w.votes)-w.node < quorum {
 		return driver.Page{}, w.driver.disagreement(func(i int) error { return w.votes[i] })
 	}
-	page.Last = w.seen >= enough
+	page.Last = w.node == len(w.votes)
 	return page, nil
 }
 
@@ -218,57 +222,6 @@ func (w *walk) nextPage(ctx context.Context) (a answer[driver.Page], err error) 
 		return a, err
 	}
 	return answers[0], nil
-}
-
-// maxLookups bounds the names that are inspected in parallel.
-const maxLookups = 32
-
-// held returns those of names that a majority holds, and that were not returned before. A node may
-// have granted a name after its names were read.
-func (w *walk) held(ctx context.Context, names []string) (held []string, err error) {
-	names = slices.DeleteFunc(names, func(name string) bool { return w.listed[name] })
-	for chunk := range slices.Chunk(names, maxLookups) {
-		errs := make([]error, len(chunk)) // driver.ErrNotHeld: not held by a majority
-		var lookups sync.WaitGroup
-		for i, name := range chunk {
-			lookups.Go(func() { errs[i] = w.checkHeld(ctx, name) })
-		}
-		lookups.Wait()
-		for i, name := range chunk {
-			switch errs[i] {
-			case nil:
-				held = append(held, name)
-				w.listed[name] = true
-			case driver.ErrNotHeld: //nolint:errorlint // from checkHeld
-			default:
-				return nil, errs[i]
-			}
-		}
-	}
-	return held, nil
-}
-
-// checkHeld returns nil if name is held at a majority of the nodes, and driver.ErrNotHeld if not.
-func (w *walk) checkHeld(ctx context.Context, name string) error {
-	d, quorum := w.driver, majority(len(w.votes))
-	says, err := d.survey(ctx, name, func(survey) bool { return false })
-	if err != nil {
-		return err
-	}
-	holding := 0
-	for _, a := range says {
-		if a.err == nil && a.value.Held {
-			holding++
-		}
-	}
-	switch {
-	case countAnswers(says) < quorum:
-		return d.disagreement(says.vote)
-	case holding < quorum:
-		return driver.ErrNotHeld
-	default:
-		return nil
-	}
 }
 
 // ForceRelease implements driver.Operator. It asks all nodes at once. The hold has ended

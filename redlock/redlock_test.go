@@ -252,7 +252,7 @@ func TestIdentify_aNodeThatDoesNotAnswerIsAskedBeforeItsVote(t *testing.T) {
 		}
 		stages[2].id = stages[0].addr
 		stages[2].always(hung)
-		for _, takes := range []time.Duration{100 * time.Millisecond, longestTimeout - 100*time.Millisecond, 0} {
+		for _, takes := range []time.Duration{100 * time.Millisecond, 0, 0} {
 			start := time.Now()
 			ctx := t.Context()
 			if takes == 100*time.Millisecond {
