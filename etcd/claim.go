@@ -166,16 +166,15 @@ func (c *claim) Downgrade(ctx context.Context) error {
 		return nil
 	}
 	created := e.created.Load()
-	hint := e.hintValue(formatToken(created), formatToken(created))
 	resp, err := e.commit(ctx, []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(e.key), "=", created)},
-		[]clientv3.Op{e.putShare(ownRevision), e.putHint(hint)}, nil)
+		[]clientv3.Op{e.putShare(ownRevision)}, nil)
 	switch {
 	case err != nil:
 		return asLost(err)
 	case !resp.Succeeded:
 		return driver.ErrLost
 	default:
-		e.settleAs(created, hint)
+		e.settleAs(created)
 		return nil
 	}
 }
