@@ -183,7 +183,7 @@ func TestExamine_ofAProgramHasTheProtocolsWords(t *testing.T) {
 		return errors.New(`B's Unlock said nil, error "nil \"ErrLost\""; want ErrNotHeld; then redis: nil; A's Lock: nil; want ErrHeld`)
 	})
 	r := conformance.Examine(t, s, programOf(t, "", everything))
-	assert.Equal(t, "TryLock makes one attempt, and returns an error that matches held if the lock is another's.", r.Promise)
+	assert.Equal(t, "TryLock makes one attempt, and does not wait for the holder. It returns an error that matches held if the lock is another's.", r.Promise)
 	assert.Equal(t, `B's Unlock said ok, error "nil \"ErrLost\""; want not-held; then redis: nil; A's Lock: ok; want held`, r.Seen)
 	assert.Equal(t, s.Promise, conformance.Examine(t, s, conformance.Harness{}).Promise, "a lock in Go")
 }

@@ -150,16 +150,6 @@ func Dwell() {
 	}
 }
 
-// Losses returns the number of lost holds.
-func Losses(intervals []Interval) (n int) {
-	for _, t := range intervals {
-		if t.lost {
-			n++
-		}
-	}
-	return n
-}
-
 // ending describes the result of Unlock.
 func (t Interval) ending() string {
 	if t.lost {

@@ -70,6 +70,7 @@ var Unlock = []scenario.Row{{
 	Sources: []string{source.MostErrors},
 	Body: func(e *party.Env) {
 		a := e.Party("A", e.Name(), e.Long)
+		a.Want("Unlock before Lock", a.Unlock(), locker.ErrNotHeld)
 		a.Take()
 		a.Release()
 		a.Want("second Unlock", a.Unlock(), locker.ErrNotHeld)
@@ -78,38 +79,22 @@ var Unlock = []scenario.Row{{
 		a.Want("second Unlock of its second hold", a.Unlock(), locker.ErrNotHeld)
 	},
 }, {
-	Name:    "a second Unlock leaves the next hold alone",
+	Name:    "Unlock of one Locker leaves the holds of others alone",
 	Promise: "Unlock ends the caller's hold, never another owner's.",
 	Sources: []string{source.RedisDocs, source.MutexRetry},
 	Body: func(e *party.Env) {
 		a, b := e.Rivals(e.Long, e.Long)
-		a.Take()
-		a.Release()
-		b.Take()
-		e.Steady(a, b, "second Unlock", (*party.Party).Unlock, e.Settle())
-	},
-}, {
-	Name:    "Unlock without Lock says ErrNotHeld",
-	Promise: "Unlock says ErrNotHeld without a hold.",
-	Sources: []string{source.MostErrors},
-	Body: func(e *party.Env) {
-		a := e.Party("A", e.Name(), e.Long)
-		a.Want("Unlock before Lock", a.Unlock(), locker.ErrNotHeld)
-		a.Take()
-		a.Release()
-	},
-}, {
-	Name:    "Unlock of one Locker leaves the holds of others alone",
-	Promise: "Unlock ends the caller's hold, never another owner's.",
-	Sources: []string{source.RedisDocs},
-	Body: func(e *party.Env) {
-		a, b := e.Rivals(e.Long, e.Long)
-		b.Take()
-		e.Steady(a, b, "Unlock without Lock", func(a *party.Party) error {
+		unlock := func(a *party.Party) error {
 			err := a.Unlock()
 			a.Want("Unlock, when B holds", err, locker.ErrNotHeld)
 			return err
-		}, e.Settle())
+		}
+		b.Take()
+		e.Steady(a, b, "Unlock without Lock", unlock, e.Settle())
+		a.Take()
+		a.Release()
+		b.Take()
+		e.Steady(a, b, "second Unlock", unlock, e.Settle())
 	},
 }, {
 	Name:    "Unlock ends the hold though its ctx has ended",

@@ -19,25 +19,10 @@ import (
 
 // Cancel are the scenarios of a Lock that is cancelled.
 var Cancel = []scenario.Row{{
-	Name:    "a cancelled wait leaves nothing behind",
-	Promise: "Everything that a failed attempt left behind (key, queue entry, goroutine) is cleaned up.",
-	Sources: []string{source.RedsyncCancel, source.ZkContext},
-	Body: func(e *party.Env) {
-		a, b, c := e.Trio(e.Long)
-		a.Take()
-		ctx, cancel := context.WithCancel(e.Context())
-		done := b.StartLock(ctx)
-		cancel()
-		e.Gone(b, done)
-		a.Release()
-		time.Sleep(e.Settle()) // a leftover of B may claim the lock before C does
-		c.Promptly("B gave up waiting, A has unlocked")
-		c.Prolong().Release()
-	},
-}, {
-	Name:    "a waiter that gives up does not hold up those behind it",
-	Promise: "Everything that a failed attempt left behind (key, queue entry, goroutine) is cleaned up.",
-	Sources: []string{source.ZkRecipe, source.ZkContext},
+	Name: "a cancelled wait leaves nothing behind",
+	Promise: "Everything that a failed attempt left behind (key, queue entry, goroutine) is " +
+		"cleaned up, and does not hold up those behind it.",
+	Sources: []string{source.RedsyncCancel, source.ZkContext, source.ZkRecipe},
 	Body: func(e *party.Env) {
 		a, b, c := e.Trio(e.Long)
 		a.Take()
@@ -49,6 +34,9 @@ var Cancel = []scenario.Row{{
 		e.Gone(b, first)
 		a.Release()
 		c.Granted(second, e.Prompt, "B, who waited before it, gave up, and A has unlocked").Release()
+		time.Sleep(e.Settle()) // a leftover of B may claim the lock before C does
+		c.Promptly("B gave up waiting, A and C have unlocked")
+		c.Prolong().Release()
 	},
 }, {
 	Name:    "a Lock cancelled at any moment leaves nothing behind",

@@ -20,31 +20,11 @@ import (
 
 // Rows are the scenarios of waiters.
 var Rows = []scenario.Row{{
-	Name:    "the lock passes from holder to holder",
-	Promise: "Unlock ends the caller's hold, and the lock is free for the next one.",
-	Sources: []string{source.GoLocker},
-	Body: func(e *party.Env) {
-		a, b := e.Rivals(e.Long, e.Long)
-		for range 3 {
-			for _, p := range []*party.Party{a, b} {
-				p.Promptly("the other has unlocked").Release()
-			}
-		}
-	},
-}, {
-	Name:    "a waiter wakes when the holder unlocks",
-	Promise: "A waiter gets the lock when the holder unlocks, not only when the TTL of that hold has passed.",
-	Sources: []string{source.GoLocker},
-	Body: func(e *party.Env) {
-		a, b := e.Rivals(e.Long, e.Long)
-		wakes(e, a, b)
-	},
-}, {
-	Name: "a waiter wakes when the holder unlocks, also long after it waited before",
-	Promise: "A waiter gets the lock when the holder unlocks, however long ago its client last " +
-		"waited: what expires meanwhile, such as a token by which a server knows its user, is " +
-		"renewed.",
-	Sources: []string{source.LongPauses},
+	Name: "a waiter wakes when the holder unlocks",
+	Promise: "A waiter gets the lock when the holder unlocks, not only when the TTL of that hold " +
+		"has passed, and however long ago its client last waited: what expires meanwhile, such " +
+		"as a token by which a server knows its user, is renewed.",
+	Sources: []string{source.GoLocker, source.LongPauses},
 	Body: func(e *party.Env) {
 		a, b := e.Rivals(e.Long, e.Long)
 		wakes(e, a, b)
