@@ -299,22 +299,6 @@ func TestPool_holdsOutliveOneThatIsUsedUp(t *testing.T) {
 	}
 }
 
-func TestWaiting_aPoolOfOneConnectionIsEnough(t *testing.T) {
-	t.Parallel()
-	s := testserver.Redis(t)
-	p := newPool(t, s.Addr(), ofOne)
-	c := clientOf(t, p, locker.WithTTL(time.Minute))
-	m, other := c.Mutex("x"), c.Mutex("x")
-	require.NoError(t, m.Lock(t.Context()))
-	done := async(func() error { return other.Lock(withTimeout(t, patient)) })
-	eventually(t, "the waiter is subscribed", func() bool { return harness.RedisListening(s)(1) })
-	assert.Equal(t, 1, p.ActiveCount())
-	require.NoError(t, m.Extend(t.Context()), "the pool has its connection")
-	require.NoError(t, m.Unlock(t.Context()))
-	require.NoError(t, await(t, done))
-	assert.NoError(t, other.Unlock(t.Context()))
-}
-
 func TestCounts_aBatchIsOneRoundTrip(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)

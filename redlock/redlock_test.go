@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -301,6 +302,25 @@ func TestIdentify_isDoneAgainAfterAnOutage(t *testing.T) {
 		w.leave()
 		assert.Equal(t, before, stages[0].counted(identifyIt))
 	})
+}
+
+// The third node cannot be made: the first two are nobody's then.
+func TestOpen_closesItsNodesIfItFails(t *testing.T) {
+	var nodes []*stageClient
+	driver.Register("stage", func(context.Context, *driver.URL) (driver.Driver, error) {
+		if len(nodes) == 2 {
+			return nil, errRefused
+		}
+		nodes = append(nodes, newClient(newStages(len(nodes) + 1)[len(nodes)]))
+		return nodes[len(nodes)-1], nil
+	})
+	u := &driver.URL{Scheme: "redlock", Hosts: []string{"a", "b", "c"}, Query: url.Values{"driver": {"stage"}}}
+	_, err := open(t.Context(), u)
+	require.ErrorIs(t, err, errRefused)
+	require.Len(t, nodes, 2)
+	for _, n := range nodes {
+		assert.True(t, n.closed.Load(), n.addr)
+	}
 }
 
 func FuzzOpen(f *testing.F) {
