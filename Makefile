@@ -212,11 +212,9 @@ lockervet: setup ## our own analyzer in every module
 vuln: $(BIN)/tools-$(ACTIONLINT).done ## known vulnerabilities in what every module calls; asks a database on the network
 	$(call each,govulncheck -test ./...)
 
-# What is gone or has changed is taken out of api/ too, if BREAKING is yes. `make check` only looks.
-BREAKING ?= no
 .PHONY: api
-api: ## accept what is new in the exported API, in api/
-	$(GO) test ./api -count=1 -run='^TestAPI_' -args -accept $(if $(filter yes,$(BREAKING)),-breaking)
+api: ## accept what is new, has changed or is gone in the exported API, in api/
+	$(GO) test ./api -count=1 -run='^TestAPI_' -args -accept
 
 # One for each way in which systems differ here: what signals and processes are, and how long an int is.
 PLATFORMS ?= windows/amd64 darwin/arm64 freebsd/amd64 linux/386 linux/arm

@@ -1,20 +1,17 @@
 // Package api holds the exported API of each package, as text, and the test that compares it with the code.
 //
-// Each file is a package, each line something that programs may depend on. What is new is accepted by `make api`, and shows as a line
-// that is added. A line that goes, or changes, breaks programs: the test fails until `make api BREAKING=yes` says that it is
-// meant. docs/compatibility.md says when it may be.
+// Each file is a package, each line something that programs may depend on. `make api` writes the files anew. A line that goes, or
+// changes, breaks programs: docs/compatibility.md says when it may.
 package api_test
 
 import (
 	"cmp"
-	"errors"
 	"flag"
 	"fmt"
 	"go/importer"
 	"go/token"
 	"go/types"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,10 +26,7 @@ import (
 	"github.com/go-locker/locker/internal/test/testwait"
 )
 
-var (
-	accept   = flag.Bool("accept", false, "write what is new into the files of this folder")
-	breaking = flag.Bool("breaking", false, "with -accept: take out what is gone, too")
-)
+var accept = flag.Bool("accept", false, "write what is exported now into the files of this folder")
 
 const module = "github.com/go-locker/locker"
 
@@ -62,38 +56,18 @@ func TestAPI_isWhatWasAccepted(t *testing.T) {
 	}
 }
 
-// check compares what a package exports with its file, and brings that up to date if asked to.
+// check compares what a package exports with its file, or writes that.
 func check(t *testing.T, name string, now []string) {
 	t.Helper()
-	text, err := os.ReadFile(name)
-	if !errors.Is(err, fs.ErrNotExist) {
-		require.NoError(t, err)
-	}
-	before := lines(string(text))
-	added, gone := without(now, before), without(before, now)
-	for _, line := range gone {
-		if !*accept || !*breaking {
-			t.Errorf("gone or changed, which breaks programs that use it (if it is meant: make api BREAKING=yes): %s", line)
-		}
-	}
-	for _, line := range added {
-		if !*accept {
-			t.Errorf("new, or what a line has changed to (if it is meant for all to use: make api): %s", line)
-		}
-	}
-	if t.Failed() || len(added)+len(gone) == 0 {
-		return
-	}
-	if len(now) == 0 {
+	switch {
+	case !*accept:
+		text, _ := os.ReadFile(name) // a new package has none
+		assert.Equal(t, lines(string(text)), now, "for all to use? what is gone or has changed breaks programs. If all is meant: make api")
+	case len(now) == 0:
 		require.NoError(t, os.Remove(name))
-		return
+	default:
+		require.NoError(t, os.WriteFile(name, []byte(strings.Join(now, "\n")+"\n"), 0o644))
 	}
-	require.NoError(t, os.WriteFile(name, []byte(strings.Join(now, "\n")+"\n"), 0o644))
-}
-
-// without returns what of a listing is not in another.
-func without(listed, other []string) []string {
-	return slices.DeleteFunc(slices.Clone(listed), func(line string) bool { return slices.Contains(other, line) })
 }
 
 // lines of a file, sorted whatever people did to it, as git for Windows does to the ends of lines.
