@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -130,55 +129,30 @@ func libraryHere(t *testing.T) Library {
 	return Library{}
 }
 
-func TestLibraries_findingsHaveTheirTests(t *testing.T) {
-	files, err := filepath.Glob("*_test.go")
+// A finding is shown by a scenario each time, or by a test with the library alone, which the page names.
+func TestFindings_areShown(t *testing.T) {
+	source, err := os.ReadFile("repro_test.go")
 	require.NoError(t, err)
-	tests := make(map[string]bool)
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
-		for _, found := range regexp.MustCompile(`(?m)^func (Test\w+)`).FindAllStringSubmatch(string(text), -1) {
-			tests[found[1]] = true
-		}
-	}
-	scenarios := make(map[string]conformance.Scenario)
-	for _, s := range conformance.Scenarios() {
-		scenarios[s.Name] = s
-	}
-	shown := make(map[string]bool)
 	page, err := os.ReadFile("../../docs/evidence/known-breaks.md")
 	require.NoError(t, err)
+	var named, tests []string
 	for _, l := range All() {
-		assert.Contains(t, tests, l.Test)
-		causes := make(map[string]int)
 		for _, f := range l.Findings {
 			if f.Repro != "" {
-				assert.Contains(t, tests, f.Repro, "%s: %s", l.Name, f.Cause)
-				assert.Contains(t, string(page), "`"+strings.TrimPrefix(f.Repro, "TestRepro_")+"`", "the page has the break")
-			} else {
-				eachTime := func(name string) bool { return scenarios[name].Deterministic }
-				assert.True(t, slices.ContainsFunc(f.Scenarios, eachTime), "%s: nothing shows: %s", l.Name, f.Cause)
+				named = append(named, f.Repro)
+				continue
 			}
-			for _, name := range f.Scenarios {
-				require.Contains(t, scenarios, name, l.Name)
-				causes[name]++
-				if scenarios[name].Deterministic {
-					assert.Equal(t, 1, causes[name], "%s: causes of %q", l.Name, name)
-				}
-			}
-			for _, name := range f.Sometimes {
-				require.Contains(t, scenarios, name, l.Name)
-				assert.True(t, scenarios[name].Deterministic, "%s: %q needs luck of every lock", l.Name, name)
-				assert.Zero(t, causes[name], "%s: %q fails sometimes, and always", l.Name, name)
-			}
-			shown[f.Repro] = true
+			assert.True(t, slices.ContainsFunc(conformance.Scenarios(), func(s conformance.Scenario) bool {
+				return s.Deterministic && slices.Contains(f.Scenarios, s.Name)
+			}), "%s: nothing shows: %s", l.Name, f.Cause)
 		}
 	}
-	for name := range tests {
-		if strings.HasPrefix(name, "TestRepro_") {
-			assert.True(t, shown[name], "no finding names %s", name)
-		}
+	for _, found := range regexp.MustCompile(`(?m)^func (TestRepro_(\w+))`).FindAllStringSubmatch(string(source), -1) {
+		tests = append(tests, found[1])
+		assert.Contains(t, string(page), "`"+found[2]+"`")
 	}
+	slices.Sort(named)
+	assert.ElementsMatch(t, tests, slices.Compact(named))
 }
 
 func TestConcurrencyMutex(t *testing.T) {
