@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"iter"
 	"os"
 	"slices"
 	"sync"
@@ -32,9 +33,9 @@ import (
 // goroutine of its own. Requests that come while atOnce
 // batches are in flight share the next round trip.
 //
-// The Done of a context costs more than all else here, and most requests are answered before it
-// matters. So a caller waits for its reply alone until the tick tells it that its request is slow
-// (5 ms); from then on for the end of its context and of its time, too.
+// The Done of a context and a timer cost more than all else here, and most requests are answered
+// before they matter. So a caller waits for its reply alone. Every 10 ms, as long as anything is in
+// flight, a tick looks at all requests, and gives up those whose context or time has ended.
 //
 // Invariants. (1) At most atOnce batches of an era are in flight, unless each request is a batch;
 // an era ends when its batches are overdue and a request waits: their connections may be silent. (2)
@@ -98,6 +99,8 @@ type Sender struct {
 	batches  []*batch    // in flight, of all eras
 	look     *time.Timer // runs tick
 	looking  bool        // look is armed
+
+	watched []watched // owned by tick
 }
 
 // New returns a Sender of requests through r.
@@ -158,7 +161,7 @@ func (s *Sender) Send(ctx context.Context, timeout time.Duration, r *Request) (r
 	case b != nil:
 		return s.onReply(r, s.runHere(b, r)), true
 	}
-	answered = <-r.done || s.awaitSlow(r)
+	answered = <-r.done
 	why := cmp.Or(ctx.Err(), ErrNoAnswer)
 	if deadline, ok := ctx.Deadline(); ok && why == ErrNoAnswer && !time.Now().Before(deadline) { //nolint:errorlint // it is ours
 		why = context.DeadlineExceeded // which ctx is late to say on a busy machine
@@ -177,40 +180,6 @@ func (s *Sender) Send(ctx context.Context, timeout time.Duration, r *Request) (r
 	case <-soon.C:
 		return script.Reply{Err: why, MayHaveRun: true}, false
 	}
-}
-
-// awaitSlow waits for the reply to a request that is slow. It returns false if that is given up, as
-// one that is counted is only before it was sent.
-func (s *Sender) awaitSlow(r *Request) (answered bool) {
-	over := time.NewTimer(time.Until(r.until))
-	defer over.Stop()
-	select {
-	case <-r.done:
-		return true
-	case <-r.ctx.Done():
-	case <-over.C:
-	}
-	if s.giveUp(r) && (r.unsent || !r.Counted) {
-		return false
-	}
-	return <-r.done
-}
-
-// giveUp has nobody wait for a request. If that was sent, its batch ends if nobody waits for any
-// other. It returns false if there is a reply.
-func (s *Sender) giveUp(r *Request) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if r.answered {
-		return false
-	}
-	if i := slices.Index(s.waiting, r); i >= 0 {
-		s.waiting = slices.Delete(s.waiting, i, i+1)
-		r.unsent = true
-	} else if r.batch.wanted--; r.batch.wanted == 0 {
-		r.batch.end(time.Now())
-	}
-	return true
 }
 
 // onReply returns the first reply to r, which is over, and explains the errors of all. That the
@@ -344,9 +313,6 @@ func (s *Sender) finish(b *batch) (next *batch) {
 	defer s.mu.Unlock()
 	now := time.Now()
 	b.end(now)
-	for r := b.first; r != nil; r = r.next {
-		r.answered = true
-	}
 	i := slices.Index(s.batches, b)
 	s.batches = slices.Delete(s.batches, i, i+1)
 	if b.era != s.era { // it was overdue, and another has taken over
@@ -358,30 +324,94 @@ func (s *Sender) finish(b *batch) (next *batch) {
 	return nil
 }
 
+// watched is a request that its caller waits for, when tick saw it.
+type watched struct {
+	r    *Request
+	ctx  context.Context
+	sent time.Time // by which a request is told from a later one that uses its memory
+}
+
 // tick looks at what is in flight or waits, for as long as there is any: most requests are answered
-// before. It sends what waits for batches that are overdue, ends contexts whose deadline has passed,
-// and tells callers whose requests are slow.
+// before. It sends what waits for batches that are overdue, ends batches whose deadline has passed,
+// and gives up requests whose caller's context or time has ended.
 func (s *Sender) tick() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	now := time.Now()
 	for len(s.waiting) > 0 && s.makeRoom() {
 		s.workers.Do(s.load(now))
 	}
+	for r := range s.awaited() {
+		s.watched = append(s.watched, watched{r, r.ctx, r.sent})
+	}
+	s.mu.Unlock()
+
+	var over map[*Request]time.Time
+	for _, w := range s.watched {
+		if w.ctx.Err() == nil { // anybody's code, which may use this Sender
+			continue
+		}
+		if over == nil {
+			over = map[*Request]time.Time{}
+		}
+		over[w.r] = w.sent
+	}
+	clear(s.watched)
+	s.watched = s.watched[:0]
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now = time.Now()
+	next := interval
+	for r := range s.awaited() {
+		if sent, ended := over[r]; ended && sent.Equal(r.sent) || !now.Before(r.until) {
+			s.giveUp(r, now)
+		} else {
+			next = min(next, r.until.Sub(now))
+		}
+	}
+	s.waiting = slices.DeleteFunc(s.waiting, func(r *Request) bool { return r.unsent })
 	for _, b := range s.batches {
 		if !now.Before(b.until) {
 			b.end(now)
 		}
-		for r := b.first; r != nil && !b.own; r = r.next {
-			r.look(now)
-		}
-	}
-	for _, r := range s.waiting {
-		r.look(now)
 	}
 	if s.looking = len(s.batches)+len(s.waiting) > 0; s.looking {
-		s.look.Reset(interval)
+		s.look.Reset(next)
 	}
+}
+
+// awaited are the requests that are not answered, but for those that their callers make, or have
+// given up. The caller holds s.mu.
+func (s *Sender) awaited() iter.Seq[*Request] {
+	return func(yield func(*Request) bool) {
+		for _, b := range s.batches {
+			for r := b.first; r != nil && !b.own; r = r.next {
+				if !r.givenUp && !yield(r) {
+					return
+				}
+			}
+		}
+		for _, r := range s.waiting {
+			if !yield(r) {
+				return
+			}
+		}
+	}
+}
+
+// giveUp has nobody wait for a request. If that was sent, its batch ends if nobody waits for any
+// other. A Counted one's caller waits all the same. The caller holds s.mu.
+func (s *Sender) giveUp(r *Request, now time.Time) {
+	r.givenUp, r.unsent = true, r.batch == nil
+	if !r.unsent {
+		if r.batch.wanted--; r.batch.wanted == 0 {
+			r.batch.end(now)
+		}
+		if r.Counted {
+			return
+		}
+	}
+	r.done <- false
 }
 
 // Close returns when all requests are answered. There are to be no others.
@@ -425,26 +455,17 @@ type Request struct {
 	until time.Time       // nobody waits for longer
 
 	// The sender's mu guards:
-	batch    *batch   // that it was sent in
-	next     *Request // of that batch
-	slow     bool     // its caller was told so
-	answered bool     // its batch is, and done is about to say so
-	unsent   bool     // given up before it was sent
+	batch   *batch   // that it was sent in
+	next    *Request // of that batch
+	givenUp bool     // nobody waits for it
+	unsent  bool     // and it never will be sent
 
 	ended atomic.Bool // there are replies
-	done  chan bool   // gets true when there are, and false before that if it is slow
+	done  chan bool   // gets true when there are, and false before that if it is given up
 
 	call  [1]script.Call // of one call, calls and replies are these
 	reply [1]script.Reply
 	args  [script.MostArgs]any
-}
-
-// look tells the caller of r if r is slow. The caller holds the sender's mu.
-func (r *Request) look(now time.Time) {
-	if !r.slow && (now.Sub(r.sent) >= interval/2 || !now.Before(r.until)) {
-		r.slow = true
-		r.done <- false
-	}
 }
 
 // Ended reports whether a request has ended that was not answered in time.
