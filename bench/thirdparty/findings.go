@@ -290,10 +290,6 @@ var rueidislockFindings = []Finding{
 		Cause: "an attempt that takes longer than TryNextAfter (by default 20 ms) is undone. With NoLoopTracking this wakes nobody: WithContext waits for ever although the lock is free",
 		Repro: "TestRepro_rueidislock_overrunAttemptWaitsForAFreeLock",
 	},
-	{
-		Cause: "every process that waits watches the key, and at each release all of them try at once",
-		Repro: "TestRepro_rueidislock_releaseWakesEverybody",
-	},
 }
 
 var etcdFindings = []Finding{

@@ -602,21 +602,3 @@ func TestRepro_rueidislock_overrunAttemptWaitsForAFreeLock(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, patience.Result(t, locked), context.Canceled)
 }
-
-func TestRepro_rueidislock_releaseWakesEverybody(t *testing.T) {
-	const waiters = 8
-	server := startRedis(t)
-	_, release, err := rueidislockAt(t, server.Addr(), nil).WithContext(t.Context(), "a")
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	server.forget(t)
-	for range waiters {
-		waitFor(ctx, rueidislockAt(t, server.Addr(), nil), "a")
-	}
-	patience.Until(t, "all wait", func() bool { return server.calls(t, "evalsha") >= waiters })
-	time.Sleep(soon)
-	server.forget(t)
-	release()
-	patience.Until(t, "all have tried, but for one or two who missed it", func() bool { return server.calls(t, "evalsha") >= waiters-1 })
-}
