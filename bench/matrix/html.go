@@ -243,8 +243,8 @@ var guarantees = []struct {
 	{locker.Woken, "waiters are woken"},
 }
 
-// tableFile is the page that has the table.
-const tableFile = "docs/backends/README.md"
+// tableFile is the page that has the table, below docs.
+const tableFile = "backends/README.md"
 
 // table has a row for each backend and a column for each guarantee, and sums up the run.
 func (r *Run) table() string {

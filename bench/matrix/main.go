@@ -17,7 +17,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -34,26 +33,24 @@ import (
 )
 
 func main() {
-	if err := run(os.Args[1:], os.Stdout, os.Stderr); err != nil {
+	results := flag.String("results", "", "directory with the results of a run; empty: those in docs/guarantees.json, once more")
+	flag.Parse()
+	if err := run(*results); err != nil {
 		fmt.Fprintf(os.Stderr, "matrix: %v\n", err)
 		os.Exit(1)
 	}
 }
 
-func run(args []string, stdout, stderr io.Writer) error {
-	f := flag.NewFlagSet("matrix", flag.ContinueOnError)
-	f.SetOutput(stderr)
-	results := f.String("results", "", "directory with the results of a run; empty: those in docs/guarantees.json, once more")
-	root := f.String("root", "..", "the repository that is written to")
-	if err := f.Parse(args); err != nil {
-		return err
-	}
-	saved := filepath.Join(*root, "docs", "guarantees.json")
+// docs is the folder that is written to.
+const docs = "../docs"
+
+func run(results string) error {
+	saved := filepath.Join(docs, "guarantees.json")
 	var r *Run
 	var err error
-	if *results == "" {
+	if results == "" {
 		r, err = open(saved)
-	} else if r, err = collect(*results); err == nil {
+	} else if r, err = collect(results); err == nil {
 		err = r.save(saved)
 	}
 	if err != nil {
@@ -63,13 +60,13 @@ func run(args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(*root, "docs", htmlFile), []byte(html), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(docs, htmlFile), []byte(html), 0o644); err != nil {
 		return err
 	}
-	if err := insert(filepath.Join(*root, tableFile), r.table()); err != nil {
+	if err := insert(filepath.Join(docs, tableFile), r.table()); err != nil {
 		return err
 	}
-	fmt.Fprintln(stdout, r.summary())
+	fmt.Println(r.summary())
 	return errors.Join(r.contradictions()...)
 }
 

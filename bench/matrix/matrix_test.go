@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -100,14 +101,14 @@ func TestContradictions(t *testing.T) {
 
 // TestPages_areThoseOfTheRun: nobody has written a cell by hand.
 func TestPages_areThoseOfTheRun(t *testing.T) {
-	r, err := open("../../docs/guarantees.json")
+	r, err := open(filepath.Join("..", docs, "guarantees.json"))
 	require.NoError(t, err)
 	html, err := r.htmlPage()
 	require.NoError(t, err)
-	text, err := os.ReadFile("../../docs/" + htmlFile)
+	text, err := os.ReadFile(filepath.Join("..", docs, htmlFile))
 	require.NoError(t, err)
 	assert.True(t, html == string(text), "%s: run make matrix", htmlFile) //nolint:testifylint // The page is too long to be printed.
-	text, err = os.ReadFile("../../" + tableFile)
+	text, err = os.ReadFile(filepath.Join("..", docs, tableFile))
 	require.NoError(t, err)
 	assert.Contains(t, string(text), r.table(), "%s: run make matrix", tableFile)
 }

@@ -66,20 +66,11 @@ type options struct {
 	idle             time.Duration // a third of the TTL of the holder of many locks
 }
 
-var (
-	full = options{
-		duration: 600 * time.Millisecond, warmUp: 300 * time.Millisecond, most: 1_000_000, idle: 5 * time.Second,
-	}
-	quick = options{
-		rounds: 1, duration: 300 * time.Millisecond, warmUp: 100 * time.Millisecond, most: 8, idle: time.Second,
-	}
-)
-
 func main() {
 	// go-redis says of each connection that it could not make what is measured anyway
 	logging.Disable()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stderr)
+	err := run(ctx)
 	stop()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "measure: %v\n", err)
@@ -87,28 +78,18 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, args []string, progress io.Writer) error {
-	f := flag.NewFlagSet("measure", flag.ContinueOnError)
-	f.SetOutput(progress)
-	file := f.String("json", "bench.json", "file of the figures")
-	page := f.String("page", "", "file of the page, which also goes to standard output")
-	chart := f.String("chart", "", "file of a chart, as SVG, of who waits on Redis; none if empty")
-	only := f.String("only", "", "subjects or parts, such as redis/pairs,etcd; all if empty")
-	note := f.String("note", "",
+func run(ctx context.Context) error {
+	file := flag.String("json", "bench.json", "file of the figures")
+	page := flag.String("page", "", "file of the page, which also goes to standard output")
+	chart := flag.String("chart", "", "file of a chart, as SVG, of who waits on Redis; none if empty")
+	only := flag.String("only", "", "subjects or parts, such as redis/pairs,etcd; all if empty")
+	note := flag.String("note", "",
 		"what is special about this run, such as: one processor; its figures get tables of their own")
-	rounds := f.Int("rounds", 3, "of each cell")
-	brief := f.Bool("quick", false, "a minute of everything, which says next to nothing")
-	render := f.Bool("render", false, "measure nothing")
-	if err := f.Parse(args); err != nil {
-		return err
-	}
-	if f.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q", f.Arg(0))
-	}
-	o := full
-	o.rounds = *rounds
-	if *brief {
-		o = quick
+	rounds := flag.Int("rounds", 3, "of each cell")
+	render := flag.Bool("render", false, "measure nothing")
+	flag.Parse()
+	o := options{
+		rounds: *rounds, duration: 600 * time.Millisecond, warmUp: 300 * time.Millisecond, most: 1_000_000, idle: 5 * time.Second,
 	}
 	b, err := load(*file)
 	if err != nil {
@@ -117,7 +98,7 @@ func run(ctx context.Context, args []string, progress io.Writer) error {
 	var failed error // what the other parts came to is kept
 	if !*render {
 		failed = o.measure(ctx, b, strings.FieldsFunc(*only, func(r rune) bool { return r == ',' }),
-			*note, progress)
+			*note, os.Stderr)
 		if ctx.Err() != nil {
 			return failed
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/assert"
@@ -27,19 +28,15 @@ func TestRun_measuresEveryLibraryOnRealServers(t *testing.T) {
 	for _, s := range subjects {
 		t.Run(s.name, func(t *testing.T) {
 			testserver.Need(t, programs[s.name])
-			dir := t.TempDir()
-			file, page := filepath.Join(dir, "bench.json"), filepath.Join(dir, "bench.md")
-			args := []string{"-quick", "-only", s.name, "-json", file, "-page", page}
+			o := options{rounds: 1, duration: 300 * time.Millisecond, warmUp: 100 * time.Millisecond, most: 8, idle: time.Second}
+			b := &book{}
+			require.NoError(t, o.measure(t.Context(), b, []string{s.name}, "", t.Output()))
+			page := b.print()
 			if s.name == "redis" {
-				args = append(args, "-chart", filepath.Join(dir, "chart.svg"))
+				require.NoError(t, b.draw(filepath.Join(t.TempDir(), "chart.svg")))
 			}
-			require.NoError(t, run(t.Context(), args, t.Output()))
-			b, err := load(file)
-			require.NoError(t, err)
-			text, err := os.ReadFile(page)
-			require.NoError(t, err)
 			for i, p := range s.parts {
-				assert.Contains(t, string(text), "\n### "+s.title+": "+p.name+"\n")
+				assert.Contains(t, page, "\n### "+s.title+": "+p.name+"\n")
 				for _, l := range s.libraries {
 					measured := slices.ContainsFunc(b.Tables[i].Rows, func(r *row) bool { return r.Library == l.name })
 					assert.Equal(t, !slices.Contains(p.without, l.name), measured, "%s of %s", p.name, l.name)
