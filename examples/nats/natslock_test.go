@@ -42,25 +42,6 @@ func must(t conformance.TB, err error) {
 	}
 }
 
-func TestLock_costsARequestToLookOneToTakeAndOneToRelease(t *testing.T) {
-	nc, _ := connect(t, start(t))
-	client, err := natslock.New(nc, "locks", locker.WithoutRenewal())
-	must(t, err)
-	must(t, client.Mutex("first").TryLock(t.Context())) // finds the bucket
-	for i, want := range []uint64{4, 3} {               // the first time the name is made
-		m, before := client.Mutex("orders"), nc.Stats().OutMsgs
-		must(t, m.Lock(t.Context()))
-		must(t, m.Unlock(t.Context()))
-		if got := nc.Stats().OutMsgs - before; got != want {
-			t.Errorf("Lock and Unlock, time %d: %d requests, want %d", i+1, got, want)
-		}
-	}
-	must(t, client.Close())
-	if nc.IsClosed() {
-		t.Error("Close has closed the caller's connection")
-	}
-}
-
 // The suite accepts ErrLost here: the reply to a Release was lost, and another has the lock
 // already. The second hold was extended before that, and has the token of its grant.
 func TestClaim_askedAndReleasedAgain(t *testing.T) {
