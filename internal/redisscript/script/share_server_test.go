@@ -160,6 +160,22 @@ func TestShare_aReleaseThatIsSentAgain_ofAnOwnerThatHadAShareWhichExpired(t *tes
 	assert.EqualValues(t, 0, s.release("~a", first, 1))
 }
 
+// The hold that expired is between two tokens of shares some of which expired.
+func TestRelease_thatIsSentAgain_ofAHoldThatExpiredBetweenShares(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	oneExpires := func() {
+		token := s.share(ttl, "~a", "~b")
+		s.expireShare("~a")
+		require.EqualValues(t, 1, s.release("~b", token, 0))
+	}
+	oneExpires()
+	token := s.ask("x", ttl, 0).Token
+	s.expire()
+	oneExpires()
+	assert.EqualValues(t, 0, s.release("x", token, 1))
+}
+
 func TestShare_aReleaseThatIsSentAgainAfterAnotherShareHasEnded(t *testing.T) {
 	t.Parallel()
 	expires := func(s *atServer) { s.expireShare("~b") }
