@@ -48,6 +48,7 @@ func TestOpen_sentinel(t *testing.T) {
 	o := opened(t, u)
 	assert.Equal(t, failoverAddr, o.Addr, "or Address would return it")
 	assert.Equal(t, []any{3, "u", "p", 7, "me", true}, []any{o.DB, o.Username, o.Password, o.PoolSize, o.ClientName, o.ContextTimeoutEnabled})
+	assert.Equal(t, []int{1, 1}, []int{o.DialerRetries, o.MaxRetries}, "so that another sentinel is asked within the DialTimeout")
 	for _, c := range []struct {
 		query      url.Values
 		read, dial time.Duration

@@ -234,6 +234,7 @@ type stageClient struct {
 	oneOwner bool // for all attempts: that is wrong
 	noRaise  bool // it says that it has raised a token, and has not: that is wrong
 	closed   atomic.Bool
+	closeErr error
 
 	mu       sync.Mutex
 	clock    int64 // of the server, in an answer
@@ -248,7 +249,7 @@ func (c *stageClient) Address() string              { return c.addr }
 
 func (c *stageClient) Close() error {
 	c.closed.Store(true)
-	return nil
+	return c.closeErr
 }
 
 func (c *stageClient) Identify(ctx context.Context) (string, error) {
