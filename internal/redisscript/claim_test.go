@@ -249,12 +249,14 @@ func TestExtendAll_eachLockHasItsOwnOutcome(t *testing.T) {
 func TestExtendAll_ofShares(t *testing.T) {
 	d, p := answering(t, skewed(new(time.Duration)))
 	var leases []driver.Claim
-	for _, shared := range []bool{true, false} {
+	for _, shared := range []bool{true, false, false} {
 		l, err := claims.Take(t.Context(), d, driver.Request{Name: "x", TTL: time.Second, Shared: shared})
 		require.NoError(t, err)
 		leases = append(leases, l)
 	}
-	p.answer, p.sent = replies(int64(1), nil), nil
-	require.Equal(t, []error{nil, nil}, d.ExtendAll(t.Context(), leases, time.Second))
-	assert.Equal(t, []*script.Script{script.ExtendShared, script.Extend}, p.scripts())
+	p.answer = replies(int64(1), nil)
+	require.NoError(t, leases[2].(driver.Downgrader).Downgrade(t.Context()))
+	p.sent = nil
+	require.Equal(t, make([]error, 3), d.ExtendAll(t.Context(), leases, time.Second))
+	assert.Equal(t, []*script.Script{script.ExtendShared, script.Extend, script.ExtendShared}, p.scripts())
 }

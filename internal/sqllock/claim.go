@@ -96,11 +96,7 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 			}
 			continue
 		}
-		if v = seen[0]; v.token > c.doubt {
-			// That take can no longer succeed. A replica that lags may show a smaller token.
-			c.doubt = 0
-		}
-		switch {
+		switch v = seen[0]; {
 		case c.holds(v):
 			if err := c.extend(ctx, sent); errors.Is(err, driver.ErrLost) {
 				continue

@@ -1,8 +1,11 @@
 package sqllock
 
 import (
+	"context"
 	"strconv"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 
@@ -40,4 +43,18 @@ func TestRecent_isBounded(t *testing.T) {
 		assert.Equal(t, i+1, r.Get(key))
 		assert.Len(t, r.of, min(i+1, mostRecent))
 	}
+}
+
+func TestSweeper_sweepsOnceAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewSweeper(100)
+		defer s.Close()
+		s.due.Store(int64(time.Since(epoch)))
+		sweeps := 0
+		for range 100 {
+			s.IfDue(func(context.Context) error { sweeps++; time.Sleep(2 * time.Second); return nil })
+			time.Sleep(time.Second)
+		}
+		assert.Equal(t, 2, sweeps)
+	})
 }
