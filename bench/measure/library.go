@@ -148,9 +148,6 @@ var subjects = []subject{
 		{"idle", aboutIdle, "redsync", append(bare, "locker-redigo"), idle, []int{50, 1000}},
 		{"readers", aboutReaders, "", except(redisLibraries, "locker"), shares, []int{1000}},
 	}},
-	{"cluster", "A Redis Cluster of three masters", startCluster, clusterLibraries, []part{
-		{"apart", aboutApart, "locker, one server", nil, apart, []int{10_000}},
-	}},
 	{"quorum", "Five Redis servers", startRedis(5), quorumLibraries, []part{
 		{"pairs", aboutPairs, "redsync-failfast", nil, apart, []int{1}},
 		{"contended", aboutFive, "redsync-failfast", bare, five.contended, []int{32}},

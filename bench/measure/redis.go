@@ -74,23 +74,6 @@ var quorumLibraries = []library{
 	{"bare", goRedisModule, "no lock: a script to all nodes at the same time, until a majority has answered; then the same with a second script", quorumTTL, openBare(false)},
 }
 
-// clusterLibraries have the first server, which is by itself, or the others, which are a Cluster.
-var clusterLibraries = []library{
-	{"locker, one server", lockerModule, "as on one server", redisTTL, openNodes(goRedisNode, 1)},
-	{"locker, three masters", lockerModule, "over go-redis's ClusterClient", redisTTL, openCluster},
-}
-
-func openCluster(addrs []string, sent *tally, ttl time.Duration) (*client, error) {
-	rdb := goredis.NewClusterClient(&goredis.ClusterOptions{
-		Addrs: addrs[1:], Dialer: sent.dialRedis, ContextTimeoutEnabled: true,
-	})
-	c, err := redis.New(rdb, locker.WithTTL(ttl))
-	if err != nil {
-		return nil, errors.Join(err, rdb.Close())
-	}
-	return clientOf(c, func() { _ = rdb.Close() }), nil
-}
-
 func newGoRedis(addr string, sent *tally) *goredis.Client {
 	return goredis.NewClient(&goredis.Options{Addr: addr, Dialer: sent.dialRedis})
 }

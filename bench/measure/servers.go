@@ -17,7 +17,7 @@ import (
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
-// servers are one, some Redis servers that do not know of each other, or one and a Redis Cluster.
+// servers are one, or some Redis servers that do not know of each other.
 type servers struct {
 	name  string   // with the version
 	addrs []string // for clients
@@ -59,17 +59,6 @@ func startRedis(n int) func(context.Context) (*servers, error) {
 			return nil
 		})
 	}
-}
-
-// startCluster has one server that is by itself, and then the three of a Cluster.
-func startCluster(ctx context.Context) (*servers, error) {
-	return start(ctx, "Redis", "redis-server", func(t testing.TB, s *servers) error {
-		s.add(testserver.Redis(t))
-		for _, master := range testserver.Cluster(t, testserver.RedisReplicas(0)).Servers() {
-			s.add(master)
-		}
-		return nil
-	})
 }
 
 func (s *servers) add(server *testserver.RedisServer) {
