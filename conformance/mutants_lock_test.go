@@ -156,7 +156,6 @@ func contextMutants() []mutant {
 			})
 		}),
 		locks("a cancelled Lock goes on in the background", "a cancelled wait leaves nothing behind", zombie),
-		locks("many cancelled waiters keep their place", "many Locks cancelled at once leave nothing behind", zombie),
 		locks("granted and then cancelled: not given back", "a Lock cancelled at any moment leaves nothing behind", func(p *patched, _ *world) {
 			p.lock = func(ctx context.Context) error {
 				h, err := p.Mutex.Acquire(ctx)
@@ -303,7 +302,7 @@ func endMutants() []mutant {
 				return unlock(ctx)
 			}
 		}),
-		locks("good for one hold", "a Locker can be locked again after Unlock", once(func(bool) bool { return true })),
+		locks("good for one hold", "a second Unlock says ErrNotHeld", once(func(bool) bool { return true })),
 		locks("of no use after a loss", "a Locker can be locked again after a loss and its Unlock", once(func(lost bool) bool { return lost })),
 		locks("Lock drops a lost hold", "Lock says ErrLost until a lost hold is unlocked", func(p *patched, _ *world) {
 			p.anew(&p.lock, p.Mutex.Lock)
@@ -338,7 +337,7 @@ func lossMutants() []mutant {
 			})
 			p.lost = func() <-chan struct{} { return lost }
 		}),
-		locks("Lost is that of the first hold", "Lost tells of the current hold", func(p *patched, _ *world) {
+		locks("Lost is that of the first hold", "Lost fires no later than Deadline", func(p *patched, _ *world) {
 			lost := p.lost
 			var first <-chan struct{}
 			p.lost = func() <-chan struct{} {

@@ -172,7 +172,7 @@ func serverMutants() (all []mutant) {
 		{"Extend in whole seconds", lasts},
 		{"Extend shortens", lasts},
 		{"looks once a TTL", "a waiter wakes when the holder unlocks"},
-		{"tokens have eleven digits", "tokens rise over the holds of one Locker"},
+		{"tokens have eleven digits", "tokens rise from process to process"},
 		{"tokens are compared as strings", "tokens rise in the order of the holds, with many contending"},
 		{"Extend says nil and does nothing", "a renewed hold outlives its TTL"},
 		{"renewal ends after ten times", "a renewed hold outlives its TTL"},

@@ -93,7 +93,6 @@ func (l Library) deviations(of func(Finding) []string) map[string]string {
 var (
 	noToken = []string{
 		"tokens rise from process to process",
-		"tokens rise over the holds of one Locker",
 		"tokens rise over the Lockers of one client",
 		"tokens rise after an expiry",
 		"tokens rise in the order of the holds, with many contending",
@@ -105,7 +104,6 @@ var (
 	anyName   = []string{"an empty name is refused", "a name that is not UTF-8 is refused"}
 	leftovers = []string{
 		"a Lock cancelled at any moment leaves nothing behind",
-		"many Locks cancelled at once leave nothing behind",
 		"nothing is held after many goroutines have locked and unlocked",
 	}
 	// A call without a deadline that waits for a server which is silent, down, or cut off.

@@ -24,7 +24,7 @@ var For = flag.Duration("conformance.for", 0, "how long all random histories of 
 type Row struct {
 	Name    string
 	Promise string
-	Sources []string
+	Sources []string         // where the promise comes from, if not from the contract of the interface
 	Chance  bool             // whether it finds a violation depends on luck
 	Body    func(*party.Env) // ends by returning, or as Env.Failf and its like do
 

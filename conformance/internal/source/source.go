@@ -1,8 +1,9 @@
 // Package source lists the publications about locks, and the defects of libraries, that promises
-// come from, for people who want to read on.
+// come from, for people who want to read on. Other promises are the contract of locker.Locker and
+// locker.RWMutex.
 package source
 
-// The publications, the rules of this module, and the defects.
+// The publications and the defects.
 const (
 	RedisDocs = "Redis documentation, SET: a lock is set with its TTL in one step, and deleted " +
 		"by a script that compares the owner (redis.io/docs/latest/commands/set)"
@@ -25,11 +26,6 @@ const (
 	Herlihy   = "Maurice Herlihy and Jeannette Wing, Linearizability, 1990; Jepsen checks locks against such a model"
 	GoContext = "Go, package context: a call returns soon after its ctx ends, and its error says so (ctx.Err, context.Cause)"
 	Semaphore = "Go, golang.org/x/sync/semaphore: a grant that loses the race with the end of ctx is put back"
-	GoLocker  = "Go, sync.Locker and sync.Mutex: what people expect of Lock and Unlock, here with several processes"
-	Contract  = "the contract of locker.Locker"
-
-	ContractOfShares = "the documentation of locker.RWMutex and of conformance.RWLocker"
-	ContractOfFaults = "the documentation of conformance.Faults: a fault that does nothing shows nothing"
 
 	RedsyncCancel  = "redsync 4.18: clean-up uses the caller's ctx, which has just been cancelled, and so leaves the key"
 	RedsyncStopped = "redsync 4.18: a node that hangs makes Lock, Unlock and Extend hang for its client's time-out"

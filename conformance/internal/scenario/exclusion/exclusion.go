@@ -20,8 +20,7 @@ import (
 // Rows are the scenarios of two parties that contend for a lock.
 var Rows = []scenario.Row{{
 	Name:    "a held lock is not granted to another process",
-	Promise: "A lock is held by at most one holder.",
-	Sources: []string{source.GoLocker},
+	Promise: "A lock is held by at most one holder, and Unlock lets in the next.",
 	Shows:   locker.Exclusive,
 	Body: func(e *party.Env) {
 		a, b := e.Rivals(e.Long, e.Long)
@@ -41,7 +40,6 @@ var Rows = []scenario.Row{{
 }, {
 	Name:    "a Locker is not reentrant",
 	Promise: "A Locker is not reentrant: a second Lock of the holder waits like any other.",
-	Sources: []string{source.GoLocker},
 	Shows:   locker.Exclusive,
 	Body: func(e *party.Env) {
 		a := e.Party("A", e.Name(), e.Long)
@@ -62,7 +60,6 @@ var Rows = []scenario.Row{{
 }, {
 	Name:    "many processes exclude one another",
 	Promise: "A lock is held by at most one holder among many processes.",
-	Sources: []string{source.GoLocker},
 	Shows:   locker.Exclusive,
 	Chance:  true,
 	Body:    func(e *party.Env) { contention.Disjoint(e, contention.Run(e, e.Processes(e.Name()), contention.Dwell)) },
@@ -85,7 +82,6 @@ var Rows = []scenario.Row{{
 }, {
 	Name:    "many goroutines on one Locker exclude one another",
 	Promise: "A Locker may be used by several goroutines: each Lock contends, each success needs one Unlock.",
-	Sources: []string{source.GoLocker},
 	Shows:   locker.Exclusive,
 	Chance:  true,
 	Body: func(e *party.Env) {
@@ -97,9 +93,10 @@ func excludeEachOther(e *party.Env, a, b *party.Party) {
 	a.Take()
 	a.Excludes(b, e.Settle())
 	a.Release()
-	b.Take()
+	b.Promptly("A has unlocked")
 	b.Excludes(a, e.Settle())
 	b.Release()
+	a.Promptly("A and B have unlocked").Release()
 }
 
 // Try are the scenarios of TryLock.
@@ -132,7 +129,6 @@ var Try = []scenario.Row{{
 }, {
 	Name:    "TryLock takes a free lock",
 	Promise: "TryLock takes a free lock, each time. A hold taken by it is like one taken by Lock.",
-	Sources: []string{source.GoLocker},
 	Body: func(e *party.Env) {
 		triesAlone(e)
 		a, b := e.Rivals(e.Long, e.Long)
@@ -213,7 +209,6 @@ var Sharing = []scenario.Row{{
 }, {
 	Name:    "nothing is held after many goroutines have locked and unlocked",
 	Promise: "Each success of Lock needs one Unlock, and no more.",
-	Sources: []string{source.GoLocker},
 	Chance:  true,
 	Body: func(e *party.Env) {
 		a, b := e.Rivals(e.Long, e.Long)
@@ -228,7 +223,6 @@ var Sharing = []scenario.Row{{
 }, {
 	Name:    "a Locker can be asked while others use it",
 	Promise: "A Locker may be used by several goroutines: one may call FencingToken and Extend while others lock and unlock.",
-	Sources: []string{source.GoLocker},
 	Chance:  true,
 	// This is above all for the race detector.
 	Body: func(e *party.Env) {

@@ -74,7 +74,6 @@ var Rows = []scenario.Row{{
 }, {
 	Name:    "a TTL that is no round number is kept as it is",
 	Promise: "A hold lasts one TTL: a TTL that the backend cannot keep is refused, not rounded down.",
-	Sources: []string{source.Contract},
 	Needs:   []need.Need{need.Expire},
 	// B retries short Locks until the TTL is nearly over, because a waiter may poll rarely.
 	Body: func(e *party.Env) {
@@ -103,7 +102,7 @@ var Rows = []scenario.Row{{
 }, {
 	Name:    "a long TTL is kept as it is",
 	Promise: "A hold lasts one TTL: a TTL that is too long for the backend is refused, not shortened.",
-	Sources: []string{source.Contract, source.OwnPrograms},
+	Sources: []string{source.OwnPrograms},
 	Aside:   true,
 	Needs:   []need.Need{need.Expire},
 	Body: func(e *party.Env) {
@@ -130,7 +129,7 @@ var Rows = []scenario.Row{{
 }, {
 	Name:    "those who find an expired hold exclude one another",
 	Promise: "When a hold has expired one of those who want the lock gets it, however many find that at the same moment.",
-	Sources: []string{source.GoLocker, source.OwnPrograms},
+	Sources: []string{source.OwnPrograms},
 	Shows:   locker.Exclusive,
 	Chance:  true,
 	Aside:   true,
@@ -156,7 +155,7 @@ var Rows = []scenario.Row{{
 }, {
 	Name:    "half a minute ends no hold that is extended, no wait, and no order of tokens",
 	Promise: "Time alone changes nothing: a hold that is extended lasts, Lock waits, and the tokens of a name that was idle go on rising.",
-	Sources: []string{source.Contract, source.OwnPrograms},
+	Sources: []string{source.OwnPrograms},
 	Aside:   true,
 	Body: func(e *party.Env) {
 		e.Together(func() {
@@ -205,7 +204,6 @@ var Rows = []scenario.Row{{
 var Extend = []scenario.Row{{
 	Name:    "Extend keeps a hold past its TTL",
 	Promise: "Extend makes the hold last one TTL from now.",
-	Sources: []string{source.Contract},
 	Needs:   []need.Need{need.Extends, need.Expire},
 	Body: func(e *party.Env) {
 		// A pause of the machine must not end the hold.
@@ -224,7 +222,6 @@ var Extend = []scenario.Row{{
 }, {
 	Name:    "an extended hold lasts one TTL from its Extend, and no longer",
 	Promise: "Extend makes the hold last one TTL from now.",
-	Sources: []string{source.Contract},
 	Needs:   []need.Need{need.Extends, need.Expire},
 	// The holder crashes after several Extends in a row at half its TTL, which must not add up.
 	Body: func(e *party.Env) {

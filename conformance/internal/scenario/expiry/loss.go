@@ -17,7 +17,7 @@ import (
 // Loss are the scenarios of Lost and Deadline.
 var Loss = []scenario.Row{{
 	Name:    "Lost fires no later than Deadline",
-	Promise: "Lost fires no later than the hold's deadline.",
+	Promise: "Lost fires no later than the hold's deadline, and says nothing about a later hold.",
 	Sources: []string{source.MostNews, source.Chubby},
 	Needs:   []need.Need{need.Expire},
 	Body: func(e *party.Env) {
@@ -28,6 +28,14 @@ var Loss = []scenario.Row{{
 		a.WantNoToken("after Lost has fired")
 		a.Want("Extend after Lost has fired", a.Extend(), locker.ErrLost)
 		a.Want("Unlock after Lost has fired", a.Unlock(), locker.ErrLost)
+		a.Take()
+		select {
+		case <-a.Lost():
+			a.Prolong() // is it lost?
+			e.Doubtf("A's Lost has fired at the beginning of its second hold")
+		default:
+		}
+		_ = a.Unlock()
 	},
 }, {
 	Name:    "Lost does not fire while the hold is extended",
@@ -50,26 +58,6 @@ var Loss = []scenario.Row{{
 		a.Release()
 	},
 }, {
-	Name:    "Lost tells of the current hold",
-	Promise: "Lost is about the current hold: the channel of an earlier hold says nothing about this one.",
-	Sources: []string{source.Contract},
-	Needs:   []need.Need{need.Expire},
-	Body: func(e *party.Env) {
-		a := e.Party("A", e.Name(), e.TTL)
-		a.Tells()
-		a.Take()
-		a.LostBy(a.Deadline(), a.Lost())
-		_ = a.Unlock()
-		a.Take()
-		select {
-		case <-a.Lost():
-			a.Prolong() // is it lost?
-			e.Doubtf("A's Lost has fired at the beginning of its second hold")
-		default:
-		}
-		_ = a.Unlock()
-	},
-}, {
 	Name:    "Deadline is at most one TTL away, and at least half",
 	Promise: "A hold lasts one TTL, counted from before the request that granted it; Lock succeeds only with at least half a TTL left.",
 	Sources: []string{source.Antirez},
@@ -87,7 +75,6 @@ var Loss = []scenario.Row{{
 }, {
 	Name:    "Extend moves Deadline forward",
 	Promise: "Extend makes the hold last one TTL from now; deadlines never move backwards.",
-	Sources: []string{source.Contract},
 	Body: func(e *party.Env) {
 		a := e.Party("A", e.Name(), e.Long)
 		a.TellsDeadline()
@@ -114,7 +101,6 @@ var Loss = []scenario.Row{{
 var Renewal = []scenario.Row{{
 	Name:    "a renewed hold outlives its TTL",
 	Promise: "A hold that is renewed lasts until its Unlock: the first of a client and each later one, by Lock or by TryLock.",
-	Sources: []string{source.Contract},
 	Needs:   []need.Need{need.Clients, need.Renews},
 	Aside:   true,
 	// This checks the renewal of a Locker's first hold, of its second one, and of a hold taken by
@@ -153,7 +139,6 @@ var Renewal = []scenario.Row{{
 }, {
 	Name:    "no goroutine outlives Close",
 	Promise: "No goroutine outlives Close.",
-	Sources: []string{source.Contract},
 	Alone:   true,
 	Needs:   []need.Need{need.InGo},
 	// This closes clients with Lockers in every state, and counts goroutines.

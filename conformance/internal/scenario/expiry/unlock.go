@@ -65,18 +65,20 @@ var Unlock = []scenario.Row{{
 		}
 	},
 }, {
-	Name:    "a second Unlock says ErrNotHeld",
-	Promise: "Unlock says ErrNotHeld without a hold; each success of Lock needs one Unlock.",
+	Name: "a second Unlock says ErrNotHeld",
+	Promise: "Unlock says ErrNotHeld without a hold; each success of Lock needs one Unlock, and " +
+		"after it the Locker can be locked again.",
 	Sources: []string{source.MostErrors},
 	Body: func(e *party.Env) {
-		a := e.Party("A", e.Name(), e.Long)
+		a, b := e.Rivals(e.Long, e.Long)
 		a.Want("Unlock before Lock", a.Unlock(), locker.ErrNotHeld)
-		a.Take()
-		a.Release()
-		a.Want("second Unlock", a.Unlock(), locker.ErrNotHeld)
-		a.Take()
-		a.Release()
-		a.Want("second Unlock of its second hold", a.Unlock(), locker.ErrNotHeld)
+		for range 3 {
+			a.Promptly("A has no hold")
+			a.Excludes(b, e.Settle()/2)
+			a.Prolong().Release()
+			a.Want("second Unlock", a.Unlock(), locker.ErrNotHeld)
+		}
+		b.Promptly("A has unlocked for the last time").Release()
 	},
 }, {
 	Name:    "Unlock of one Locker leaves the holds of others alone",
@@ -114,19 +116,6 @@ var Unlock = []scenario.Row{{
 
 // Reuse are the scenarios of a Locker that is locked again.
 var Reuse = []scenario.Row{{
-	Name:    "a Locker can be locked again after Unlock",
-	Promise: "After its Unlock a Locker can be locked again.",
-	Sources: []string{source.GoLocker},
-	Body: func(e *party.Env) {
-		a, b := e.Rivals(e.Long, e.Long)
-		for range 3 {
-			a.Promptly("A has unlocked")
-			a.Excludes(b, e.Settle()/2)
-			a.Prolong().Release()
-		}
-		b.Promptly("A has unlocked for the last time").Release()
-	},
-}, {
 	Name:    "a Locker can be locked again after a loss and its Unlock",
 	Promise: "After the Unlock of a lost hold a Locker can be locked again.",
 	Sources: []string{source.ZkDeadlock},
@@ -142,7 +131,6 @@ var Reuse = []scenario.Row{{
 }, {
 	Name:    "Lock says ErrLost until a lost hold is unlocked",
 	Promise: "While a lost hold awaits its Unlock, Lock returns ErrLost at once.",
-	Sources: []string{source.Contract},
 	Needs:   []need.Need{need.Expire},
 	Body: func(e *party.Env) {
 		a, b := e.Rivals(e.TTL, e.Long)

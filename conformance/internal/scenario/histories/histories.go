@@ -28,7 +28,7 @@ const (
 var Rows = []scenario.Row{{
 	Name:    "a random history is that of one lock",
 	Promise: oneLock + ", whatever clients do at the same time.",
-	Sources: []string{source.Herlihy, source.Contract},
+	Sources: []string{source.Herlihy},
 	Shows:   locker.Exclusive,
 	Body:    random(history.Undisturbed),
 }, {
@@ -121,7 +121,7 @@ var ReadWrite = []scenario.Row{{
 	Name: "a random history of readers and writers is that of one read-write lock",
 	Promise: "A writer is the only holder. Shares that are held at the same time have the same " +
 		"token. From each writer or group of shares to the next, tokens rise.",
-	Sources: []string{source.Herlihy, source.ContractOfShares},
+	Sources: []string{source.Herlihy},
 	Needs:   []need.Need{need.ReadsWrites},
 	Chance:  true,
 	Lasts:   historiesLast,

@@ -25,7 +25,6 @@ import (
 var Rows = []scenario.Row{{
 	Name:    "any name of UTF-8 can be locked",
 	Promise: "A name is any non-empty UTF-8 string.",
-	Sources: []string{source.Contract},
 	Needs:   []need.Need{need.Shares},
 	Body: func(e *party.Env) {
 		p, err := each(lockers(e, append(oddNames(e.Name()), plainOdd()...)), func(p *party.Party) error {
@@ -44,7 +43,6 @@ var Rows = []scenario.Row{{
 }, {
 	Name:    "different names never collide",
 	Promise: "Two different names never collide.",
-	Sources: []string{source.Contract},
 	Needs:   []need.Need{need.Shares},
 	Body: func(e *party.Env) {
 		of, stem := e.Crowd(), e.Name()
@@ -123,7 +121,6 @@ var Rows = []scenario.Row{{
 }, {
 	Name:    "two Lockers of one odd name exclude each other",
 	Promise: "Lockers of one name contend, whatever characters it has.",
-	Sources: []string{source.Contract},
 	Body: func(e *party.Env) {
 		u := e.Name()
 		for _, name := range []string{"/" + u + " ", "{" + u + "\x00\n", u + strings.Repeat("e\u0301", 1300)} {
@@ -140,12 +137,10 @@ var Rows = []scenario.Row{{
 }, {
 	Name:    "an empty name is refused",
 	Promise: "A name is any non-empty UTF-8 string; bad input is an error.",
-	Sources: []string{source.Contract},
 	Body:    func(e *party.Env) { refuses(e, "") },
 }, {
 	Name:    "a name that is not UTF-8 is refused",
 	Promise: "A name is any non-empty UTF-8 string; bad input is an error.",
-	Sources: []string{source.Contract},
 	Needs:   []need.Need{need.InGo},
 	Body: func(e *party.Env) {
 		for _, name := range []string{"\xff", e.Name() + "\xc3", "\xed\xa0\x80" + e.Name()} {
@@ -155,7 +150,6 @@ var Rows = []scenario.Row{{
 }, {
 	Name:    "Name is the name of the lock",
 	Promise: "Name is the name that the Locker was made with.",
-	Sources: []string{source.Contract},
 	Body: func(e *party.Env) {
 		for _, name := range oddNames(e.Name())[:30] {
 			n, ok := e.Party("A", name, e.TTL).Locker.(power.Namer)

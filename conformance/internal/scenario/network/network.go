@@ -45,8 +45,7 @@ var Rows = []scenario.Row{{
 	Name: "a hold outlives the connection that it was taken on",
 	Promise: "A hold lasts one TTL unless it is extended or lost. If a connection breaks, the " +
 		"hold goes on, or its holder is told that it is lost.",
-	Sources: []string{source.Contract},
-	Needs:   []need.Need{need.Links},
+	Needs: []need.Need{need.Links},
 	Body: func(e *party.Env) {
 		a, w := fault.Linked(e, "A", e.Name(), e.Long)
 		b := e.Party("B", a.Name, e.Long)
@@ -62,7 +61,7 @@ var Rows = []scenario.Row{{
 	Name: "a hold goes on, or its loss is told, when one server does not answer an Extend",
 	Promise: "A hold lasts until its Deadline, or until its holder is told of the loss, even if " +
 		"one of the servers cannot be reached while the holder extends the hold.",
-	Sources: []string{source.Contract, source.RedsyncExtend},
+	Sources: []string{source.RedsyncExtend},
 	Needs:   []need.Need{need.Links, need.Extends},
 	Shows:   locker.Exclusive,
 	// A extends its hold while it cannot reach one of the servers, chosen at random.
@@ -471,8 +470,7 @@ var Replies = []scenario.Row{{
 	Name: "a release that is sent again never says nil if the hold had ended",
 	Promise: "A release that is sent again succeeds if the first one ended the hold. But if the " +
 		"hold had ended before the first one arrived, Unlock says ErrLost, never nil.",
-	Sources: []string{source.Contract},
-	Needs:   []need.Need{need.Links, need.Revokes},
+	Needs: []need.Need{need.Links, need.Revokes},
 	// A's first release request is lost. Another party holds the lock when the second one arrives.
 	Body: func(e *party.Env) {
 		a, w := fault.Linked(e, "A", e.Name(), e.Long)
@@ -495,7 +493,6 @@ var Replies = []scenario.Row{{
 }, {
 	Name:    "an Extend whose reply was lost leaves the hold as it was",
 	Promise: "After an error of Extend other than ErrLost the old deadline stands.",
-	Sources: []string{source.Contract},
 	Needs:   []need.Need{need.Links, need.Extends},
 	Body: func(e *party.Env) {
 		name, ttl := e.Name(), e.Lifetime(2*time.Second)

@@ -182,14 +182,14 @@ var Rows = []scenario.Row{{
 	Name: "Unlock never says nil if a failover forgot the hold",
 	Promise: "In doubt Unlock returns ErrLost, never nil: for example, if a server that did not " +
 		"know the hold took over, and another owner has the lock.",
-	Sources: []string{source.Contract, source.CallMe},
+	Sources: []string{source.CallMe},
 	Needs:   []need.Need{need.FailsOver},
 	Body:    func(e *party.Env) { unlocksForgotten(e, false) },
 }, {
 	Name: "an Unlock that is sent again never says nil if a failover forgot the hold",
 	Promise: "A release that is sent again succeeds if the first one was applied. But if a " +
 		"server that did not know the hold took over, Unlock returns ErrLost, never nil.",
-	Sources: []string{source.Contract, source.CallMe},
+	Sources: []string{source.CallMe},
 	Needs:   []need.Need{need.FailsOver, need.Links},
 	Body:    func(e *party.Env) { unlocksForgotten(e, true) },
 }, {
@@ -439,19 +439,16 @@ func waiterFails(e *party.Env, fail func(*fault.Process)) {
 var Faults = []scenario.Row{{
 	Name:    "the fault StopServer acts",
 	Promise: "Faults.StopServer makes the backend silent until resume is called.",
-	Sources: []string{source.ContractOfFaults},
 	Needs:   []need.Need{need.Stops},
 	Body:    func(e *party.Env) { staysSilent(e, "StopServer", e.Harness.Faults.StopServer) },
 }, {
 	Name:    "the fault KillServer acts",
 	Promise: "Faults.KillServer ends the backend until restart is called.",
-	Sources: []string{source.ContractOfFaults},
 	Needs:   []need.Need{need.Kills},
 	Body:    func(e *party.Env) { staysSilent(e, "KillServer", e.Harness.Faults.KillServer) },
 }, {
 	Name:    "the fault WipeServer acts",
 	Promise: "Faults.WipeServer ends the backend, and after restart no hold from before is known.",
-	Sources: []string{source.ContractOfFaults},
 	Needs:   []need.Need{need.Wipes},
 	Body: func(e *party.Env) {
 		k := fault.HoldEarlier(e)
@@ -461,13 +458,11 @@ var Faults = []scenario.Row{{
 }, {
 	Name:    "the fault Refuse acts",
 	Promise: "Faults.Refuse has the backend grant no free lock until accept is called.",
-	Sources: []string{source.ContractOfFaults},
 	Needs:   []need.Need{need.Refuses},
 	Body:    func(e *party.Env) { e.Certainly(fault.Refuse(e, func() {})) },
 }, {
 	Name:    "the fault FailOver acts",
 	Promise: "Faults.FailOver acts: a server goes down, or one that was down comes back.",
-	Sources: []string{source.ContractOfFaults},
 	Needs:   []need.Need{need.FailsOver, need.Links},
 	Body: func(e *party.Env) {
 		b := e.Party("B", e.Name(), e.Long)
@@ -478,7 +473,6 @@ var Faults = []scenario.Row{{
 }, {
 	Name:    "the fault Revoke acts",
 	Promise: "Faults.Revoke ends the hold of a name: the lock is free at once.",
-	Sources: []string{source.ContractOfFaults},
 	Needs:   []need.Need{need.Revokes},
 	Body: func(e *party.Env) {
 		refused, err := fault.Revocation(e)
@@ -492,13 +486,11 @@ var Faults = []scenario.Row{{
 	Promise: "The suite gives Faults.Through a function, via, that takes the address of a " +
 		"server, and returns that of a proxy. The Locker that Through returns connects only to " +
 		"the proxies.",
-	Sources: []string{source.ContractOfFaults},
-	Needs:   []need.Need{need.Links},
-	Body:    func(e *party.Env) { e.Certainly(fault.Passes(e)) },
+	Needs: []need.Need{need.Links},
+	Body:  func(e *party.Env) { e.Certainly(fault.Passes(e)) },
 }, {
 	Name:    "the fault Process acts",
 	Promise: "The process of Faults.Process is the holder: nothing happens in it while it is stopped, or after it is killed.",
-	Sources: []string{source.ContractOfFaults},
 	Needs:   []need.Need{need.Processes},
 	Body: func(e *party.Env) {
 		a := fault.StartProcess(e, "A", e.Name(), e.Long)

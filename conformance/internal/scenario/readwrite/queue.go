@@ -120,7 +120,7 @@ var Queue = sharing([]scenario.Row{{
 }, {
 	Name:    "a writer's expiry lets in all readers that wait",
 	Promise: "A hold that nobody extends or unlocks expires after one TTL, and all who wait for a share get one.",
-	Sources: []string{source.RedisDocs, source.ContractOfShares},
+	Sources: []string{source.RedisDocs},
 	Needs:   []need.Need{need.Expire},
 	Body: func(e *party.Env) {
 		name, ttl := e.Name(), e.Lifetime(time.Second)

@@ -86,7 +86,6 @@ var Rows = sharing([]scenario.Row{{
 }, {
 	Name:    "a plain lock of the name and shares exclude each other",
 	Promise: "A plain lock is a writer: it and the shares of its name exclude each other.",
-	Sources: []string{source.ContractOfShares},
 	Body: func(e *party.Env) {
 		name := e.Name()
 		plain, a := e.Party("the plain lock", name, e.Long), e.RWParty("A", name, e.Long)
@@ -101,7 +100,7 @@ var Rows = sharing([]scenario.Row{{
 }, {
 	Name:    "shares held at the same time have one token, between those of the writers",
 	Promise: "Shares held at the same time have one token, above that of the writer before them and below that of the writer after them.",
-	Sources: []string{source.ContractOfShares, source.Kleppmann},
+	Sources: []string{source.Kleppmann},
 	Body: func(e *party.Env) {
 		all := e.RWParties(manyReaders)
 		a, b, w, rest := all[0], all[1], all[2], all[3:]
@@ -168,7 +167,7 @@ var Rows = sharing([]scenario.Row{{
 }, {
 	Name:    "a share that expired is lost, and its holder knows",
 	Promise: "A share that nobody extends is lost after its TTL, as every hold is: no Extend revives it.",
-	Sources: []string{source.ContractOfShares, source.MostNews},
+	Sources: []string{source.MostNews},
 	Body: func(e *party.Env) {
 		e.Together(func() {
 			name := e.Name()
@@ -244,7 +243,6 @@ var Rows = sharing([]scenario.Row{{
 }, {
 	Name:    "a downgrade keeps the hold and its token",
 	Promise: "Downgrade makes the hold a share: it lasts, is extended and is unlocked as before, and its token stays.",
-	Sources: []string{source.ContractOfShares},
 	Body: func(e *party.Env) {
 		e.Together(func() {
 			a, b, w := e.RWTrio(e.Long)
@@ -281,7 +279,7 @@ var Rows = sharing([]scenario.Row{{
 }, {
 	Name:    "a downgrade lets readers in and keeps writers out",
 	Promise: "Downgrade lets in the readers at the head of the queue, and nobody holds the lock alone until all have gone.",
-	Sources: []string{source.ContractOfShares, source.Curator},
+	Sources: []string{source.Curator},
 	// A writer is in the queue behind the readers, where there is one: where there is none a writer
 	// may go first.
 	Body: func(e *party.Env) {
@@ -310,7 +308,6 @@ var Rows = sharing([]scenario.Row{{
 }, {
 	Name:    "a downgrade lets no writer in between",
 	Promise: "Downgrade is one step: nobody holds the lock alone between the hold and the share that it becomes.",
-	Sources: []string{source.ContractOfShares},
 	Body: func(e *party.Env) {
 		e.Together(func() {
 			a, b, w := e.RWTrio(e.Long)
@@ -366,7 +363,7 @@ var Rows = sharing([]scenario.Row{{
 }, {
 	Name:    "a downgrade of a lost hold says ErrLost, and leaves the new hold alone",
 	Promise: "Downgrade acts on the caller's hold alone, never on another owner's.",
-	Sources: []string{source.ContractOfShares, source.RedissonShares},
+	Sources: []string{source.RedissonShares},
 	Needs:   []need.Need{need.Expire},
 	Body: func(e *party.Env) {
 		a, b, c := e.RWTrio(e.TTL)
@@ -386,7 +383,7 @@ var Rows = sharing([]scenario.Row{{
 }, {
 	Name:    "a downgrade whose reply was lost can be sent again",
 	Promise: "After an error of Downgrade other than ErrLost, the hold goes on, shared or exclusive, and a second Downgrade succeeds.",
-	Sources: []string{source.ContractOfShares, source.RedislockReply},
+	Sources: []string{source.RedislockReply},
 	Needs:   []need.Need{need.Links},
 	// The link is mended while A downgrades.
 	Body: func(e *party.Env) {
@@ -421,7 +418,7 @@ var Rows = sharing([]scenario.Row{{
 }, {
 	Name:      "tokens rise from a writer to a share though the server that lags most takes over",
 	Promise:   "Tokens rise even if data are lost: the token of a share is larger than the tokens of all writers before it.",
-	Sources:   []string{source.ContractOfShares, source.CallMe, source.Kleppmann},
+	Sources:   []string{source.CallMe, source.Kleppmann},
 	Needs:     []need.Need{need.FailsOver, need.Tokens},
 	Shows:     locker.FencingDurable,
 	Condition: "failover",
@@ -503,7 +500,6 @@ func Readers(told []scenario.Row) []scenario.Row {
 		body := row.Body
 		row.Name = r.name
 		row.Promise = "For a share, too: " + row.Promise
-		row.Sources = append([]string{source.ContractOfShares}, row.Sources...)
 		row.Body = func(e *party.Env) {
 			e.Reader = r.who
 			body(e)

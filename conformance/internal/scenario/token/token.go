@@ -27,29 +27,14 @@ var Rows = []scenario.Row{{
 	Body: func(e *party.Env) {
 		a, b, c := e.Trio(e.Long)
 		var tokens party.Sequence
-		for round := range 3 {
+		for round := range 6 {
 			for _, p := range []*party.Party{a, b, c} {
-				p.Take()
+				if round%2 == 0 || p.TryLock(e.Context()) != nil {
+					p.Take()
+				}
 				tokens.Next(p, fmt.Sprintf("%s's hold %d", p.Who, round+1))
 				p.Release()
 			}
-		}
-	},
-}, {
-	Name:    "tokens rise over the holds of one Locker",
-	Promise: "A hold's token is larger than that of every earlier hold of the name in any process.",
-	Sources: []string{source.Kleppmann},
-	Shows:   locker.Fencing,
-	Needs:   []need.Need{need.Tokens},
-	Body: func(e *party.Env) {
-		a := e.Party("A", e.Name(), e.Long)
-		var tokens party.Sequence
-		for i := range 10 {
-			if i%2 == 0 || a.TryLock(e.Context()) != nil {
-				a.Take()
-			}
-			tokens.Next(a, fmt.Sprintf("hold %d", i+1))
-			a.Release()
 		}
 	},
 }, {
@@ -99,7 +84,6 @@ var Rows = []scenario.Row{{
 }, {
 	Name:    "Extend does not change the token",
 	Promise: "The token is unchanged by Extend.",
-	Sources: []string{source.Contract},
 	Needs:   []need.Need{need.Tokens, need.Extends},
 	Body: func(e *party.Env) {
 		a := e.Party("A", e.Name(), e.Long)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -67,31 +66,6 @@ var Cancel = []scenario.Row{{
 			}
 			b.Promptly("A's Lock was interrupted (" + err.Error() + ")")
 			b.Drop()
-		}
-	},
-}, {
-	Name:    "many Locks cancelled at once leave nothing behind",
-	Promise: "Everything that a failed attempt left behind (key, queue entry, goroutine) is cleaned up.",
-	Sources: []string{source.RedsyncCancel},
-	Chance:  true,
-	Body: func(e *party.Env) {
-		name := e.Name()
-		waiters := e.Processes(name)
-		last := e.Party("Z", name, e.Long)
-		end := time.Now().Add(contention.Time)
-		for i := 0; i < 20 && time.Now().Before(end); i++ {
-			var wg sync.WaitGroup
-			for _, p := range waiters {
-				wg.Go(func() {
-					if p.LockWithin(rand.N(20*time.Millisecond)) == nil {
-						time.Sleep(rand.N(3 * time.Millisecond))
-						_ = p.Unlock() // losses are not tested here
-					}
-				})
-			}
-			wg.Wait()
-			last.Promptly("all Locks were unlocked or interrupted")
-			last.Drop()
 		}
 	},
 }, {
@@ -221,7 +195,6 @@ var Context = []scenario.Row{{
 }, {
 	Name:    "a hold outlives the ctx of its Lock",
 	Promise: "Once Lock has succeeded ctx has no further effect on the hold.",
-	Sources: []string{source.Contract},
 	Body: func(e *party.Env) {
 		a, b := e.Rivals(e.Long, e.Long)
 		ctx, cancel := context.WithCancel(e.Context())

@@ -24,7 +24,7 @@ var Rows = []scenario.Row{{
 	Promise: "A waiter gets the lock when the holder unlocks, not only when the TTL of that hold " +
 		"has passed, and however long ago its client last waited: what expires meanwhile, such " +
 		"as a token by which a server knows its user, is renewed.",
-	Sources: []string{source.GoLocker, source.LongPauses},
+	Sources: []string{source.LongPauses},
 	Body: func(e *party.Env) {
 		a, b := e.Rivals(e.Long, e.Long)
 		wakes(e, a, b)
@@ -34,7 +34,6 @@ var Rows = []scenario.Row{{
 }, {
 	Name:    "waiters miss none of many unlocks",
 	Promise: "A waiter gets the lock when the holder unlocks, not only when the TTL of that hold has passed.",
-	Sources: []string{source.GoLocker},
 	Chance:  true,
 	// Pairs of processes take turns, each pair on a name of its own: many unlocks in little time.
 	Body: func(e *party.Env) {
@@ -60,7 +59,6 @@ var Rows = []scenario.Row{{
 }, {
 	Name:    "everyone who waits is served",
 	Promise: "Lock waits until the lock is held: nobody who waits is forgotten, and however many wait, one at a time gets it.",
-	Sources: []string{source.GoLocker},
 	Body: func(e *party.Env) {
 		a := e.Party("A", e.Name(), e.Long)
 		waiters := e.Multitude(a.Name)
@@ -74,7 +72,6 @@ var Rows = []scenario.Row{{
 }, {
 	Name:    "everyone who waits on one Locker is served",
 	Promise: "A Locker may be used by several goroutines: nobody who waits is forgotten.",
-	Sources: []string{source.GoLocker},
 	Body: func(e *party.Env) {
 		a := e.Party("A", e.Name(), e.Long)
 		serve(e, a, party.Sharers(a))
@@ -218,7 +215,6 @@ func median(d []time.Duration) time.Duration { return slices.Sorted(slices.Value
 var Wanted = []scenario.Row{{
 	Name:    "a holder that asks is told that somebody waits",
 	Promise: "Wanted fires when somebody waits for the lock, and before the waiter has it. It does not fire while nobody waits.",
-	Sources: []string{source.Contract},
 	Queued:  true,
 	Body: func(e *party.Env) {
 		a, b := e.Rivals(e.Long, e.Long)
@@ -249,7 +245,6 @@ var Wanted = []scenario.Row{{
 }, {
 	Name:    "a holder whose connections break hears that somebody waits",
 	Promise: "Wanted fires when somebody waits for the lock, also if the connections break just then.",
-	Sources: []string{source.Contract},
 	Needs:   []need.Need{need.Links},
 	Queued:  true,
 	// A's notification of a waiter is lost.
