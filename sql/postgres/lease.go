@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
+	"github.com/go-locker/locker/internal/sqllock"
 )
 
 // How a hold is extended, reclaimed and given back.
@@ -24,9 +25,10 @@ import (
 // token; of two that do, the larger token wins. Only before its own deadline, after a Release
 // only to release that row, and not if the hold was ended by force (a logged table says so).
 //
-// Release: free_v1 if nobody waited at the last look; release_v1, which settles, if somebody did,
-// or free_v1 did nothing. The row keeps the owner in former, so a repeated release succeeds until
-// somebody else releases the name.
+// Release: turn_v1 if an ask of this Driver waits for that (ride in claim.go): it enqueues the owner
+// that asks, and hands the lock over to the first waiter. free_v1 if nobody waited at the last look.
+// release_v1, which settles, if somebody did, or if those did nothing. The row keeps the owner in
+// former, so a repeated release succeeds until somebody else releases the name.
 //
 // Lost replies. Of Extend: the deadline stays, and the next one moves it. Of a reclaim: it may arrive
 // late, so reclaimEra keeps its era, and Release makes the row first: the late request then finds
@@ -261,11 +263,9 @@ func (c *claim) release(ctx context.Context) (ours, missing bool, err error) {
 	if c.doubtful != nil {
 		doubt = *c.doubtful
 	}
-	now, _ := d.eras.current(c.TTL)
-	if last, _ := d.last(c.key, now); c.granted && c.doubtful == nil && !last.wanted {
-		row, err := d.gives.do(ctx, d.sql.free, c.key, c.owner)
-		if err != nil || asTruth(row[0]) {
-			return err == nil, false, err
+	if c.granted && c.doubtful == nil {
+		if did, err := c.releaseOnce(ctx); did || err != nil {
+			return did, false, err
 		}
 		began = clock.Now()
 	}
@@ -282,8 +282,45 @@ func (c *claim) release(ctx context.Context) (ours, missing bool, err error) {
 		return false, false, err
 	}
 	if row[1] != nil {
-		d.seen.Set(c.key, lastSeen{asNumber(row[4]), asNumber(row[1]), row[2] != nil})
+		d.seen.Set(c.key, lastSeen{asNumber(row[4]), asNumber(row[1]), row[2] != nil, d.owns(row[2])})
 	}
 	d.handOverHere(began, row[2], asNumber(row[3]), asNumber(row[4]))
 	return asTruth(row[0]), row[0] == nil, nil
+}
+
+// releaseOnce releases in the two cases that are common and cheap: an ask rides along, or nobody waits.
+// It did nothing if there is more to do.
+func (c *claim) releaseOnce(ctx context.Context) (did bool, err error) {
+	d := c.of
+	if r, ok := d.riders.LoadAndDelete(string(c.key)); ok {
+		if did, err := c.releaseWith(ctx, r.(*rider)); did || err != nil {
+			return did, err
+		}
+	}
+	now, _ := d.eras.current(c.TTL)
+	if last, _ := d.last(c.key, now); last.wanted {
+		return false, nil
+	}
+	row, err := d.gives.do(ctx, d.sql.free, c.key, c.owner)
+	return err == nil && asTruth(row[0]), err
+}
+
+// releaseWith releases, and asks for a rider, in one transaction: turn_v1.
+func (c *claim) releaseWith(ctx context.Context, r *rider) (did bool, err error) {
+	defer close(r.done)
+	d, began := c.of, clock.Now()
+	row, err := d.gives.do(ctx, d.sql.turn, c.key, c.owner, r.owner, []byte(r.Metadata), number(r.TTL.Microseconds()),
+		number(r.with.era), number(r.with.version), number(r.started), number(sqllock.MarkFor(r.TTL).Microseconds()))
+	if err != nil && !didNothing(err) {
+		r.err = errSilent
+		return false, err
+	}
+	if err != nil || row[0] == nil {
+		return false, nil
+	}
+	if r.a = asAnswer(row); r.a.state == isHeld {
+		d.seen.Set(c.key, lastSeen{r.with.era, r.a.version, true, d.owns(r.a.owner)})
+		d.handOverHere(began, r.a.owner, r.a.token, r.with.era)
+	}
+	return true, nil
 }

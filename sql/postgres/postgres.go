@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -79,6 +80,7 @@ type backend struct {
 	strict   atomic.Bool // the sessions' isolation level is another than READ COMMITTED
 	reserve  reserve
 
+	riders  sync.Map // *rider by key, as a string
 	eras    eras
 	seen    sqllock.Recent[lastSeen] // what this Driver has seen last of a lock's row
 	sweeper *sqllock.Sweeper

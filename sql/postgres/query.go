@@ -170,8 +170,7 @@ func later(err error) error {
 // undone by the server. A server that shuts down may have a connection end
 // after the statement's commit.
 func didNothing(err error) bool {
-	e, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && e.SeverityUnlocalized == "ERROR" || errors.Is(err, errNotSent) || pgconn.SafeToRetry(err)
+	return answeredBy(err) || errors.Is(err, errNotSent) || pgconn.SafeToRetry(err)
 }
 
 // noTable reports whether a table or a function of the locks is missing.
