@@ -4,15 +4,18 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/memory"
-
+	"github.com/go-locker/locker/internal/test/claims"
+	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testwait"
+	"github.com/go-locker/locker/memory"
 )
 
 func TestOpen_sharesNamesByHost(t *testing.T) {
@@ -94,4 +97,35 @@ func TestObserver_costsNoAllocation(t *testing.T) {
 		})
 		assert.LessOrEqual(t, allocs, 10.0, "of a Lock and an Unlock, with and without an Observer")
 	}
+}
+
+func TestInspect(t *testing.T) {
+	harness.Inspect(t, harness.Inspection{
+		URL: "mem://inspect", TTL: 300 * time.Millisecond,
+		Left: true, Since: true, TokenWhenWaited: true, Queue: true, IDs: true, TellsHolder: true, TellsMetadata: true,
+	})
+}
+
+func TestAbandon(t *testing.T) {
+	harness.Abandon(t, "mem://abandon?", time.Second)
+}
+
+// Who is granted the lock while it waits, and asks a while later, has it for a TTL from then.
+func TestQueue_aGrantLastsFromTheRequestThatHearsOfIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ttl = 10 * time.Second
+		d := memory.NewDriver(memory.InSpace(t.Name()))
+		held, err := claims.Take(t.Context(), d, driver.Request{Name: "x", TTL: ttl})
+		require.NoError(t, err)
+		woken := 0
+		waits := d.Claim(driver.Request{Name: "x", TTL: ttl, Wake: func() { woken++ }})
+		_, err = waits.Ask(t.Context())
+		require.ErrorIs(t, err, driver.ErrHeld)
+		require.NoError(t, held.Release(t.Context()))
+		assert.Equal(t, 1, woken)
+		time.Sleep(ttl / 2)
+		_, err = waits.Ask(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, ttl, waits.Validity())
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -119,3 +120,62 @@ func TestWrite_refusesWhatIsNoFileOfItsOwn(t *testing.T) {
 type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+func TestRead_showsItsToken(t *testing.T) {
+	name := written(t, 33, "old")
+	data, err := Read(t.Context(), name, 34, 0o644)
+	require.NoError(t, err)
+	assert.Equal(t, "old", string(data))
+	require.ErrorIs(t, Write(t.Context(), name, 33, []byte("late"), 0o644), fence.ErrStale, "what was read stays as it is")
+	_, err = Read(t.Context(), name, 33, 0o644)
+	require.ErrorIs(t, err, fence.ErrStale)
+	_, err = Read(t.Context(), name, 0, 0o644)
+	require.ErrorIs(t, err, fence.ErrStale)
+	require.NoError(t, Write(t.Context(), name, 34, []byte("new"), 0o644))
+	has(t, name, "new")
+	isTidy(t, name)
+}
+
+func TestRead_ofAFileThatIsNotThereShowsItsTokenToo(t *testing.T) {
+	name := in(t)
+	data, err := Read(t.Context(), name, 34, 0o600)
+	require.NoError(t, err)
+	assert.Nil(t, data)
+	require.ErrorIs(t, Write(t.Context(), name, 33, []byte("late"), 0o600), fence.ErrStale)
+	assert.NoFileExists(t, name)
+	info, err := os.Stat(name + ".fence")
+	require.NoError(t, err)
+	assert.Zero(t, info.Mode().Perm()&0o077)
+
+	require.NoError(t, Write(t.Context(), name, 34, nil, 0o600))
+	data, err = Read(t.Context(), name, 34, 0o600)
+	require.NoError(t, err)
+	assert.NotNil(t, data, "it is there, and empty")
+
+	_, err = Read(t.Context(), filepath.Join(name+".d", "x"), 34, 0o600)
+	require.ErrorIs(t, err, fs.ErrNotExist, "nor is there a directory in which the token could be seen")
+}
+
+// Whatever has become of the file of the token: it is a token on a line, or an error.
+func FuzzToken(f *testing.F) {
+	for _, content := range []string{
+		"34\n", "34\r\n", "34", "", "\n", "0\n", "034\n", "+34\n", "-34\n", " 34\n", "34 \n", "3 4\n", "34\n\n", "34\n35\n", "34\r\r\n", "0x22\n", "1_0\n",
+		"18446744073709551615\n", "18446744073709551615\r\n", "18446744073709551616\n", "00000000000000000000034\n", "\x0034\n", "３４\n",
+	} {
+		f.Add(content)
+	}
+	f.Fuzz(func(t *testing.T, content string) {
+		c := file{filepath.Join(t.TempDir(), "file"), resource}
+		if err := os.WriteFile(c.token(), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		newest, err := c.newest()
+		digits := strings.TrimLeft(strings.TrimSuffix(strings.TrimSuffix(content, "\n"), "\r"), "0")
+		switch {
+		case err == nil && (!strings.HasSuffix(content, "\n") || digits != strings.TrimLeft(strconv.FormatUint(newest, 10), "0")):
+			t.Errorf("%q is taken for %d", content, newest)
+		case err != nil && !errors.Is(err, fence.ErrUnknown):
+			t.Errorf("%q: %v", content, err)
+		}
+	})
+}

@@ -1,12 +1,14 @@
 package clock
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestLocal_isTheSameReadingEachTime(t *testing.T) {
@@ -88,4 +90,14 @@ func TestDeadline_growsOnly(t *testing.T) {
 		over.Extend(Now().Add(-time.Hour))
 		assert.Equal(t, -time.Hour, over.Left(), "a reply that came after the end")
 	})
+}
+
+func TestSleep_ofNoTimeSetsNoTimer(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
+		require.NoError(t, Sleep(ctx, 0))
+		require.NoError(t, Sleep(ctx, -1))
+	}))
+	cancel()
+	assert.ErrorIs(t, Sleep(ctx, 0), context.Canceled)
 }
