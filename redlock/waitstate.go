@@ -88,7 +88,6 @@ func (w *waitState) wakeCaller() {
 		c.commit()
 		c.req.Wake()
 	case w.wakePending:
-		w.wakePending = false
 		c.req.Wake()
 	}
 }
