@@ -68,9 +68,6 @@ func waitingMutants() []mutant {
 		locks("Unlock leaves the lock held", "a held lock is not granted to another process", func(p *patched, _ *world) {
 			p.unlock = func(context.Context) error { return nil }
 		}),
-		locks("waiters look once a TTL", "a waiter wakes when the holder unlocks", func(p *patched, _ *world) {
-			polls(p, func() time.Duration { return p.ttl })
-		}),
 		locks("waiters are woken in their client's first two seconds alone", "a waiter wakes when the holder unlocks", func(p *patched, _ *world) {
 			began, woken := time.Now(), p.lock
 			polls(p, func() time.Duration { return p.ttl })

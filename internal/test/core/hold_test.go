@@ -131,20 +131,6 @@ func TestAbandon_releasesALeaseThatGoesOnInItsSession(t *testing.T) {
 	})
 }
 
-// Of two at the same time, the one that is answered first was sent later.
-func TestExtend_thatIsAnsweredLateShortensNothing(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		m := b.locked(t, locker.WithoutRenewal())
-		b.next(extend, fault{reply: 3 * time.Second})
-		early, _ := waiting(t, m.Extend)
-		time.Sleep(2 * time.Second)
-		require.NoError(t, m.Extend(t.Context()))
-		deadline := m.Hold().Deadline()
-		require.NoError(t, <-early)
-		assert.Equal(t, deadline, m.Hold().Deadline())
-	})
-}
-
 func TestExtend_believesTheLeaseThatLessIsLeft(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		m := b.locked(t, locker.WithoutRenewal())
