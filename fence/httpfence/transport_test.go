@@ -4,11 +4,14 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/go-locker/locker/fence"
 	"github.com/go-locker/locker/fence/httpfence"
@@ -191,4 +194,25 @@ func TestTransport_closesTheIdleConnectionsOfItsBase(t *testing.T) {
 	(&http.Client{Transport: httpfence.NewTransport(&base, nil)}).CloseIdleConnections()
 	assert.Equal(t, 1, base.closed)
 	(&http.Client{Transport: httpfence.NewTransport(base.tripper, nil)}).CloseIdleConnections() // which has none
+}
+
+const patience = time.Minute
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// serve is the URL of a server of its own, and a client with connections of its own.
+func serve(t testing.TB, h http.Handler) (string, *http.Client) {
+	t.Helper()
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	c := &http.Client{Transport: &http.Transport{}, Timeout: patience}
+	t.Cleanup(c.CloseIdleConnections)
+	return s.URL, c
+}
+
+func request(t testing.TB, method, url string, body ...string) *http.Request {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, bodyOf(body))
+	require.NoError(t, err)
+	return req
 }
