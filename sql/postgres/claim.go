@@ -300,13 +300,15 @@ func (c *claim) askOnce(ctx context.Context, with sent) (a answer, err error) {
 
 // rider is an ask that a release of the same name by this Driver may send along.
 type rider struct {
-	*claim
+	args  [][]byte    // of turn_v1, behind the key and the owner that releases
+	reply chan answer // closed if the outcome is unknown
+}
 
-	with    sent
-	started int64
-	a       answer
-	err     error
-	done    chan struct{}
+func (c *claim) rider(with sent, started int64) *rider {
+	return &rider{[][]byte{
+		c.owner, []byte(c.Metadata), number(c.TTL.Microseconds()), number(with.era), number(with.version), number(started),
+		number(sqllock.MarkFor(c.TTL).Microseconds()),
+	}, make(chan answer, 1)}
 }
 
 // rideWait is how long an ask waits for a release. A claim of this Driver holds the lock meanwhile.
@@ -314,24 +316,27 @@ const rideWait = time.Millisecond
 
 // ride has the next release of the name by this Driver send the ask along. Else the state of its
 // answer is 0. Of several asks one waits for that.
-func (c *claim) ride(ctx context.Context, with sent, started int64) (answer, error) {
-	r := &rider{claim: c, with: with, started: started, done: make(chan struct{})}
+func (c *claim) ride(ctx context.Context, with sent, started int64) (a answer, err error) {
+	r := c.rider(with, started)
 	if _, other := c.of.riders.LoadOrStore(string(c.key), r); other {
-		return answer{}, nil
+		return a, nil
 	}
-	select {
-	case <-r.done:
-	case <-time.After(rideWait):
-	case <-ctx.Done():
-	}
-	if c.of.riders.CompareAndDelete(string(c.key), r) {
-		return answer{}, nil
-	}
-	select {
-	case <-r.done:
-		return r.a, r.err
-	case <-ctx.Done():
-		return answer{}, ctx.Err()
+	for wait := time.After(rideWait); ; wait = nil {
+		select {
+		case a, ok := <-r.reply:
+			if !ok {
+				err = errSilent
+			}
+			return a, err
+		case <-wait:
+		case <-ctx.Done():
+		}
+		if c.of.riders.CompareAndDelete(string(c.key), r) {
+			return a, nil
+		}
+		if ctx.Err() != nil {
+			return a, ctx.Err()
+		}
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
-	"github.com/go-locker/locker/internal/sqllock"
 )
 
 // How a hold is extended, reclaimed and given back.
@@ -80,7 +79,7 @@ func (d *backend) ExtendAll(ctx context.Context, leases []driver.Claim, ttl time
 		keys[i], owners[i] = c.key, c.owner
 	}
 	rows, err := d.query(ctx, d.spare, d.sql.extend,
-		array(pgtype.ByteaOID, keys), array(pgtype.ByteaOID, owners), number(ttl.Microseconds()))
+		array(pgtype.ByteaArrayOID, keys), array(pgtype.ByteaArrayOID, owners), number(ttl.Microseconds()))
 	if err != nil {
 		return all(err)
 	}
@@ -185,16 +184,17 @@ func (d *backend) confirm(ctx context.Context, before era, ttl time.Duration) (e
 
 // reclaimRows returns the owners that have their rows.
 func (d *backend) reclaimRows(ctx context.Context, era int64, claims []*claim, ttl time.Duration) (has map[string]bool, err error) {
-	var keys, names, tokens, owners, metadata [][]byte
+	var keys, names, owners, metadata [][]byte
+	var tokens []int64
 	for _, c := range claims {
 		c.reclaimEra.Store(era)
 		keys, names = append(keys, c.key), append(names, []byte(c.Name))
 		owners, metadata = append(owners, c.owner), append(metadata, []byte(c.Metadata))
-		tokens = append(tokens, number(c.hold.Load().token))
+		tokens = append(tokens, c.hold.Load().token)
 	}
 	reclaimed, err := d.query(ctx, d.spare, d.sql.reclaim,
-		array(pgtype.ByteaOID, keys), array(pgtype.ByteaOID, names), array(pgtype.Int8OID, tokens),
-		array(pgtype.ByteaOID, owners), array(pgtype.ByteaOID, metadata), number(ttl.Microseconds()), number(era))
+		array(pgtype.ByteaArrayOID, keys), array(pgtype.ByteaArrayOID, names), array(pgtype.Int8ArrayOID, tokens),
+		array(pgtype.ByteaArrayOID, owners), array(pgtype.ByteaArrayOID, metadata), number(ttl.Microseconds()), number(era))
 	has = map[string]bool{}
 	for _, owner := range reclaimed {
 		has[string(owner)] = true
@@ -307,20 +307,20 @@ func (c *claim) releaseOnce(ctx context.Context) (did bool, err error) {
 
 // releaseWith releases, and asks for a rider, in one transaction: turn_v1.
 func (c *claim) releaseWith(ctx context.Context, r *rider) (did bool, err error) {
-	defer close(r.done)
 	d, began := c.of, clock.Now()
-	row, err := d.gives.do(ctx, d.sql.turn, c.key, c.owner, r.owner, []byte(r.Metadata), number(r.TTL.Microseconds()),
-		number(r.with.era), number(r.with.version), number(r.started), number(sqllock.MarkFor(r.TTL).Microseconds()))
-	if err != nil && !didNothing(err) {
-		r.err = errSilent
+	var a answer
+	row, err := d.gives.do(ctx, d.sql.turn, append([][]byte{c.key, c.owner}, r.args...)...)
+	switch {
+	case err != nil && !didNothing(err):
+		close(r.reply)
 		return false, err
+	case err == nil && row[0] != nil:
+		a = asAnswer(row)
 	}
-	if err != nil || row[0] == nil {
-		return false, nil
+	if era := asNumber(r.args[3]); a.state == isHeld {
+		d.seen.Set(c.key, lastSeen{era, a.version, true, d.owns(a.owner)})
+		d.handOverHere(began, a.owner, a.token, era)
 	}
-	if r.a = asAnswer(row); r.a.state == isHeld {
-		d.seen.Set(c.key, lastSeen{r.with.era, r.a.version, true, d.owns(r.a.owner)})
-		d.handOverHere(began, r.a.owner, r.a.token, r.with.era)
-	}
-	return true, nil
+	r.reply <- a
+	return a.state != 0, nil
 }

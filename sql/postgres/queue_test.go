@@ -262,22 +262,19 @@ func TestLock_besideALockedRow(t *testing.T) {
 	unlock(t, m)
 }
 
-// along has l release, and another claim of its Driver ask in the same step.
-func along(t *testing.T, l *claim, with sent) (r *rider, did bool) {
+// along has l release, and another claim c of its Driver ask in the same step. Its answer is a.
+func along(t *testing.T, l *claim) (c *claim, a answer) {
 	t.Helper()
-	now, _ := l.of.eras.current(l.TTL)
-	r = &rider{claim: waiter(l.of, l.Name), with: with, started: now.started, done: make(chan struct{})}
-	l.of.waiting.enter(r.claim)
+	d := l.of
+	now, _ := d.eras.current(l.TTL)
+	c = waiter(d, l.Name)
+	d.waiting.enter(c)
+	r := c.rider(sent{l.hold.Load().era, d.seen.Get(l.key).version}, now.started)
 	did, err := l.releaseWith(t.Context(), r)
 	require.NoError(t, err)
-	<-r.done
-	require.NoError(t, r.err)
-	r.known = did
-	return r, did
+	c.known = did
+	return c, <-r.reply
 }
-
-// current is what a request that asks for l's name now says.
-func current(l *claim) sent { return sent{l.hold.Load().era, l.of.seen.Get(l.key).version} }
 
 // A release takes an ask along: in one statement, and waiters who came earlier have the lock first. One of
 // another Driver is notified in it.
@@ -294,17 +291,16 @@ func TestQueue_aReleaseTakesAnAskAlong(t *testing.T) {
 	_, err = conn.Exec(t.Context(), "LISTEN "+channelOf(other.waiting.id))
 	require.NoError(t, err)
 	for i := range 4 {
-		var r *rider
-		var did bool
+		var next *claim
+		var a answer
 		if holder.of == other {
 			queue = append(queue, queued(t, d, "x"))
 			require.NoError(t, holder.Release(t.Context()))
 		} else {
 			counts := d.pool.Config().ConnConfig.Tracer.(*counter)
-			assert.EqualValues(t, 1, counts.of(func() { r, did = along(t, holder, current(holder)) }))
-			require.True(t, did)
-			require.Equal(t, []any{int64(isHeld), queue[0].owner}, []any{r.a.state, r.a.owner})
-			queue = append(queue, r.claim)
+			assert.EqualValues(t, 1, counts.of(func() { next, a = along(t, holder) }))
+			require.Equal(t, []any{int64(isHeld), queue[0].owner}, []any{a.state, a.owner})
+			queue = append(queue, next)
 		}
 		assert.Equal(t, i != 1 && i != 2, queue[0].handed.Load() != nil, "within the Driver, number %d", i)
 		_, err = queue[0].Ask(t.Context())
@@ -320,9 +316,8 @@ func TestQueue_aReleaseTakesAnAskAlong(t *testing.T) {
 	for _, c := range queue {
 		require.ErrorIs(t, c.Release(t.Context()), driver.ErrLost)
 	}
-	r, did := along(t, holder, current(holder))
-	require.True(t, did)
-	assert.EqualValues(t, isGranted, r.a.state)
+	_, a := along(t, holder)
+	assert.EqualValues(t, isGranted, a.state)
 	require.NoError(t, holder.Release(t.Context()), "it was its own")
 }
 
@@ -341,9 +336,8 @@ func TestQueue_aReleaseWithAnAskThatArrivesLate(t *testing.T) {
 		l := take(t, d, "x")
 		queued(t, d, "x")
 		require.NoError(t, d.exec(t.Context(), change))
-		r, did := along(t, l, current(l))
-		assert.False(t, did, what)
-		assert.Zero(t, r.a.state, what)
+		_, a := along(t, l)
+		assert.Zero(t, a.state, what)
 		var n int
 		require.NoError(t, d.pool.QueryRow(t.Context(), "SELECT count(*) FROM locker_locks_waiters").Scan(&n))
 		assert.Equal(t, 1, n, what)

@@ -121,10 +121,10 @@ func TestStatements_afterTheTableHasGrown(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, state.Waiters, 2)
 			require.ErrorIs(t, mine.Release(t.Context()), driver.ErrLost, "it only waited")
-			r, did := along(t, l, current(l))
-			require.True(t, did, "it tells the waiter")
+			last, a := along(t, l)
+			require.EqualValues(t, isHeld, a.state, "it tells the waiter")
 			require.NoError(t, next.Release(t.Context()), "so does this")
-			require.NoError(t, r.Release(t.Context()))
+			require.NoError(t, last.Release(t.Context()))
 			for range 2 { // the first hears that nobody waits any more
 				l = waiter(d, "name")
 				_, err := l.Ask(t.Context())
@@ -186,8 +186,8 @@ func TestRelease_readsFewRowsOfALongQueue(t *testing.T) {
 		if name == "alone" {
 			require.NoError(t, l.Release(t.Context()))
 		} else {
-			_, did := along(t, l, current(l))
-			require.True(t, did)
+			_, a := along(t, l)
+			require.EqualValues(t, isHeld, a.state)
 		}
 		assert.Less(t, fetched()-before, int64(20), name)
 	}

@@ -197,7 +197,7 @@ func (w *waiting) beat(mark time.Duration) bool {
 	ctx, cancel := context.WithTimeout(w.closed, max(mark/4, time.Second))
 	defer cancel()
 	d := w.driver
-	row, err := d.query(ctx, d.spare, d.sql.beat, w.id, array(pgtype.ByteaOID, keys), number(mark.Microseconds()))
+	row, err := d.query(ctx, d.spare, d.sql.beat, w.id, array(pgtype.ByteaArrayOID, keys), number(mark.Microseconds()))
 	if err != nil || asTruth(row[0]) {
 		w.wakeOthers(nil)
 		return err == nil
