@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -397,6 +398,23 @@ func TestLoss_isInTimeThoughTheGoroutineOfATickStops(t *testing.T) {
 		c.takeDue(due) // a tick whose goroutine gets no further
 		<-h.Lost()
 		assert.LessOrEqual(t, time.Since(h.Deadline()), time.Millisecond)
+	})
+}
+
+// Two are added before the goroutine of the first has begun.
+func TestReports_areMadeOneAfterAnother(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	synctest.Test(t, func(t *testing.T) {
+		var r reports
+		var made []int
+		for i := range 3 {
+			r.add(maxReports, func() { time.Sleep(time.Second); made = append(made, i) })
+			if i == 1 {
+				synctest.Wait()
+			}
+		}
+		assert.True(t, r.close(t.Context()))
+		assert.Equal(t, []int{0, 1, 2}, made)
 	})
 }
 

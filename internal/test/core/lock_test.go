@@ -110,12 +110,13 @@ func TestLock_firstRequestThatFailsAtOnceIsMadeAgain(t *testing.T) {
 		err    error
 	}
 	each(t, map[string]outcome{
-		"sent into a broken connection": {[]fault{unreachable}, 2, nil},
-		"its reply is lost, twice":      {[]fault{unheard, unheard}, 3, nil},
-		"the backend is unreachable":    {[]fault{unreachable, unreachable, unreachable}, 3, errRefused},
-		"and it took a while":           {[]fault{slow}, 1, errRefused},
-		"the second takes a while":      {[]fault{unreachable, slow}, 2, errRefused},
-		"it cannot succeed":             {[]fault{unsupported}, 1, locker.ErrUnsupported},
+		"sent into a broken connection":  {[]fault{unreachable}, 2, nil},
+		"its reply is lost, twice":       {[]fault{unheard, unheard}, 3, nil},
+		"the backend is unreachable":     {[]fault{unreachable, unreachable, unreachable}, 3, errRefused},
+		"and it took a while":            {[]fault{slow}, 1, errRefused},
+		"the second takes a while":       {[]fault{unreachable, slow}, 2, errRefused},
+		"it cannot succeed":              {[]fault{unsupported}, 1, locker.ErrUnsupported},
+		"nor of a Driver that is closed": {[]fault{{lost: true, err: locker.ErrClosed}}, 1, locker.ErrClosed},
 	}, func(t *testing.T, b *backend, c outcome) {
 		for i, lock := range []func(*locker.Mutex, context.Context) error{(*locker.Mutex).Lock, (*locker.Mutex).TryLock} {
 			b.next(acquire, c.faults...)
