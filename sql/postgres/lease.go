@@ -264,8 +264,17 @@ func (c *claim) release(ctx context.Context) (ours, missing bool, err error) {
 		doubt = *c.doubtful
 	}
 	if c.granted && c.doubtful == nil {
-		if did, err := c.releaseOnce(ctx); did || err != nil {
-			return did, false, err
+		if r, ok := d.riders.LoadAndDelete(string(c.key)); ok {
+			if did, err := c.releaseWith(ctx, r.(*rider)); did || err != nil {
+				return did, false, err
+			}
+		}
+		now, _ := d.eras.current(c.TTL)
+		if last, _ := d.last(c.key, now); !last.wanted {
+			row, err := d.gives.do(ctx, d.sql.free, c.key, c.owner)
+			if err != nil || asTruth(row[0]) {
+				return err == nil, false, err
+			}
 		}
 		began = clock.Now()
 	}
@@ -286,23 +295,6 @@ func (c *claim) release(ctx context.Context) (ours, missing bool, err error) {
 	}
 	d.handOverHere(began, row[2], asNumber(row[3]), asNumber(row[4]))
 	return asTruth(row[0]), row[0] == nil, nil
-}
-
-// releaseOnce releases in the two cases that are common and cheap: an ask rides along, or nobody waits.
-// It did nothing if there is more to do.
-func (c *claim) releaseOnce(ctx context.Context) (did bool, err error) {
-	d := c.of
-	if r, ok := d.riders.LoadAndDelete(string(c.key)); ok {
-		if did, err := c.releaseWith(ctx, r.(*rider)); did || err != nil {
-			return did, err
-		}
-	}
-	now, _ := d.eras.current(c.TTL)
-	if last, _ := d.last(c.key, now); last.wanted {
-		return false, nil
-	}
-	row, err := d.gives.do(ctx, d.sql.free, c.key, c.owner)
-	return err == nil && asTruth(row[0]), err
 }
 
 // releaseWith releases, and asks for a rider, in one transaction: turn_v1.
