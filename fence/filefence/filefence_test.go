@@ -134,6 +134,9 @@ func TestRead_showsItsToken(t *testing.T) {
 	require.NoError(t, Write(t.Context(), name, 34, []byte("new"), 0o644))
 	has(t, name, "new")
 	isTidy(t, name)
+	require.NoError(t, os.MkdirAll(name+".fence.new/in the way", 0o700))
+	_, err = Read(t.Context(), name, 35, 0o644)
+	require.Error(t, err, "its token cannot be recorded")
 }
 
 func TestRead_ofAFileThatIsNotThereShowsItsTokenToo(t *testing.T) {
