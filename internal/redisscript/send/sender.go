@@ -100,7 +100,7 @@ type Sender struct {
 	look     *time.Timer // runs tick
 	looking  bool        // look is armed
 
-	watched []watched // owned by tick
+	seen []*Request // owned by tick
 }
 
 // New returns a Sender of requests through r.
@@ -197,8 +197,10 @@ func (s *Sender) onReply(r *Request, why error) script.Reply {
 		r.replies[i].Err = explain(err, s.atOnce == 0)
 	}
 	reply := r.replies[0]
-	*r = Request{done: r.done}
-	s.requests.Put(r)
+	if !r.seen {
+		*r = Request{done: r.done}
+		s.requests.Put(r)
+	}
 	return reply
 }
 
@@ -313,6 +315,9 @@ func (s *Sender) finish(b *batch) (next *batch) {
 	defer s.mu.Unlock()
 	now := time.Now()
 	b.end(now)
+	for r := b.first; r != nil; r = r.next {
+		r.answered = true
+	}
 	i := slices.Index(s.batches, b)
 	s.batches = slices.Delete(s.batches, i, i+1)
 	if b.era != s.era { // it was overdue, and another has taken over
@@ -324,51 +329,35 @@ func (s *Sender) finish(b *batch) (next *batch) {
 	return nil
 }
 
-// watched is a request that its caller waits for, when tick saw it.
-type watched struct {
-	r    *Request
-	ctx  context.Context
-	sent time.Time // by which a request is told from a later one that uses its memory
-}
-
 // tick looks at what is in flight or waits, for as long as there is any: most requests are answered
-// before. It sends what waits for batches that are overdue, ends batches whose deadline has passed,
-// and gives up requests whose caller's context or time has ended.
+// before. It sends what waits for batches that are overdue, gives up requests whose caller's context
+// or time has ended, and ends batches whose deadline has passed.
 func (s *Sender) tick() {
 	s.mu.Lock()
-	now := time.Now()
+	now, next := time.Now(), interval
 	for len(s.waiting) > 0 && s.makeRoom() {
 		s.workers.Do(s.load(now))
 	}
 	for r := range s.awaited() {
-		s.watched = append(s.watched, watched{r, r.ctx, r.sent})
+		r.seen = true
+		s.seen = append(s.seen, r)
+		if left := r.until.Sub(now); left > 0 {
+			next = min(next, left)
+		}
 	}
 	s.mu.Unlock()
-
-	var over map[*Request]time.Time
-	for _, w := range s.watched {
-		if w.ctx.Err() == nil { // anybody's code, which may use this Sender
-			continue
-		}
-		if over == nil {
-			over = map[*Request]time.Time{}
-		}
-		over[w.r] = w.sent
-	}
-	clear(s.watched)
-	s.watched = s.watched[:0]
-
+	over := slices.DeleteFunc(s.seen, func(r *Request) bool {
+		return now.Before(r.until) && r.ctx.Err() == nil // anybody's code, which may use this Sender
+	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now = time.Now()
-	next := interval
-	for r := range s.awaited() {
-		if sent, ended := over[r]; ended && sent.Equal(r.sent) || !now.Before(r.until) {
+	for _, r := range over {
+		if !r.answered {
 			s.giveUp(r, now)
-		} else {
-			next = min(next, r.until.Sub(now))
 		}
 	}
+	clear(over)
+	s.seen = over[:0]
 	s.waiting = slices.DeleteFunc(s.waiting, func(r *Request) bool { return r.unsent })
 	for _, b := range s.batches {
 		if !now.Before(b.until) {
@@ -455,10 +444,12 @@ type Request struct {
 	until time.Time       // nobody waits for longer
 
 	// The sender's mu guards:
-	batch   *batch   // that it was sent in
-	next    *Request // of that batch
-	givenUp bool     // nobody waits for it
-	unsent  bool     // and it never will be sent
+	batch    *batch   // that it was sent in
+	next     *Request // of that batch
+	seen     bool     // by tick, which may have it still: it is not used again
+	answered bool     // its batch is
+	givenUp  bool     // nobody waits for it
+	unsent   bool     // and it never will be sent
 
 	ended atomic.Bool // there are replies
 	done  chan bool   // gets true when there are, and false before that if it is given up
