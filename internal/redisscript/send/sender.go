@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"iter"
 	"os"
 	"slices"
 	"sync"
@@ -338,9 +337,14 @@ func (s *Sender) tick() {
 	for len(s.waiting) > 0 && s.makeRoom() {
 		s.workers.Do(s.load(now))
 	}
-	for r := range s.awaited() {
+	for _, b := range s.batches {
+		for r := b.first; r != nil && !b.own; r = r.next { // else its caller makes it
+			s.seen = append(s.seen, r)
+		}
+	}
+	s.seen = append(s.seen, s.waiting...)
+	for _, r := range s.seen {
 		r.seen = true
-		s.seen = append(s.seen, r)
 		if left := r.until.Sub(now); left > 0 {
 			next = min(next, left)
 		}
@@ -352,7 +356,7 @@ func (s *Sender) tick() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range over {
-		if !r.answered {
+		if !r.answered && !r.givenUp {
 			s.giveUp(r, now)
 		}
 	}
@@ -366,25 +370,6 @@ func (s *Sender) tick() {
 	}
 	if s.looking = len(s.batches)+len(s.waiting) > 0; s.looking {
 		s.look.Reset(next)
-	}
-}
-
-// awaited are the requests that are not answered, but for those that their callers make, or have
-// given up. The caller holds s.mu.
-func (s *Sender) awaited() iter.Seq[*Request] {
-	return func(yield func(*Request) bool) {
-		for _, b := range s.batches {
-			for r := b.first; r != nil && !b.own; r = r.next {
-				if !r.givenUp && !yield(r) {
-					return
-				}
-			}
-		}
-		for _, r := range s.waiting {
-			if !yield(r) {
-				return
-			}
-		}
 	}
 }
 
