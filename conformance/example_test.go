@@ -36,5 +36,5 @@ func ExampleScenarios() {
 	fmt.Println(first.Promise)
 	// Output:
 	// a held lock is not granted to another process
-	// A lock is held by at most one holder.
+	// A lock is held by at most one holder, and Unlock lets in the next.
 }

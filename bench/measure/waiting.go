@@ -78,7 +78,11 @@ func (how contention) contended(ctx context.Context, r *round, n, turn int, l li
 		all[i] = &waiter{crowd: c, contention: how, lock: c.clients[i%len(c.clients)].waiter(name)}
 		c.wg.Go(all[i].run)
 	}
-	spent, err := c.window(1 + n/512) // each is to have a turn
+	times := 1 + n/512 // each is to have a turn
+	if how.hold == 0 {
+		times = 4 + n/64 // and a connection first
+	}
+	spent, err := c.window(times)
 	end := time.Now()
 	var longest time.Duration // also of the waits that went on at the end
 	for _, w := range all {
