@@ -166,15 +166,16 @@ func (c *claim) Downgrade(ctx context.Context) error {
 		return nil
 	}
 	created := e.created.Load()
+	hint := e.hintValue(formatToken(created), formatToken(created))
 	resp, err := e.commit(ctx, []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(e.key), "=", created)},
-		[]clientv3.Op{e.putShare(ownRevision)}, nil)
+		[]clientv3.Op{e.putShare(ownRevision), e.putHint(hint)}, nil)
 	switch {
 	case err != nil:
 		return asLost(err)
 	case !resp.Succeeded:
 		return driver.ErrLost
 	default:
-		e.settleAs(created)
+		e.settleAs(created, hint)
 		return nil
 	}
 }

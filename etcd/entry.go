@@ -67,6 +67,7 @@ type entry struct {
 	releases atomic.Int64 // that were sent
 
 	mu       sync.Mutex // guards what follows
+	hinted   string     // the hint's value if it names this share, or empty
 	released bool       // a release has begun
 	finished bool
 	result   error // of the release once it is finished: nil or ErrLost
@@ -194,13 +195,17 @@ func (e *entry) endIfGone(err error) error {
 func (e *entry) readPredecessor(ctx context.Context, ahead string) (string, error) {
 	created := e.created.Load()
 	for limit := int64(1); ; {
-		resp, err := e.commit(ctx, isBefore(ahead, created), []clientv3.Op{e.own(), clientv3.OpGet(ahead)},
-			[]clientv3.Op{e.own(), e.earlier(clientv3.WithMaxCreateRev(created-1), clientv3.WithLimit(limit))})
+		otherwise := []clientv3.Op{clientv3.OpGet(e.key), e.earlier(clientv3.WithMaxCreateRev(created-1), clientv3.WithLimit(limit))}
+		if e.Shared {
+			otherwise = append(otherwise, clientv3.OpGet(e.hint()))
+		}
+		resp, err := e.commit(ctx, isBefore(ahead, created), []clientv3.Op{e.own(), clientv3.OpGet(ahead)}, otherwise)
 		if err != nil {
 			return "", err
 		}
 		e.seen.Store(resp.Header.Revision)
-		if !e.isKey(first(resp.Responses[0])) {
+		own := first(resp.Responses[0])
+		if !e.isKey(own) {
 			return "", errRemoved
 		}
 		found := resp.Responses[1].GetResponseRange().GetKvs()
@@ -215,7 +220,7 @@ func (e *entry) readPredecessor(ctx context.Context, ahead string) (string, erro
 		case !e.Shared || e.token.Load() != 0:
 			return "", nil
 		default:
-			if err := e.settleToken(ctx); err != nil || e.token.Load() != 0 {
+			if err := e.settleToken(ctx, own, first(resp.Responses[2])); err != nil || e.token.Load() != 0 {
 				return "", err
 			}
 		}
@@ -290,6 +295,13 @@ func (e *entry) remove(ctx context.Context, created int64, doubtful bool) (*clie
 		then, otherwise = append(then, mark), append(otherwise, del, clientv3.OpTxn([]clientv3.Cmp{e.alive()}, []clientv3.Op{mark}, nil))
 	}
 	e.releases.Add(1)
+	e.mu.Lock()
+	hinted := e.hinted
+	e.mu.Unlock()
+	if hinted != "" {
+		named := clientv3.Compare(clientv3.Value(e.hint()), "=", hinted)
+		then = append(then, clientv3.OpTxn([]clientv3.Cmp{named}, []clientv3.Op{clientv3.OpDelete(e.hint())}, nil))
+	}
 	resp, err := d.kv.Do(ctx, clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(e.key), "=", created)}, then, otherwise))
 	if doubtful && errors.Is(err, rpctypes.ErrNoSpace) {
 		// The tombstone has to wait for space. Those behind the key do not: its owner is not reused.

@@ -18,15 +18,20 @@ import (
 //	locker:orders%2F42/0f…    in the queue, the oldest of which is the holder
 //	locker:orders%2F42/r0f…   a share
 //	locker:orders%2F42%/dead/0f…  a tombstone: this owner's key must not be put
+//	locker:orders%2F42%/share     the hint: a share that is likely to be there
 //	locker:%/session/1f…          the anchor of a session, see session.Start
 const (
 	readerMark = "r"
 	deadMark   = "%/dead/" // no name has a '%' without two digits after it
+	hintMark   = "%/share"
 	anchorMark = "%/session/"
 )
 
 // place has the keys of one contender.
 type place struct{ folder, key, tombstone, owner string }
+
+// hint returns the key of the hint for shares.
+func (p *place) hint() string { return strings.TrimSuffix(p.folder, "/") + hintMark }
 
 // newPlace returns the place of a contender by its ID: the owner, after readerMark if it wants a
 // share.

@@ -43,6 +43,7 @@ type session struct {
 	id     clientv3.LeaseID
 	prefix string // of the anchor, see Start
 
+	looking chan struct{} // full while a share reads all others
 	watcher *watcher
 
 	mu         sync.Mutex // guards what follows
@@ -57,7 +58,7 @@ type session struct {
 
 // newSession returns a session whose anchor begins with prefix.
 func newSession(d *backend, ttl time.Duration, prefix string) *session {
-	s := &session{driver: d, prefix: prefix, shares: map[string][]knownShare{}, settling: map[string]chan struct{}{}, holders: map[string]*mvccpb.KeyValue{}}
+	s := &session{driver: d, prefix: prefix, shares: map[string][]knownShare{}, settling: map[string]chan struct{}{}, holders: map[string]*mvccpb.KeyValue{}, looking: make(chan struct{}, 1)}
 	s.Session, s.watcher = sessions.New[*entry](d.sessions.Context(), ttl, s), newWatcher(s)
 	return s
 }

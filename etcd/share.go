@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,9 +25,10 @@ type knownShare struct {
 // has it in its value.
 //
 //	beside    a share of our session is settled: put our key with its token, if that share is there
-//	first     the queue is empty: the token is the revision of our key
+//	first     there is no hint, and the queue is empty: the token is the revision of our key
 //	enqueue   otherwise: put our key without a token, and settle it by one of the next rows when no writer
 //	          is before it
+//	hinted    the hint names a settled share: adopt its token
 //	search    read the folder: adopt the token of a settled share, or else settle our token and that of
 //	          the oldest share as the oldest's revision
 //	together  the key that shares of our session have waited for is gone: the last of them settles its
@@ -33,26 +36,30 @@ type knownShare struct {
 //
 // Search is a read and a transaction, together is several, each other row is one; so a share beside
 // others of its session costs one to take and one to release. The first two compare that no writer
-// is in the queue, the last two that our key is unchanged (no writer can come before it any
+// is in the queue, the last three that our key is unchanged (no writer can come before it any
 // more), and that the share whose token is taken is there, or unchanged if it is not settled. Of
 // two shares that settle at once one fails, reads again, and sees the other's token. Why tokens
 // agree and increase: docs/evidence/protocols.md. Lost reply: our own key has the token, if it was
 // settled.
+//
+// The hint, a key beside the folder, only saves reads: it counts for nothing if its share is not there.
 
 // enqueueShared is enqueue for a share. If no writer is in the queue it settles the token, too.
 func (e *entry) enqueueShared(ctx context.Context, waits bool) (ahead string, err error) {
-	behind := []clientv3.Cmp{e.alive(), e.absent()}
+	hint, behind := e.hintValue(ownRevision, ownRevision), []clientv3.Cmp{e.alive(), e.absent()}
 	if !waits {
 		behind = append(behind, e.noWriter())
 	}
 	otherwise := []clientv3.Op{
-		e.own(), e.earlier(clientv3.WithLimit(1)), clientv3.OpTxn(behind, []clientv3.Op{e.putShare("")}, nil),
+		e.own(), e.earlier(clientv3.WithLimit(1)), clientv3.OpGet(e.hint()), clientv3.OpTxn(behind, []clientv3.Op{e.putShare("")}, nil),
 	}
 	if !waits {
 		otherwise = append(otherwise, e.oldest())
 	}
-	// The server reads all keys for empty, and for oldest. Behind a writer it does not evaluate empty.
-	conditions, then := []clientv3.Cmp{e.alive(), e.noWriter(), e.empty()}, []clientv3.Op{e.putShare(ownRevision)}
+	// The server reads all keys for empty, and for oldest. Behind a writer, or beside a share that the
+	// hint names, it does not evaluate empty.
+	noHint := clientv3.Compare(clientv3.CreateRevision(e.hint()), "=", 0)
+	conditions, then := []clientv3.Cmp{e.alive(), e.noWriter(), noHint, e.empty()}, []clientv3.Op{e.putShare(ownRevision), e.putHint(hint)}
 	known, beside, done := e.session.awaitShare(ctx, e.folder)
 	defer done()
 	if err := ctx.Err(); err != nil {
@@ -67,18 +74,19 @@ func (e *entry) enqueueShared(ctx context.Context, waits bool) (ahead string, er
 	case err != nil:
 		return "", err
 	case resp.Succeeded && beside:
-		e.settleAs(known.token)
+		e.settleAs(known.token, "")
 		return "", nil
 	case resp.Succeeded:
-		e.settleAs(e.created.Load())
+		e.settleAs(e.created.Load(), hint)
 		return "", nil
 	}
-	writer := first(resp.Responses[1])
+	writer, hinted := first(resp.Responses[1]), first(resp.Responses[2])
 	switch put := hasPut(resp); {
 	case put && e.waitsFor(writer):
 		return string(writer.Key), nil
 	case put && writer == nil:
-		if err := e.settleToken(ctx); err != nil || e.token.Load() != 0 {
+		own := &mvccpb.KeyValue{Value: []byte(shareValue("", "")), ModRevision: e.created.Load()}
+		if err := e.settleToken(ctx, own, hinted); err != nil || e.token.Load() != 0 {
 			return "", err
 		}
 		return e.readPredecessor(ctx, e.ahead)
@@ -87,7 +95,7 @@ func (e *entry) enqueueShared(ctx context.Context, waits bool) (ahead string, er
 	case waits || writer == nil: // there is a tombstone
 		return "", errRemoved
 	}
-	if oldest := first(resp.Responses[3]); e.waitsFor(writer) && isContender(oldest, e.folder) {
+	if oldest := first(resp.Responses[4]); e.waitsFor(writer) && isContender(oldest, e.folder) {
 		return "", &driver.HeldError{Holder: contenderAt(oldest, e.folder).Participant}
 	}
 	done()
@@ -96,23 +104,41 @@ func (e *entry) enqueueShared(ctx context.Context, waits bool) (ahead string, er
 
 func (e *entry) putShare(token string) clientv3.Op { return e.put(shareValue(token, e.Metadata)) }
 
-// settleAs records our token.
-func (e *entry) settleAs(token int64) {
+// settleAs records our token, and the hint's value if that names us.
+func (e *entry) settleAs(token int64, hinted string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if hinted != "" {
+		e.hinted = hinted
+	}
 	if e.token.Swap(token) == 0 && !e.released {
 		e.session.noteShare(e.folder, knownShare{e.key, e.created.Load(), token})
 	}
 }
 
-// settleToken settles the token of our share, with no writer before it, unless a share has ended or
-// been settled since the folder was read.
-func (e *entry) settleToken(ctx context.Context) error {
-	resp, err := e.commit(ctx, nil, []clientv3.Op{readFolder(e.folder)}, nil)
-	if err != nil {
+// settleToken settles the token of our share, with no writer before it, unless somebody has come or
+// gone, or been settled, since our key and the hint were read. One share of a session searches at a
+// time, since it puts what it finds into the hint.
+func (e *entry) settleToken(ctx context.Context, own, hint *mvccpb.KeyValue) error {
+	if err := e.adoptToken(ctx, own, e.hintedShare(hint), false); err != nil || e.token.Load() != 0 {
 		return err
 	}
-	var own, witness *mvccpb.KeyValue
+	select {
+	case e.session.looking <- struct{}{}:
+		defer func() { <-e.session.looking }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	var read int64
+	if hint != nil {
+		read = hint.ModRevision
+	}
+	resp, err := e.commit(ctx, []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(e.hint()), "=", read)}, []clientv3.Op{readFolder(e.folder)}, nil)
+	if err != nil || !resp.Succeeded {
+		return err
+	}
+	var witness *mvccpb.KeyValue
+	own = nil
 	for _, kv := range resp.Responses[0].GetResponseRange().GetKvs() {
 		switch v := parseValue(kv); {
 		case !isContender(kv, e.folder):
@@ -125,17 +151,20 @@ func (e *entry) settleToken(ctx context.Context) error {
 			own = kv
 		}
 	}
-	return e.adoptToken(ctx, own, witness)
+	return e.adoptToken(ctx, own, witness, true)
 }
 
-// adoptToken settles our token as that of the witness: a share whose token is settled, or else the
-// oldest. Our own key may have a token already.
-func (e *entry) adoptToken(ctx context.Context, own, witness *mvccpb.KeyValue) error {
+// adoptToken settles our token as that of the witness, if there is one: a share whose token is settled,
+// or else the oldest. If hint is true, the hint names us from now on. Our own key may have it already.
+func (e *entry) adoptToken(ctx context.Context, own, witness *mvccpb.KeyValue, hint bool) error {
 	if own == nil {
 		return nil
 	}
 	if token := parseValue(own).token; token != 0 {
-		e.settleAs(token)
+		e.settleAs(token, "")
+		return nil
+	}
+	if witness == nil {
 		return nil
 	}
 	key, token := string(witness.Key), parseValue(witness).token
@@ -147,10 +176,14 @@ func (e *entry) adoptToken(ctx context.Context, own, witness *mvccpb.KeyValue) e
 			puts = append(puts, clientv3.OpPut(key, shareValue(formatToken(token), parseValue(witness).metadata), clientv3.WithIgnoreLease()))
 		}
 	}
-	puts = append(puts, e.putShare(formatToken(token)))
+	puts, hinted := append(puts, e.putShare(formatToken(token))), ""
+	if hint {
+		hinted = e.hintValue(formatToken(e.created.Load()), formatToken(token))
+		puts = append(puts, e.putHint(hinted))
+	}
 	resp, err := e.commit(ctx, []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(e.key), "=", own.ModRevision), same}, puts, nil)
 	if err == nil && resp.Succeeded {
-		e.settleAs(token)
+		e.settleAs(token, hinted)
 	}
 	return err
 }
@@ -186,11 +219,42 @@ func (s *session) settleTogether(t *watch) {
 		}
 		for i, e := range some {
 			if resp.Responses[i].GetResponseTxn().Succeeded {
-				e.settleAs(token)
+				e.settleAs(token, "")
 				e.granted.Store(true)
 			}
 		}
 	}
+}
+
+// hintValue names us, by our ID, the revision that created our key, and our token. Either number is
+// ownRevision if it is that of the hint. The share that put the hint deletes it when it ends.
+func (p *place) hintValue(created, token string) string {
+	return p.key[len(p.folder):] + "\x00" + created + "\x00" + token
+}
+
+func (e *entry) putHint(value string) clientv3.Op {
+	return clientv3.OpPut(e.hint(), value, clientv3.WithLease(e.session.id))
+}
+
+// hintedShare returns the share that a hint names, or nil.
+func (p *place) hintedShare(hint *mvccpb.KeyValue) *mvccpb.KeyValue {
+	if hint == nil {
+		return nil
+	}
+	fields := strings.Split(string(hint.Value), "\x00")
+	if len(fields) != 3 {
+		return nil
+	}
+	var numbers [2]int64
+	for i, field := range fields[1:] {
+		if numbers[i], _ = strconv.ParseInt(field, 10, 64); field == ownRevision {
+			numbers[i] = hint.ModRevision
+		}
+		if numbers[i] <= 0 {
+			return nil
+		}
+	}
+	return &mvccpb.KeyValue{Key: []byte(p.folder + fields[0]), CreateRevision: numbers[0], Value: []byte(shareValue(formatToken(numbers[1]), ""))}
 }
 
 // noteShare adds a share that the next ones may be put beside.

@@ -141,13 +141,15 @@ func TestSettle_tokensDoNotFallWhenTheOldestAreSlow(t *testing.T) {
 	ahead, err := late.entry.readPredecessor(t.Context(), late.entry.ahead)
 	require.NoError(t, err)
 	require.Equal(t, gaveUp.entry.key, ahead, "it has seen a writer before it")
-	require.NoError(t, late.entry.settleToken(t.Context()), "as if it had seen none")
+	require.NoError(t, late.entry.settleToken(t.Context(), fetch(t, d, late.entry.key).Kvs[0], nil), "as if it had seen none")
 	require.Zero(t, late.entry.token.Load(), "the writer is found in the folder")
 	require.NoError(t, holder.Release(t.Context()))
 	require.NoError(t, gaveUp.Release(t.Context()))
 	settleAlone(t, late)
 	require.Greater(t, late.Token(), holder.Token())
 	require.NoError(t, oldest.Release(t.Context()))
+	_, err = d.cli.Delete(t.Context(), late.entry.hint())
+	require.NoError(t, err)
 	beside := standShared(t, d, name)
 	settleAlone(t, beside)
 	assert.Equal(t, late.Token(), beside.Token(), "of one that has it, and not the revision of the slow one")
@@ -163,15 +165,42 @@ func TestSettle_tokensDoNotFallWhenTheOldestAreSlow(t *testing.T) {
 	require.NoError(t, next.Release(t.Context()))
 }
 
-// A share of the session that others have removed, of which its holder has yet to hear, counts for
-// nothing: nobody is put beside it.
-func TestEnterShared_besideAShareThatIsGone(t *testing.T) {
+// A hint may be old: it counts for nothing when its share has ended, and its owner may have come
+// back. Nor does a share of the session that others have removed, of which its holder has yet to hear.
+func TestHint_ofAShareThatHasEndedCountsForNothing(t *testing.T) {
 	t.Parallel()
-	d := driverAt(t, testserver.SharedEtcd(t))
+	d, other := driverAt(t, testserver.SharedEtcd(t)), driverAt(t, testserver.SharedEtcd(t)) // a session knows of its own shares
 	req := driver.Request{Name: claims.Fresh(), TTL: time.Minute}
-	_, err := d.cli.Delete(t.Context(), share(t, d, req).entry.key)
-	require.NoError(t, err)
+	first := share(t, d, req)
+	at := first.entry
+	require.Len(t, fetch(t, d, at.hint()).Kvs, 1, "others find the token at the first")
+	old := at.hintValue(formatToken(at.created.Load()), formatToken(at.created.Load()))
+	require.NoError(t, first.Release(t.Context()))
+	require.Empty(t, fetch(t, d, at.hint()).Kvs, "it has gone with its share")
 	writer := take(t, d, req)
+	require.NoError(t, writer.Release(t.Context()))
+
+	_, err := d.cli.Put(t.Context(), at.hint(), old)
+	require.NoError(t, err)
+	back := share(t, d, req)
+	require.Equal(t, at.key, back.entry.key)
+	assert.Greater(t, back.Token(), writer.Token())
+	_, err = d.cli.Put(t.Context(), at.hint(), old)
+	require.NoError(t, err)
+	beside := share(t, other, req)
+	assert.Equal(t, back.Token(), beside.Token())
+	require.NoError(t, beside.Release(t.Context()))
+	for _, junk := range []string{"", "x", "x\x00y\x00z", "\x00\x001\x002\x003"} {
+		_, err = d.cli.Put(t.Context(), at.hint(), junk)
+		require.NoError(t, err)
+		l := share(t, other, req)
+		assert.Equal(t, back.Token(), l.Token(), "%q", junk)
+		require.NoError(t, l.Release(t.Context()))
+	}
+	require.NoError(t, back.Release(t.Context()))
+	_, err = d.cli.Delete(t.Context(), share(t, d, req).entry.key)
+	require.NoError(t, err)
+	writer = take(t, d, req)
 	require.NoError(t, writer.Release(t.Context()))
 	assert.Greater(t, share(t, d, req).Token(), writer.Token())
 }
@@ -212,7 +241,7 @@ func TestSettleTogether_grantsWhatIsThere(t *testing.T) {
 	assert.Zero(t, next.entry.token.Load(), "who has that token may all have ended")
 	require.ErrorIs(t, last.Release(t.Context()), driver.ErrLost)
 	require.NoError(t, next.Release(t.Context()))
-	next.entry.settleAs(7) // when its release has begun
+	next.entry.settleAs(7, "") // when its release has begun
 	assert.Empty(t, next.entry.session.shares, "no other is put beside it")
 }
 
@@ -233,11 +262,36 @@ func TestSettle_leavesASharesSession(t *testing.T) {
 	own, settled := fetch(t, d, gone.entry.key), fetch(t, d, l.entry.key)
 	_, err := d.cli.Delete(t.Context(), gone.entry.key)
 	require.NoError(t, err)
-	require.NoError(t, gone.entry.adoptToken(t.Context(), own.Kvs[0], settled.Kvs[0]))
+	require.NoError(t, gone.entry.adoptToken(t.Context(), own.Kvs[0], settled.Kvs[0], false))
 	assert.Empty(t, fetch(t, d, gone.entry.key).Kvs, "a share that was removed does not come back")
 	require.NoError(t, other.Close())
 	assert.Empty(t, fetch(t, d, slow.entry.key).Kvs)
 	require.NoError(t, l.Release(t.Context()))
+}
+
+// One that waits until another has read all shares heeds its ctx, and leaves nothing.
+func TestHint_whoWaitsToLookHeedsItsContext(t *testing.T) {
+	t.Parallel()
+	d := driverAt(t, testserver.SharedEtcd(t))
+	req := driver.Request{Name: claims.Fresh(), TTL: time.Minute}
+	first := share(t, d, req)
+	at, other := first.entry, driverAt(t, testserver.SharedEtcd(t))
+	_, err := d.cli.Delete(t.Context(), at.hint())
+	require.NoError(t, err)
+	looking := acquire(t, other, req.TTL).entry.session.looking
+	looking <- struct{}{} // another looks, and is not done
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	gaveUp, err := claims.Share(ctx, other, req)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NotNil(t, gaveUp, "its key is there")
+	require.NoError(t, gaveUp.Release(t.Context()))
+	<-looking
+	next := share(t, other, req)
+	assert.Equal(t, first.Token(), next.Token())
+	require.NoError(t, next.Release(t.Context()))
+	require.NoError(t, first.Release(t.Context()))
+	assert.Empty(t, fetch(t, d, at.folder, clientv3.WithPrefix()).Kvs)
 }
 
 // A share waits for another of its session to settle first. If its ctx ends meanwhile it has sent
