@@ -30,9 +30,10 @@ func main() {
 	}
 	// Ctrl-C ends ctx; what is held is released on the way out.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
 	s := story{out: os.Stdout, start: time.Now(), ttl: 500 * time.Millisecond}
-	if err := s.tell(ctx, url); err != nil {
+	err := s.tell(ctx, url)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		if scheme, _, _ := strings.Cut(url, "://"); !slices.Contains(driver.Schemes(), scheme) {
 			fmt.Fprintln(os.Stderr, "redis:// takes go run -tags redis ./examples/quickstart; in examples/service any URL will do")
