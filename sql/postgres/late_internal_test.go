@@ -306,7 +306,7 @@ func TestEras_whenNoNewConnectionCanBeMade(t *testing.T) {
 		}
 	})
 	l := take(t, d, "x")
-	d.inReserve().Reset()
+	d.reserve.pool.Load().Reset()
 	hangs.Store(true)
 	d.eras.mu.Lock()
 	d.eras.registered[time.Minute] = clock.Now() // half a minute later
