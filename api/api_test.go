@@ -1,7 +1,9 @@
-// Package api holds the exported API of each package, as text, and the test that compares it with the code.
+// Package api holds the exported API of each package, as text, and the test that compares it with
+// the code.
 //
-// Each file is a package, each line something that programs may depend on. `make api` writes the files anew. A line that goes, or
-// changes, breaks programs: docs/compatibility.md says when it may.
+// Each file is a package, each line something that programs may depend on. `make api` writes the
+// files anew. A line that goes, or changes, breaks programs: docs/compatibility.md says when it
+// may.
 package api_test
 
 import (
@@ -120,8 +122,9 @@ func packages(t *testing.T, dir, pattern string) []*types.Package {
 	return found
 }
 
-// listing is what a package exports, a line each, in order: two listings differ where a program that compiles with the one
-// may not with the other. Names of parameters are left out, for they bind nobody.
+// listing is what a package exports, a line each, in order: two listings differ where a program
+// that compiles with the one may not with the other. Names of parameters are left out, for they
+// bind nobody.
 func listing(p *types.Package) []string {
 	l := &lister{pkg: p, uses: map[string]bool{}}
 	for _, name := range p.Scope().Names() {
@@ -129,7 +132,8 @@ func listing(p *types.Package) []string {
 			l.object(object)
 		}
 	}
-	// Of a type that another module has the other lines show no more than its package's name, which v9 and v10 share.
+	// Of a type that another module has the other lines show no more than its package's name, which
+	// v9 and v10 share.
 	for path := range l.uses {
 		l.add("uses %s", path)
 	}
@@ -191,15 +195,17 @@ func (l *lister) fields(head string, s *types.Struct) {
 		} else {
 			l.add("%s struct, %s %s", head, f.Name(), l.text(f.Type()))
 		}
-		// What people fill in they may compare, too, or have as a key of a map. A new field can take that away.
+		// What people fill in they may compare, too, or have as a key of a map. A new field can
+		// take that away.
 		if types.Comparable(s) {
 			l.add("%s struct, comparable", head)
 		}
 	}
 }
 
-// abstract has all methods of an interface in one line, so that a new one changes it: a type that implements the interface has
-// to add it. One that has unexported methods nobody else can implement, and it may grow.
+// abstract has all methods of an interface in one line, so that a new one changes it: a type that
+// implements the interface has to add it. One that has unexported methods nobody else can
+// implement, and it may grow.
 func (l *lister) abstract(head string, i *types.Interface) {
 	if !i.IsMethodSet() {
 		l.add("%s %s", head, l.text(i))

@@ -30,9 +30,9 @@ import (
 	"github.com/go-locker/locker/internal/test/testwait"
 )
 
-// Tests called TestRepro_ show one finding each, by the library's own API on a real server: of those that no scenario of
-// the suite shows each time. They pass as long as the finding is there: one that fails after an update has found a repair,
-// and its finding has to go.
+// Tests called TestRepro_ show one finding each, by the library's own API on a real server: of
+// those that no scenario of the suite shows each time. They pass as long as the finding is there:
+// one that fails after an update has found a repair, and its finding has to go.
 
 func TestMain(m *testing.M) { os.Exit(testserver.Tests(m).Run()) }
 
@@ -279,8 +279,8 @@ func TestRepro_zkLock_unlockOutlastsTheSession(t *testing.T) {
 	assert.Greater(t, longest, 2*session)
 }
 
-// Of locks of other languages a script in adapters/repro shows what the suite sees with luck alone. In it there is the
-// library, and nothing of ours.
+// Of locks of other languages a script in adapters/repro shows what the suite sees with luck alone.
+// In it there is the library, and nothing of ours.
 func TestRepro_kazoo_isAcquiredStays(t *testing.T) {
 	cmd := command(t, nil, "/usr/bin/python3", "repro/kazoo_stays.py", pythonPackages+"/kazoo")()
 	assert.Equal(t, "is_acquired\n", printed(t, cmd, testserver.SharedZooKeeper(t).Addr()))
@@ -481,7 +481,8 @@ func TestRepro_redislock_waitersInLockstep(t *testing.T) {
 	assert.GreaterOrEqual(t, attempts, inStep)
 }
 
-// rueidislockAt has the settings of the package's own documentation for one server, and those of adjust.
+// rueidislockAt has the settings of the package's own documentation for one server, and those of
+// adjust.
 func rueidislockAt(t *testing.T, addr string, adjust func(*rueidislock.LockerOption)) rueidislock.Locker {
 	t.Helper()
 	o := rueidislock.LockerOption{
@@ -543,7 +544,8 @@ func TestRepro_rueidislock_missesAnUnlock(t *testing.T) {
 	t.Logf("round %d: two seconds after the release the waiter has no lock", most)
 }
 
-// passBackAndForth returns the round in which the waiter has missed the unlock, or 0 if none was missed until ctx ended.
+// passBackAndForth returns the round in which the waiter has missed the unlock, or 0 if none was
+// missed until ctx ended.
 func passBackAndForth(ctx context.Context, server redisNode, name string, holder, waiter rueidislock.Locker) int {
 	_, release, err := holder.WithContext(ctx, name)
 	for round := 1; err == nil; round++ {

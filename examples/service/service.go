@@ -1,5 +1,6 @@
-// Service is a program whose operator chooses the backend of its locks, in a YAML file. Its processes do each thing once: one migrates the
-// database, one runs the job of each tick, and one obtains the certificate of the domain.
+// Service is a program whose operator chooses the backend of its locks, in a YAML file. Its
+// processes do each thing once: one migrates the database, one runs the job of each tick, and one
+// obtains the certificate of the domain.
 //
 //	go run -C examples/service .                 # in memory, with a new database, for three seconds
 //	go run -C examples/service . service.yaml    # until Ctrl-C; in several terminals
@@ -105,7 +106,8 @@ func openSQLite(file string) (*sql.DB, error) {
 	return sql.Open("sqlite", dsn.String())
 }
 
-// migrate has one process apply the migrations. The others wait. The Store refuses one that loses the lock halfway.
+// migrate has one process apply the migrations. The others wait. The Store refuses one that loses
+// the lock halfway.
 func (s *service) migrate(ctx context.Context, lock *locker.Mutex) error {
 	migrations, err := fs.Sub(embedded, "migrations")
 	if err != nil {
@@ -128,7 +130,8 @@ func (s *service) migrate(ctx context.Context, lock *locker.Mutex) error {
 	return err
 }
 
-// obtain has one process obtain the certificate, and renew it in time. The others find it in the storage. Call stop also after an error.
+// obtain has one process obtain the certificate, and renew it in time. The others find it in the
+// storage. Call stop also after an error.
 func (s *service) obtain(ctx context.Context, client *locker.Client) (magic *certmagic.Config, stop func(), err error) {
 	logger := certmagic.Default.Logger.WithOptions(zap.IncreaseLevel(zap.WarnLevel))
 	cache := certmagic.NewCache(certmagic.CacheOptions{
@@ -146,7 +149,8 @@ func (s *service) obtain(ctx context.Context, client *locker.Client) (magic *cer
 	return magic, cache.Stop, err
 }
 
-// schedule has one process run the job of each tick. Ticks are multiples of the interval, so that they are the same for all.
+// schedule has one process run the job of each tick. Ticks are multiples of the interval, so that
+// they are the same for all.
 func (s *service) schedule(jobs *lockergocron.Locker) (cron.Scheduler, error) {
 	scheduler, err := cron.NewScheduler(cron.WithDistributedLocker(jobs))
 	if err != nil {
@@ -176,8 +180,9 @@ func (s *service) report(ctx context.Context, token uint64) error {
 	return err
 }
 
-// write writes a row, unless the lock was lost and a later holder has written, or the tick has its row. A process that was
-// stopped before it asked for the lock comes to a tick again, and so does one whose clock is late by more than the minimum.
+// write writes a row, unless the lock was lost and a later holder has written, or the tick has its
+// row. A process that was stopped before it asked for the lock comes to a tick again, and so does
+// one whose clock is late by more than the minimum.
 func (s *service) write(ctx context.Context, tick string, token uint64) (done bool, err error) {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -241,7 +246,8 @@ type job struct {
 	Minimum time.Duration `yaml:"minimum"` // hold of its lock
 }
 
-// load reads a file. A setting that nobody knows is a mistake. So is one that is missing: a process with locks or a database of its own does all again.
+// load reads a file. A setting that nobody knows is a mistake. So is one that is missing: a process
+// with locks or a database of its own does all again.
 func load(file string) (c config, err error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -257,7 +263,8 @@ func load(file string) (c config, err error) {
 	return c, nil
 }
 
-// check returns all that is wrong at once. The URL, and the minimum, which the backend has to honour, are for others to judge.
+// check returns all that is wrong at once. The URL, and the minimum, which the backend has to
+// honour, are for others to judge.
 func (c config) check() error {
 	var errs []error
 	for _, s := range []struct{ key, value string }{
@@ -276,8 +283,8 @@ func (c config) check() error {
 	return errors.Join(errs...)
 }
 
-// testIssuer signs certificates itself, which no browser trusts, and asks nobody. A program that others trust has a
-// certmagic.ACMEIssuer in its place.
+// testIssuer signs certificates itself, which no browser trusts, and asks nobody. A program that
+// others trust has a certmagic.ACMEIssuer in its place.
 type testIssuer struct{ log *log.Logger }
 
 // IssuerKey implements certmagic.Issuer.
@@ -306,8 +313,8 @@ func (i testIssuer) Issue(_ context.Context, csr *x509.CertificateRequest) (*cer
 }
 
 func main() {
-	// The first Ctrl-C, or a supervisor's SIGTERM, ends ctx: what is under way is rolled back, and locks are released. A second one
-	// ends the process.
+	// The first Ctrl-C, or a supervisor's SIGTERM, ends ctx: what is under way is rolled back, and
+	// locks are released. A second one ends the process.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	var err error

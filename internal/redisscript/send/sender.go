@@ -314,9 +314,6 @@ func (s *Sender) finish(b *batch) (next *batch) {
 	defer s.mu.Unlock()
 	now := time.Now()
 	b.end(now)
-	for r := b.first; r != nil; r = r.next {
-		r.answered = true
-	}
 	i := slices.Index(s.batches, b)
 	s.batches = slices.Delete(s.batches, i, i+1)
 	if b.era != s.era { // it was overdue, and another has taken over
@@ -345,18 +342,22 @@ func (s *Sender) tick() {
 	s.seen = append(s.seen, s.waiting...)
 	for _, r := range s.seen {
 		r.seen = true
-		if left := r.until.Sub(now); left > 0 {
-			next = min(next, left)
-		}
 	}
 	s.mu.Unlock()
 	over := slices.DeleteFunc(s.seen, func(r *Request) bool {
-		return now.Before(r.until) && r.ctx.Err() == nil // anybody's code, which may use this Sender
+		left := r.until.Sub(now)
+		if deadline, ok := r.ctx.Deadline(); ok { // anybody's code, which may use this Sender
+			left = min(left, deadline.Sub(now))
+		}
+		if left > 0 {
+			next = min(next, left)
+		}
+		return left > 0 && r.ctx.Err() == nil
 	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range over {
-		if !r.answered && !r.givenUp {
+		if !r.givenUp {
 			s.giveUp(r, now)
 		}
 	}
@@ -429,12 +430,11 @@ type Request struct {
 	until time.Time       // nobody waits for longer
 
 	// The sender's mu guards:
-	batch    *batch   // that it was sent in
-	next     *Request // of that batch
-	seen     bool     // by tick, which may have it still: it is not used again
-	answered bool     // its batch is
-	givenUp  bool     // nobody waits for it
-	unsent   bool     // and it never will be sent
+	batch   *batch   // that it was sent in
+	next    *Request // of that batch
+	seen    bool     // by tick, which may have it still: it is not used again
+	givenUp bool     // nobody waits for it
+	unsent  bool     // and it never will be sent
 
 	ended atomic.Bool // there are replies
 	done  chan bool   // gets true when there are, and false before that if it is given up
