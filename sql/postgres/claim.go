@@ -20,7 +20,9 @@ import (
 //
 //  1. enter (era.go): the TTL is registered on disk before a grant for it can exist.
 //  2. take_v1, if this Driver has seen the row and nobody waited then: one UPDATE of a free row.
-//  3. ask_v1, if there was no step 2, or it found anything else. Under the lock of the row:
+//  3. turn_v1, if somebody waited, and a claim of this Driver held the lock. For a millisecond the
+//     ask waits for the release of that claim, which sends both as one transaction: lease.go.
+//  4. ask_v1, if there was neither, or that found anything else. Under the lock of the row:
 //
 //	free, empty queue          grant: owner, token, expiry                     isGranted
 //	held by this owner         handed over, or a retry: extend                 isGranted, the same token
@@ -170,8 +172,12 @@ func (c *claim) ask(ctx context.Context) (a answer, err error) {
 		}
 		last, seen := d.last(c.key, now)
 		with := sent{now.number, last.version}
-		if a = (answer{}); c.Wake != nil && !c.known && seen && !last.wanted && tries == 1 {
-			a, err = c.takeOnce(ctx, with, now.started)
+		if a = (answer{}); c.Wake != nil && !c.known && seen && tries == 1 {
+			if !last.wanted {
+				a, err = c.takeOnce(ctx, with, now.started)
+			} else if last.ours {
+				a, err = c.ride(ctx, with, now.started)
+			}
 		}
 		if err == nil && a.state == 0 {
 			a, err = c.askOnce(ctx, with)
@@ -190,18 +196,18 @@ func (c *claim) ask(ctx context.Context) (a answer, err error) {
 			}
 			connections--
 		case a.state == isGranted:
-			d.seen.Set(c.key, lastSeen{with.era, a.version, last.wanted})
+			d.seen.Set(c.key, lastSeen{with.era, a.version, last.wanted, true})
 			c.take(grant{token: a.token, era: with.era, until: began.Add(c.TTL)})
 			return a, nil
 		case (a.state == isStale || a.state == isOver) && tries >= 10:
 			return a, fmt.Errorf("the row of the lock in %s had another era or version than expected in %d tries: is something else writing to the table?", d.table, tries)
 		case a.state == isStale:
-			d.seen.Set(c.key, lastSeen{with.era, a.version, last.wanted})
+			d.seen.Set(c.key, lastSeen{with.era, a.version, last.wanted, false})
 		case a.state == isOver:
 			d.eras.forget(with.era)
 		default:
 			if a.state == isHeld {
-				d.seen.Set(c.key, lastSeen{with.era, a.version, true})
+				d.seen.Set(c.key, lastSeen{with.era, a.version, true, d.owns(a.owner)})
 				c.known = c.known || c.Wake != nil
 			}
 			if a.passed {
@@ -230,6 +236,14 @@ type answer struct {
 	passed                bool   // it was handed the lock by this request
 }
 
+// asAnswer is for a row of _ask_v1 or _turn_v1.
+func asAnswer(row [][]byte) answer {
+	return answer{
+		state: asNumber(row[0]), token: asNumber(row[1]), version: asNumber(row[2]),
+		left: time.Duration(asNumber(row[3])) * time.Microsecond, owner: row[4], metadata: row[5],
+	}
+}
+
 // held is the error for what has not been granted.
 func (a answer) held() error {
 	if a.state != isHeld || len(a.owner) < clientIDLen || a.left <= 0 {
@@ -242,6 +256,7 @@ func (a answer) held() error {
 type lastSeen struct {
 	era, version int64
 	wanted       bool // somebody waited
+	ours         bool // a claim of this Driver held it
 }
 
 // last returns what was seen of the row in this era, or else that new rows have this version.
@@ -272,11 +287,8 @@ func (c *claim) askOnce(ctx context.Context, with sent) (a answer, err error) {
 	if err != nil {
 		return a, err
 	}
-	a = answer{
-		state: asNumber(row[0]), token: asNumber(row[1]), version: asNumber(row[2]),
-		left:  time.Duration(asNumber(row[3])) * time.Microsecond,
-		owner: row[4], metadata: row[5], passed: asTruth(row[6]),
-	}
+	a = asAnswer(row)
+	a.passed = asTruth(row[6])
 	if asTruth(row[7]) {
 		d.waiting.wakeOthers(c)
 	}
@@ -284,6 +296,48 @@ func (c *claim) askOnce(ctx context.Context, with sent) (a answer, err error) {
 		d.sweeper.Made.Add(1)
 	}
 	return a, nil
+}
+
+// rider is an ask that a release of the same name by this Driver may send along.
+type rider struct {
+	args  [][]byte    // of turn_v1, behind the key and the owner that releases
+	reply chan answer // closed if the outcome is unknown
+}
+
+func (c *claim) rider(with sent, started int64) *rider {
+	return &rider{[][]byte{
+		c.owner, []byte(c.Metadata), number(c.TTL.Microseconds()), number(with.era), number(with.version), number(started),
+		number(sqllock.MarkFor(c.TTL).Microseconds()),
+	}, make(chan answer, 1)}
+}
+
+// rideWait is how long an ask waits for a release. A claim of this Driver holds the lock meanwhile.
+const rideWait = time.Millisecond
+
+// ride has the next release of the name by this Driver send the ask along. Else the state of its
+// answer is 0. Of several asks one waits for that.
+func (c *claim) ride(ctx context.Context, with sent, started int64) (a answer, err error) {
+	r := c.rider(with, started)
+	if _, other := c.of.riders.LoadOrStore(string(c.key), r); other {
+		return a, nil
+	}
+	for wait := time.After(rideWait); ; wait = nil {
+		select {
+		case a, ok := <-r.reply:
+			if !ok {
+				err = errSilent
+			}
+			return a, err
+		case <-wait:
+		case <-ctx.Done():
+		}
+		if c.of.riders.CompareAndDelete(string(c.key), r) {
+			return a, nil
+		}
+		if ctx.Err() != nil {
+			return a, ctx.Err()
+		}
+	}
 }
 
 // interval returns how soon a waiter asks again if nobody wakes it: when the hold expires, if that is

@@ -79,12 +79,12 @@ func (e *eras) use(ttl time.Duration, n int) {
 }
 
 // unused returns the TTLs that are registered and have no claims.
-func (e *eras) unused() (ttls [][]byte) {
+func (e *eras) unused() (ttls []int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for ttl := range e.registered {
 		if e.claims[ttl] == 0 {
-			ttls = append(ttls, number(ttl.Microseconds()))
+			ttls = append(ttls, ttl.Microseconds())
 		}
 	}
 	return ttls
@@ -100,7 +100,7 @@ func (d *backend) exit() {
 	ctx, cancel := context.WithTimeout(context.Background(), exitLimit)
 	defer cancel()
 	// If it fails they count for a while.
-	_, _ = d.query(ctx, d.shared, d.sql.unused, d.waiting.id, array(pgtype.Int8OID, ttls))
+	_, _ = d.query(ctx, d.shared, d.sql.unused, d.waiting.id, array(pgtype.Int8ArrayOID, ttls))
 }
 
 // forget has the era asked for again, if it is still this one.

@@ -306,7 +306,7 @@ func TestEras_whenNoNewConnectionCanBeMade(t *testing.T) {
 		}
 	})
 	l := take(t, d, "x")
-	d.reserve.pool.Load().Reset()
+	d.inReserve().Reset()
 	hangs.Store(true)
 	d.eras.mu.Lock()
 	d.eras.registered[time.Minute] = clock.Now() // half a minute later

@@ -24,9 +24,10 @@ import (
 // token; of two that do, the larger token wins. Only before its own deadline, after a Release
 // only to release that row, and not if the hold was ended by force (a logged table says so).
 //
-// Release: free_v1 if nobody waited at the last look; release_v1, which settles, if somebody did,
-// or free_v1 did nothing. The row keeps the owner in former, so a repeated release succeeds until
-// somebody else releases the name.
+// Release: turn_v1 if an ask of this Driver waits for that (ride in claim.go): it enqueues the owner
+// that asks, and hands the lock over to the first waiter. free_v1 if nobody waited at the last look.
+// release_v1, which settles, if somebody did, or if those did nothing. The row keeps the owner in
+// former, so a repeated release succeeds until somebody else releases the name.
 //
 // Lost replies. Of Extend: the deadline stays, and the next one moves it. Of a reclaim: it may arrive
 // late, so reclaimEra keeps its era, and Release makes the row first: the late request then finds
@@ -78,7 +79,7 @@ func (d *backend) ExtendAll(ctx context.Context, leases []driver.Claim, ttl time
 		keys[i], owners[i] = c.key, c.owner
 	}
 	rows, err := d.query(ctx, d.spare, d.sql.extend,
-		array(pgtype.ByteaOID, keys), array(pgtype.ByteaOID, owners), number(ttl.Microseconds()))
+		array(pgtype.ByteaArrayOID, keys), array(pgtype.ByteaArrayOID, owners), number(ttl.Microseconds()))
 	if err != nil {
 		return all(err)
 	}
@@ -183,16 +184,17 @@ func (d *backend) confirm(ctx context.Context, before era, ttl time.Duration) (e
 
 // reclaimRows returns the owners that have their rows.
 func (d *backend) reclaimRows(ctx context.Context, era int64, claims []*claim, ttl time.Duration) (has map[string]bool, err error) {
-	var keys, names, tokens, owners, metadata [][]byte
+	var keys, names, owners, metadata [][]byte
+	var tokens []int64
 	for _, c := range claims {
 		c.reclaimEra.Store(era)
 		keys, names = append(keys, c.key), append(names, []byte(c.Name))
 		owners, metadata = append(owners, c.owner), append(metadata, []byte(c.Metadata))
-		tokens = append(tokens, number(c.hold.Load().token))
+		tokens = append(tokens, c.hold.Load().token)
 	}
 	reclaimed, err := d.query(ctx, d.spare, d.sql.reclaim,
-		array(pgtype.ByteaOID, keys), array(pgtype.ByteaOID, names), array(pgtype.Int8OID, tokens),
-		array(pgtype.ByteaOID, owners), array(pgtype.ByteaOID, metadata), number(ttl.Microseconds()), number(era))
+		array(pgtype.ByteaArrayOID, keys), array(pgtype.ByteaArrayOID, names), array(pgtype.Int8ArrayOID, tokens),
+		array(pgtype.ByteaArrayOID, owners), array(pgtype.ByteaArrayOID, metadata), number(ttl.Microseconds()), number(era))
 	has = map[string]bool{}
 	for _, owner := range reclaimed {
 		has[string(owner)] = true
@@ -261,11 +263,18 @@ func (c *claim) release(ctx context.Context) (ours, missing bool, err error) {
 	if c.doubtful != nil {
 		doubt = *c.doubtful
 	}
-	now, _ := d.eras.current(c.TTL)
-	if last, _ := d.last(c.key, now); c.granted && c.doubtful == nil && !last.wanted {
-		row, err := d.gives.do(ctx, d.sql.free, c.key, c.owner)
-		if err != nil || asTruth(row[0]) {
-			return err == nil, false, err
+	if c.granted && c.doubtful == nil {
+		if r, ok := d.riders.LoadAndDelete(string(c.key)); ok {
+			if did, err := c.releaseWith(ctx, r.(*rider)); did || err != nil {
+				return did, false, err
+			}
+		}
+		now, _ := d.eras.current(c.TTL)
+		if last, _ := d.last(c.key, now); !last.wanted {
+			row, err := d.gives.do(ctx, d.sql.free, c.key, c.owner)
+			if err != nil || asTruth(row[0]) {
+				return err == nil, false, err
+			}
 		}
 		began = clock.Now()
 	}
@@ -282,8 +291,28 @@ func (c *claim) release(ctx context.Context) (ours, missing bool, err error) {
 		return false, false, err
 	}
 	if row[1] != nil {
-		d.seen.Set(c.key, lastSeen{asNumber(row[4]), asNumber(row[1]), row[2] != nil})
+		d.seen.Set(c.key, lastSeen{asNumber(row[4]), asNumber(row[1]), row[2] != nil, d.owns(row[2])})
 	}
 	d.handOverHere(began, row[2], asNumber(row[3]), asNumber(row[4]))
 	return asTruth(row[0]), row[0] == nil, nil
+}
+
+// releaseWith releases, and asks for a rider, in one transaction: turn_v1.
+func (c *claim) releaseWith(ctx context.Context, r *rider) (did bool, err error) {
+	d, began := c.of, clock.Now()
+	var a answer
+	row, err := d.gives.do(ctx, d.sql.turn, append([][]byte{c.key, c.owner}, r.args...)...)
+	switch {
+	case err != nil && !didNothing(err):
+		close(r.reply)
+		return false, err
+	case err == nil && row[0] != nil:
+		a = asAnswer(row)
+	}
+	if era := asNumber(r.args[3]); a.state == isHeld {
+		d.seen.Set(c.key, lastSeen{era, a.version, true, d.owns(a.owner)})
+		d.handOverHere(began, a.owner, a.token, era)
+	}
+	r.reply <- a
+	return a.state != 0, nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -367,25 +368,13 @@ func truth(b bool) []byte {
 
 func asTruth(value []byte) bool { return len(value) == 1 && value[0] == 1 }
 
-// array is for elements of the type with this OID.
-func array(of uint32, elements [][]byte) (value []byte) {
-	const dimensions, nulls, lowest = 1, 0, 1
-	for _, n := range []uint32{dimensions, nulls, of, uint32(len(elements)), lowest} {
-		value = binary.BigEndian.AppendUint32(value, n)
-	}
-	for _, e := range elements {
-		value = append(binary.BigEndian.AppendUint32(value, uint32(len(e))), e...)
-	}
+// array is for elements of a type whose arrays have this OID.
+func array(of uint32, elements any) []byte {
+	value, _ := pgtype.NewMap().Encode(of, pgx.BinaryFormatCode, elements, nil) // of a type that it knows
 	return value
 }
 
-// asArray is for an array without NULLs. One that is empty has no dimension.
 func asArray(value []byte) (elements [][]byte) {
-	const head = 5 * 4
-	for rest := value[min(len(value), head):]; len(rest) >= 4; {
-		end := 4 + int(binary.BigEndian.Uint32(rest))
-		elements = append(elements, rest[4:end])
-		rest = rest[end:]
-	}
+	_ = pgtype.NewMap().Scan(pgtype.ByteaArrayOID, pgx.BinaryFormatCode, value, &elements)
 	return elements
 }

@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -53,7 +54,7 @@ func newDriver(pool *pgxpool.Pool, table string) *backend {
 	d := &backend{pool: pool, table: table, sql: statementsFor(table), close: func() {}, idle: sqllock.Idle}
 	d.eras.asking = make(chan struct{}, 1)
 	d.asks, d.gives = newPipeline(d, d.shared), newPipeline(d, d.spare)
-	d.waiting = newWaiting(d)
+	d.waiting, d.inReserve = newWaiting(d), sync.OnceValue(d.makeReserve)
 	d.listener = &listener{driver: d, channel: channelOf(d.waiting.id)}
 	switch pool.Config().ConnConfig.DefaultQueryExecMode {
 	case pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol, pgx.QueryExecModeDescribeExec:
@@ -77,8 +78,11 @@ type backend struct {
 	listener *listener
 	unnamed  atomic.Bool // statements are not prepared
 	strict   atomic.Bool // the sessions' isolation level is another than READ COMMITTED
-	reserve  reserve
 
+	// inReserve returns the connection for renewals and releases while the pool has none left.
+	inReserve func() *pgxpool.Pool
+
+	riders  sync.Map // *rider by key, as a string
 	eras    eras
 	seen    sqllock.Recent[lastSeen] // what this Driver has seen last of a lock's row
 	sweeper *sqllock.Sweeper
@@ -92,7 +96,7 @@ func (d *backend) Close() error {
 	d.sweeper.Close()
 	d.asks.end()
 	d.gives.end()
-	d.reserve.close()
+	d.inReserve().Close()
 	d.close()
 	return nil
 }

@@ -1,13 +1,10 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	mrand "math/rand/v2"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -90,9 +87,7 @@ func (d *backend) ifSilent(ctx context.Context, began time.Time, conn *pgxpool.C
 	if s := d.pool.Stat(); conn != nil || s.AcquiredConns() < s.MaxConns() {
 		d.pool.Reset()
 	}
-	if pool := d.reserve.pool.Load(); pool != nil {
-		pool.Reset()
-	}
+	d.inReserve().Reset()
 }
 
 // shared returns the Driver's pool.
@@ -108,19 +103,14 @@ func (d *backend) spare() *pgxpool.Pool {
 	return d.inReserve()
 }
 
-// inReserve returns the reserve: a pool of one connection.
-func (d *backend) inReserve() *pgxpool.Pool {
-	d.reserve.once.Do(func() {
-		config := d.pool.Config()
-		config.MaxConns, config.MinConns, config.MinIdleConns = 1, 0, 0
-		config.MaxConnIdleTime = reserveIdle
-		config.HealthCheckPeriod = reserveIdle / 2
-		pool, err := pgxpool.NewWithConfig(context.Background(), config)
-		if err == nil { // the same was accepted for the Driver's pool
-			d.reserve.pool.Store(pool)
-		}
-	})
-	return cmp.Or(d.reserve.pool.Load(), d.pool)
+// makeReserve makes the reserve: a pool of one connection.
+func (d *backend) makeReserve() *pgxpool.Pool {
+	config := d.pool.Config()
+	config.MaxConns, config.MinConns, config.MinIdleConns = 1, 0, 0
+	config.MaxConnIdleTime = reserveIdle
+	config.HealthCheckPeriod = reserveIdle / 2
+	pool, _ := pgxpool.NewWithConfig(context.Background(), config) // the same was accepted for the Driver's pool
+	return pool
 }
 
 // keepReserve connects the reserve, unless it is connected, before it is needed: a server that has
@@ -136,19 +126,6 @@ func (d *backend) keepReserve(ctx context.Context) error {
 // reserveIdle is after how long without use the reserve's connection is closed. A Client that locks
 // keeps it: see register.
 const reserveIdle = time.Minute
-
-// reserve has the connection for renewals and releases while the Driver's pool has none left.
-type reserve struct {
-	once sync.Once
-	pool atomic.Pointer[pgxpool.Pool]
-}
-
-func (r *reserve) close() {
-	r.once.Do(func() {}) // none is made from here on
-	if pool := r.pool.Load(); pool != nil {
-		pool.Close()
-	}
-}
 
 // broken reports whether a request failed only because of its connection: another may work.
 func broken(err error) bool {
@@ -170,8 +147,7 @@ func later(err error) error {
 // undone by the server. A server that shuts down may have a connection end
 // after the statement's commit.
 func didNothing(err error) bool {
-	e, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && e.SeverityUnlocalized == "ERROR" || errors.Is(err, errNotSent) || pgconn.SafeToRetry(err)
+	return answeredBy(err) || errors.Is(err, errNotSent) || pgconn.SafeToRetry(err)
 }
 
 // noTable reports whether a table or a function of the locks is missing.

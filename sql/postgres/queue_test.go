@@ -261,3 +261,105 @@ func TestLock_besideALockedRow(t *testing.T) {
 	require.NoError(t, await(t, locked))
 	unlock(t, m)
 }
+
+// along has l release, and another claim c of its Driver ask in the same step. Its answer is a.
+func along(t *testing.T, l *claim) (c *claim, a answer) {
+	t.Helper()
+	d := l.of
+	now, _ := d.eras.current(l.TTL)
+	c = waiter(d, l.Name)
+	d.waiting.enter(c)
+	r := c.rider(sent{l.hold.Load().era, d.seen.Get(l.key).version}, now.started)
+	did, err := l.releaseWith(t.Context(), r)
+	require.NoError(t, err)
+	c.known = did
+	return c, <-r.reply
+}
+
+// A release takes an ask along: in one statement, and waiters who came earlier have the lock first. One of
+// another Driver is notified in it.
+func TestQueue_aReleaseTakesAnAskAlong(t *testing.T) {
+	t.Parallel()
+	url := Database(t)
+	d, other := newDriverOf(t, url), newDriverOf(t, url)
+	d.waiting.running, other.waiting.running = true, true // so that nothing else wakes
+	holder := waiter(d, "x")
+	_, err := holder.Ask(t.Context())
+	require.NoError(t, err)
+	queue := []*claim{queued(t, d, "x"), queued(t, other, "x")}
+	conn := session(t, url)
+	_, err = conn.Exec(t.Context(), "LISTEN "+channelOf(other.waiting.id))
+	require.NoError(t, err)
+	for i := range 4 {
+		var next *claim
+		var a answer
+		if holder.of == other {
+			queue = append(queue, queued(t, d, "x"))
+			require.NoError(t, holder.Release(t.Context()))
+		} else {
+			counts := d.pool.Config().ConnConfig.Tracer.(*counter)
+			assert.EqualValues(t, 1, counts.of(func() { next, a = along(t, holder) }))
+			require.Equal(t, []any{int64(isHeld), queue[0].owner}, []any{a.state, a.owner})
+			queue = append(queue, next)
+		}
+		assert.Equal(t, i != 1 && i != 2, queue[0].handed.Load() != nil, "within the Driver, number %d", i)
+		_, err = queue[0].Ask(t.Context())
+		require.NoError(t, err)
+		require.Greater(t, queue[0].Token(), holder.Token())
+		holder, queue = queue[0], queue[1:]
+	}
+	n, err := conn.WaitForNotification(withTimeout(t, 20*time.Second))
+	require.NoError(t, err)
+	assert.Equal(t, channelOf(other.waiting.id), n.Channel)
+
+	// Nobody else waits.
+	for _, c := range queue {
+		require.ErrorIs(t, c.Release(t.Context()), driver.ErrLost)
+	}
+	_, a := along(t, holder)
+	assert.EqualValues(t, isGranted, a.state)
+	require.NoError(t, holder.Release(t.Context()), "it was its own")
+}
+
+// What was sent for an ask that has been given up, or for a hold that is over, does nothing.
+func TestQueue_aReleaseWithAnAskThatArrivesLate(t *testing.T) {
+	t.Parallel()
+	for what, change := range map[string]string{
+		"an earlier version": "UPDATE locker_locks SET version = version + 1 WHERE key <> ''",
+		"an earlier era":     "UPDATE locker_locks SET era = era + 1",
+		"another holder":     "UPDATE locker_locks SET owner = 'another' WHERE key <> ''",
+		"an expired hold":    "UPDATE locker_locks SET expires_at = clock_timestamp() WHERE key <> ''",
+		"a dead client":      "UPDATE locker_locks_clients SET alive_until = clock_timestamp()",
+	} {
+		d := newTestDriver(t)
+		d.waiting.running = true
+		l := take(t, d, "x")
+		queued(t, d, "x")
+		require.NoError(t, d.exec(t.Context(), change))
+		_, a := along(t, l)
+		assert.Zero(t, a.state, what)
+		var n int
+		require.NoError(t, d.pool.QueryRow(t.Context(), "SELECT count(*) FROM locker_locks_waiters").Scan(&n))
+		assert.Equal(t, 1, n, what)
+	}
+}
+
+// Many goroutines of a Client want one name: most hand-overs are one statement.
+func TestQueue_requestsOfAHandOver(t *testing.T) {
+	t.Parallel()
+	pool, counts := poolOf(t, Database(t))
+	c := newClientOver(t, pool, locker.WithTTL(time.Minute))
+	const goroutines, times = 16, 50
+	var all sync.WaitGroup
+	n := counts.of(func() {
+		for range goroutines {
+			all.Go(func() {
+				for range times {
+					assert.NoError(t, c.Mutex("x").Do(t.Context(), func(context.Context) error { return nil }))
+				}
+			})
+		}
+		all.Wait()
+	})
+	assert.Less(t, n, int64(goroutines*times*19/10), "an ask and a release each would be %d", 2*goroutines*times)
+}

@@ -178,6 +178,14 @@ BEGIN
 	RETURN l;
 END $locker$;
 
+-- tell notifies a waiter that was handed the lock. If the queue of notifications is full, the commit fails.
+CREATE OR REPLACE FUNCTION public.locker_locks_tell_v1(in_owner bytea) RETURNS void LANGUAGE plpgsql AS $locker$
+BEGIN
+	PERFORM set_config('synchronous_commit', 'off', true), -- a notification need not be on disk
+		pg_notify('locker_' || encode(substr(in_owner, 1, 8), 'hex'), encode(in_owner, 'hex'));
+EXCEPTION WHEN OTHERS THEN -- the waiter asks for itself
+END $locker$;
+
 -- take is what ask does with a free lock, and free what release does if nobody waits, in a fraction of the time. They
 -- do nothing if there is more to do; take also if the server was started since the era began.
 CREATE OR REPLACE FUNCTION public.locker_locks_take_v1(in_key bytea, in_owner bytea, in_metadata bytea, in_ttl bigint, in_era bigint, in_version bigint, in_started bigint)
@@ -403,12 +411,44 @@ BEGIN
 		next := l.owner;
 		token := l.token;
 		IF in_tell AND length(next) > 8 AND substr(next, 1, 8) <> substr(in_owner, 1, 8) THEN
-			BEGIN
-				PERFORM set_config('synchronous_commit', 'off', true), -- a notification need not be on disk
-					pg_notify('locker_' || encode(substr(next, 1, 8), 'hex'), encode(next, 'hex'));
-			EXCEPTION WHEN OTHERS THEN -- the waiter asks for itself
-			END;
+			PERFORM public.locker_locks_tell_v1(next);
 		END IF;
+	END IF;
+END $locker$;
+
+-- turn is what release and ask do, one after the other, if in_former holds the lock, and in_owner is to wait: it hands the
+-- lock over, in a fraction of the time. It does nothing if there is more to do. What it returns is as of ask.
+CREATE OR REPLACE FUNCTION public.locker_locks_turn_v1(in_key bytea, in_former bytea, in_owner bytea, in_metadata bytea, in_ttl bigint,
+	in_era bigint, in_version bigint, in_started bigint, in_mark bigint, OUT state bigint,
+	OUT token bigint, OUT version bigint, OUT remaining bigint, OUT owner bytea, OUT metadata bytea)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_sort = off SET lock_timeout = '500ms' AS $locker$
+#variable_conflict use_column
+DECLARE
+	last bigint;
+	w public.locker_locks_waiters%ROWTYPE;
+BEGIN
+	SELECT t.served INTO last FROM public.locker_locks AS t WHERE t.key = in_key AND t.owner = in_former AND t.expires_at > clock_timestamp()
+		AND t.era = in_era AND t.version = in_version AND (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint = in_started
+		AND current_setting('transaction_isolation') = 'read committed'
+		AND EXISTS (SELECT FROM public.locker_locks_clients AS c WHERE c.client = substr(in_owner, 1, 8)
+			AND c.alive_until > clock_timestamp() + in_mark / 2 * interval '1 microsecond') FOR UPDATE OF t;
+	IF NOT FOUND THEN
+		RETURN;
+	END IF;
+	INSERT INTO public.locker_locks_waiters AS q (owner, key, place, ttl, metadata) SELECT in_owner, in_key, 1 +
+		coalesce((SELECT max(w.place) FROM public.locker_locks_waiters AS w WHERE w.key = in_key AND w.place > last), last), in_ttl, in_metadata
+		ON CONFLICT (owner) DO NOTHING;
+	SELECT q.* INTO w FROM public.locker_locks_waiters AS q WHERE q.key = in_key AND q.place > last AND EXISTS (SELECT FROM public.locker_locks_clients AS c
+		WHERE c.client = substr(q.owner, 1, 8) AND c.alive_until > clock_timestamp()) ORDER BY q.place LIMIT 1;
+	DELETE FROM public.locker_locks_waiters AS q WHERE q.key = in_key AND q.place > last AND q.place <= w.place;
+	UPDATE public.locker_locks AS t SET owner = w.owner, metadata = w.metadata, former = in_former,
+		token = greatest(t.token + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
+		expires_at = clock_timestamp() + interval '1 microsecond' * CASE WHEN substr(w.owner, 1, 8) = substr(in_owner, 1, 8) THEN w.ttl ELSE least(w.ttl, 5000000) END,
+		waited = EXISTS (SELECT FROM public.locker_locks_waiters AS q WHERE q.key = in_key AND q.place > w.place), served = w.place
+		WHERE t.key = in_key RETURNING CASE WHEN t.owner = in_owner THEN 1 ELSE 2 END, t.token, t.version, w.ttl, t.owner, t.metadata
+		INTO state, token, version, remaining, owner, metadata;
+	IF length(w.owner) > 8 AND substr(w.owner, 1, 8) <> substr(in_owner, 1, 8) THEN
+		PERFORM public.locker_locks_tell_v1(w.owner);
 	END IF;
 END $locker$;
 

@@ -32,7 +32,7 @@ type statement struct {
 type statements struct {
 	schema string
 
-	enter, unused, take, ask, free, release, extend, reclaim, forced, force, beat, sweep, list, inspect statement
+	enter, unused, take, ask, free, turn, release, extend, reclaim, forced, force, beat, sweep, list, inspect statement
 }
 
 // notify tells a Client that one of its waiters has been handed a lock. That need not be on disk.
@@ -50,8 +50,10 @@ func statementsFor(table string) statements {
 			RETURNING set_config('synchronous_commit', 'off', true)) SELECT count(*) FROM gone`),
 		ask: of(`SELECT * FROM public.locker_locks_ask_v1($1::bytea, $2::bytea, $3::bytea, $4::bytea, $5::bigint, $6::bigint,
 			$7::bigint, $8::bigint)`),
-		take:    of(`SELECT public.locker_locks_take_v1($1::bytea, $2::bytea, $3::bytea, $4::bigint, $5::bigint, $6::bigint, $7::bigint)`),
-		free:    of(`SELECT public.locker_locks_free_v1($1::bytea, $2::bytea)`),
+		take: of(`SELECT public.locker_locks_take_v1($1::bytea, $2::bytea, $3::bytea, $4::bigint, $5::bigint, $6::bigint, $7::bigint)`),
+		free: of(`SELECT public.locker_locks_free_v1($1::bytea, $2::bytea)`),
+		turn: of(`SELECT * FROM public.locker_locks_turn_v1($1::bytea, $2::bytea, $3::bytea, $4::bytea, $5::bigint, $6::bigint,
+			$7::bigint, $8::bigint, $9::bigint)`),
 		release: of(`SELECT * FROM public.locker_locks_release_v1($1::bytea, $2::bytea, $3::boolean, $4::bigint, $5::bigint, $6::bytea, $7::boolean)`),
 		force:   of(`SELECT * FROM public.locker_locks_force_v1($1::bytea, $2::bytea, $3::bigint, $4::bytea)`),
 		beat:    planned(`SELECT * FROM public.locker_locks_beat_v1($1::bytea, $2::bytea[], $3::bigint)`),

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -196,7 +197,7 @@ func (w *waiting) beat(mark time.Duration) bool {
 	ctx, cancel := context.WithTimeout(w.closed, max(mark/4, time.Second))
 	defer cancel()
 	d := w.driver
-	row, err := d.query(ctx, d.spare, d.sql.beat, w.id, array(pgtype.ByteaOID, keys), number(mark.Microseconds()))
+	row, err := d.query(ctx, d.spare, d.sql.beat, w.id, array(pgtype.ByteaArrayOID, keys), number(mark.Microseconds()))
 	if err != nil || asTruth(row[0]) {
 		w.wakeOthers(nil)
 		return err == nil
@@ -224,20 +225,21 @@ func (w *waiting) beat(mark time.Duration) bool {
 // handOver tells an owner that a request sent at began has handed the lock over to it: here, or by
 // a notification. See the head of this file.
 func (d *backend) handOver(ctx context.Context, began time.Time, owner []byte, token, era int64) {
-	if d.handOverHere(began, owner, token, era) || len(owner) != clientIDLen+16 {
-		return
+	if !d.handOverHere(began, owner, token, era) && len(owner) == clientIDLen+16 {
+		_, _ = d.gives.do(ctx, notify, []byte(channelOf(owner[:clientIDLen])), []byte(hex.EncodeToString(owner)))
 	}
-	_, _ = d.gives.do(ctx, notify, []byte(channelOf(owner[:clientIDLen])), []byte(hex.EncodeToString(owner)))
+}
+
+// owns reports whether an owner is a claim of this Driver.
+func (d *backend) owns(owner []byte) bool {
+	return len(owner) == clientIDLen+16 && bytes.HasPrefix(owner, d.waiting.id)
 }
 
 // handOverHere grants a claim of this Driver the lock, and reports whether the owner is one.
 func (d *backend) handOverHere(began time.Time, owner []byte, token, era int64) bool {
-	if len(owner) != clientIDLen+16 || string(owner[:clientIDLen]) != string(d.waiting.id) {
-		return false
-	}
 	if c := d.waiting.get(string(owner)); c != nil {
 		c.handed.Store(&grant{token: token, era: era, until: began.Add(c.TTL)})
 		c.Wake()
 	}
-	return true
+	return d.owns(owner)
 }
