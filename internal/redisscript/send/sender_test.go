@@ -323,7 +323,7 @@ func TestRequest_awaitsWhatWasGivenUp(t *testing.T) {
 			reply, answered := s.Send(t.Context(), time.Second, r)
 			require.False(t, answered)
 			require.True(t, reply.MayHaveRun)
-			time.Sleep(time.Hour)
+			time.Sleep(time.Minute)
 			require.False(t, r.Ended())
 			soon, cancel := context.WithTimeout(t.Context(), time.Second)
 			require.ErrorIs(t, r.Await(soon), context.DeadlineExceeded)
@@ -525,7 +525,7 @@ func TestBatch_isAContext(t *testing.T) {
 				context.AfterFunc(ctx, func() { ran.Add(1) })
 				synctest.Wait()
 				assert.EqualValues(t, 2, ran.Load())
-				time.Sleep(time.Hour)
+				time.Sleep(time.Minute)
 				require.ErrorIs(t, ctx.Err(), want, "it stays")
 				if err := <-done; name == "answered" {
 					require.NoError(t, err)

@@ -249,7 +249,7 @@ var Wanted = []scenario.Row{{
 	Queued:  true,
 	// A's notification of a waiter is lost.
 	Body: func(e *party.Env) {
-		a, w := fault.Linked(e, "A", e.Name(), e.Lifetime(2*time.Second))
+		a, w := fault.Linked(e, "A", e.Name(), e.Lifetime(4*time.Second))
 		b := e.Party("B", a.Name, e.Long)
 		a.Take()
 		wanted := wantedOf(a)
