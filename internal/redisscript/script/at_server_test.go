@@ -23,16 +23,21 @@ type atServer struct {
 	keys   []string
 }
 
-func newAtServer(t *testing.T) *atServer {
+// newAtServer is of a lock for which processes are subscribed.
+func newAtServer(t *testing.T, processes ...string) *atServer {
 	t.Helper()
-	return atServerOf(t, testserver.SharedRedis(t))
+	return atServerOf(t, testserver.SharedRedis(t), processes...)
 }
 
 // atServerOf is of a lock called as the test is, for servers are shared.
-func atServerOf(t *testing.T, s *testserver.RedisServer) *atServer {
+func atServerOf(t *testing.T, server *testserver.RedisServer, processes ...string) *atServer {
 	t.Helper()
-	rdb := testwait.Closed(goredis.NewClient(&goredis.Options{Addr: s.Addr()}), nil)(t)
-	return &atServer{t, s, rdb, Keys(t.Name() + ":x")} // a prefix of its own has a mark of its own
+	rdb := testwait.Closed(goredis.NewClient(&goredis.Options{Addr: server.Addr()}), nil)(t)
+	s := &atServer{t, server, rdb, Keys(t.Name() + ":x")} // a prefix of its own has a mark of its own
+	for _, process := range processes {
+		s.subscribe(process)
+	}
+	return s
 }
 
 // Keys returns what the scripts take, as a client library has it.

@@ -25,8 +25,7 @@ func TestLayout_whereThingsAre(t *testing.T) {
 
 func TestLayout_whatATakeAReleaseAndAQueueLeave(t *testing.T) {
 	t.Parallel()
-	s := newAtServer(t)
-	s.subscribe("P")
+	s := newAtServer(t, "P")
 	ctx := t.Context()
 	fields := func() map[string]string { return s.rdb.HGetAll(ctx, s.keys[0]).Val() }
 	a := s.take(Take, "first", ttl, inTime(0), "host 7", 0)
@@ -42,6 +41,7 @@ func TestLayout_whatATakeAReleaseAndAQueueLeave(t *testing.T) {
 
 	place := s.ask("pP/a", ttl, 0).Place
 	assert.Equal(t, []goredis.Z{{Score: float64(place), Member: "pP/a"}}, s.rdb.ZRangeWithScores(ctx, s.keys[1], 0, -1).Val())
+	assert.Positive(t, s.rdb.PTTL(ctx, s.keys[1]).Val(), "it does not outlive its users for long")
 	assert.Equal(t, "1", fields()["queue"], "somebody may wait")
 
 	require.EqualValues(t, 1, s.release("first", a.Token, 0))

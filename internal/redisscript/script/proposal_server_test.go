@@ -175,9 +175,7 @@ func (s *atServer) waits(owner string) (a Answer) {
 // The number of such a waiter is a token. If the queue has lost it, it comes back to its place.
 func TestWait_aPlaceInTheNameOrdersWaiters(t *testing.T) {
 	t.Parallel()
-	s := newAtServer(t)
-	s.subscribe("P")
-	s.subscribe("Q")
+	s := newAtServer(t, "P", "Q")
 	h := s.ask("holder", ttl, 0)
 	now := s.placeNow()
 	late, early, between := in("P", now+3<<10, "late"), in("Q", now, "early"), in("P", now+1<<10, "between")
@@ -221,8 +219,7 @@ func TestWait_earlierIsToldOfWhoeverHasASmallerPlace(t *testing.T) {
 		"it polls":                             {"-Q/9/o", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newAtServer(t)
-			s.subscribe("Q")
+			s := newAtServer(t, "Q")
 			h := s.propose(c.owner, ttl, s.serverTime())
 			require.EqualValues(t, Granted, h.Status)
 			assert.Equal(t, c.want, s.waits(in("P", asks, "w")).Earlier, "of a hold")
@@ -255,9 +252,7 @@ func TestWait_earlierIsOfTheClaimThatTheRequestHasMade(t *testing.T) {
 		"by one after both":        in("Q", 20, "h"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newAtServer(t)
-			s.subscribe("Q")
-			s.subscribe("P")
+			s := newAtServer(t, "Q", "P")
 			require.EqualValues(t, Granted, s.propose(holder, ttl, s.serverTime()).Status)
 			first := in("Q", 5, "first")
 			s.waits(first)

@@ -12,40 +12,10 @@ import (
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
-func TestQueueScripts_theQueueNeverOutlivesItsUsersForLong(t *testing.T) {
-	t.Parallel()
-	for name, before := range map[string]func(s *atServer){
-		"first waiter": func(*atServer) {},
-		"after one that left": func(s *atServer) {
-			s.ask("pP/z", ttl, 0)
-			s.release("pP/z", 0, 0)
-		},
-		"after one that was served": func(s *atServer) {
-			s.ask("pP/z", ttl, 0)
-			s.release(s.owner(), 1, 0)
-			s.ask("pP/z", ttl, 1)
-		},
-		"after its loss": func(s *atServer) {
-			s.ask("pP/z", ttl, 0)
-			s.rdb.Del(s.t.Context(), s.keys[1])
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newAtServer(t)
-			s.subscribe("P")
-			s.ask("holder", ttl, 0)
-			before(s)
-			require.EqualValues(t, Held, s.ask("pP/a", ttl, 0).Status)
-			assert.Positive(t, s.rdb.PTTL(t.Context(), s.keys[1]).Val(), "expiry of the queue")
-		})
-	}
-}
-
 // A waiter that is already there has a place that the clock has yet to reach, as if it had been set back.
 func TestQueueScripts_aClockThatIsSetBackLetsNobodyInAhead(t *testing.T) {
 	t.Parallel()
-	s := newAtServer(t)
-	s.subscribe("P")
+	s := newAtServer(t, "P")
 	h := s.ask("holder", ttl, 0)
 	first := s.ask("pP/a", ttl, 0)
 	require.NoError(t, s.rdb.ZAdd(t.Context(), s.keys[1], goredis.Z{Score: float64(first.Place) + 3600e6, Member: "pP/a"}).Err())
@@ -58,8 +28,7 @@ func TestQueueScripts_aForeignMemberOfTheQueueLocksNobodyOut(t *testing.T) {
 	t.Parallel()
 	for _, foreign := range []string{"", "foreign", ">", "/", "p", "p/", "s/", "-", ">p/x"} {
 		t.Run(foreign, func(t *testing.T) {
-			s := newAtServer(t)
-			s.subscribe("P")
+			s := newAtServer(t, "P")
 			h := s.ask("holder", ttl, 0)
 			s.ask("pP/a", ttl, 0)
 			require.NoError(t, s.rdb.ZAdd(t.Context(), s.keys[1], goredis.Z{Score: 1, Member: foreign}).Err())
@@ -77,9 +46,7 @@ func TestQueueScripts_aForeignMemberOfTheQueueLocksNobodyOut(t *testing.T) {
 // Of a process that does not take what is claimed for it one claim expires, not one for each of its waiters.
 func TestQueueScripts_aClaimThatLapsesTakesItsProcessOffTheQueue(t *testing.T) {
 	t.Parallel()
-	s := newAtServer(t)
-	s.subscribe("hung")
-	s.subscribe("P")
+	s := newAtServer(t, "hung", "P")
 	h := s.ask("holder", ttl, 0)
 	for _, w := range []string{"phung/1", "phung/2", "pP/1", "phung/3", "pP/2"} {
 		s.ask(w, ttl, 0)
@@ -97,8 +64,7 @@ func TestQueueScripts_aClaimThatLapsesTakesItsProcessOffTheQueue(t *testing.T) {
 
 func TestQueueScripts_passesOverWhoDoesNotListen(t *testing.T) {
 	t.Parallel()
-	s := newAtServer(t)
-	s.subscribe("P")
+	s := newAtServer(t, "P")
 	monitor := s.rdb.PSubscribe(t.Context(), "*")
 	defer func() { _ = monitor.Close() }()
 	_, err := monitor.Receive(t.Context())
@@ -116,8 +82,7 @@ func TestQueueScripts_passesOverWhoDoesNotListen(t *testing.T) {
 
 func TestQueueScripts_outOfMemory(t *testing.T) {
 	t.Parallel()
-	s := atServerOf(t, testserver.Redis(t, testserver.RedisConfig("maxmemory-policy noeviction")))
-	s.subscribe("P")
+	s := atServerOf(t, testserver.Redis(t, testserver.RedisConfig("maxmemory-policy noeviction")), "P")
 	h := s.ask("holder", ttl, 0)
 	place := s.ask("pP/a", ttl, 0).Place
 	require.NoError(t, s.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
@@ -147,8 +112,7 @@ func TestQueueScripts_aLostHashOrQueueLocksNobodyOut(t *testing.T) {
 	t.Parallel()
 	for i, key := range []string{"hash", "queue"} {
 		t.Run(key, func(t *testing.T) {
-			s := newAtServer(t)
-			s.subscribe("P")
+			s := newAtServer(t, "P")
 			h := s.ask("holder", ttl, 0)
 			first, second := s.ask("pP/a", ttl, 0).Place, s.ask("pP/b", ttl, 0).Place
 			require.NoError(t, s.rdb.Del(t.Context(), s.keys[i]).Err())
@@ -178,8 +142,7 @@ func TestQueueScripts_aHandOverCostsTheSameHoweverManyWait(t *testing.T) {
 	t.Parallel()
 	cost := map[int]map[string]int{}
 	for _, n := range []int{2, 200} {
-		s := atServerOf(t, testserver.Redis(t))
-		s.subscribe("P")
+		s := atServerOf(t, testserver.Redis(t), "P")
 		h := s.ask("holder", ttl, 0)
 		for i := range n {
 			s.ask(fmt.Sprintf("pP/%d", i), ttl, 0)

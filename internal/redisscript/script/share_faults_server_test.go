@@ -87,8 +87,7 @@ func TestShare_thatJoinsOthersHasTheirTokenThoughAWriterWasForgotten(t *testing.
 
 func TestShare_whoGivesUpWithAClaimThatHasExpiredLeavesTheQueue(t *testing.T) {
 	t.Parallel()
-	s := newAtServer(t)
-	s.subscribe("P")
+	s := newAtServer(t, "P")
 	s.share(ttl, "~a")
 	s.ask("pP/w", ttl, 0)
 	s.join("pP/~b", ttl, 0) // and the reply is lost
@@ -105,8 +104,7 @@ func TestShare_whoGivesUpWithAClaimThatHasExpiredLeavesTheQueue(t *testing.T) {
 func TestShare_aWriterThatNeverLooksIsPassedOver(t *testing.T) {
 	t.Parallel()
 	for _, writer := range []string{"pP/w", "-Q/w"} {
-		s := newAtServer(t)
-		s.subscribe("P")
+		s := newAtServer(t, "P")
 		s.rdb.Del(t.Context(), s.keys[0], s.keys[1], s.readersKey())
 		token := s.share(ttl, "~a")
 		w := s.ask(writer, ttl, 0)
@@ -154,10 +152,7 @@ func TestShare_aWriterThatStoodStillOnceIsNotOvertakenLater(t *testing.T) {
 		},
 	} {
 		t.Run(how, func(t *testing.T) {
-			s := newAtServer(t)
-			for _, process := range []string{"P", "Q", "R"} {
-				s.subscribe(process)
-			}
+			s := newAtServer(t, "P", "Q", "R")
 			token := s.share(ttl, "~a")
 			w, x := s.ask("pQ/w", ttl, 0).Place-2e6, s.ask("pR/x", ttl, 0).Place
 			require.NoError(t, s.rdb.ZIncrBy(t.Context(), s.keys[1], -2e6, "pQ/w").Err())
@@ -181,9 +176,7 @@ func TestShare_aWriterThatStoodStillOnceIsNotOvertakenLater(t *testing.T) {
 
 func TestShare_aProcessThatDoesNotComeForItsClaimMakesRoom(t *testing.T) {
 	t.Parallel()
-	s := newAtServer(t)
-	s.subscribe("P")
-	s.subscribe("Q")
+	s := newAtServer(t, "P", "Q")
 	x := s.ask("x", ttl, 0)
 	s.join("pP/~a", ttl, 0)
 	w := s.ask("pQ/w", ttl, 0)

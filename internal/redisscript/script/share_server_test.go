@@ -257,8 +257,7 @@ func TestShare_readersBehindAWriterWaitAndAreClaimedForTogether(t *testing.T) {
 
 func TestShare_aWriterThatLeavesOrDiesLetsInThoseBehindIt(t *testing.T) {
 	t.Parallel()
-	s := newAtServer(t)
-	s.subscribe("P")
+	s := newAtServer(t, "P")
 	token := s.share(ttl, "~a")
 	s.ask("pW/w", ttl, 0)
 	b := s.join("pP/~b", ttl, 0)
@@ -277,8 +276,7 @@ func TestShare_aWriterThatLeavesOrDiesLetsInThoseBehindIt(t *testing.T) {
 
 func TestDowngrade_letsInThoseAtTheHeadOfTheQueue(t *testing.T) {
 	t.Parallel()
-	s := newAtServer(t)
-	s.subscribe("P")
+	s := newAtServer(t, "P")
 	a := s.ask("x", ttl, 0)
 	s.join("pP/~b", ttl, 0)
 	s.ask("pP/w", ttl, 0)
