@@ -175,8 +175,10 @@ func (c *claim) ask(ctx context.Context) (a answer, err error) {
 		if a = (answer{}); c.Wake != nil && !c.known && seen && tries == 1 {
 			if !last.wanted {
 				a, err = c.takeOnce(ctx, with, now.started)
-			} else if last.ours {
-				a, err = c.ride(ctx, with, now.started)
+			} else if last.ours && !d.noTurn.Load() {
+				if a, err = c.ride(ctx, with, now.started); a.missing {
+					d.noTurn.Store(isCode(d.makeTables(ctx), "42501"))
+				}
 			}
 		}
 		if err == nil && a.state == 0 {
@@ -234,6 +236,7 @@ type answer struct {
 	left                  time.Duration
 	owner, metadata       []byte // of the holder
 	passed                bool   // it was handed the lock by this request
+	missing               bool   // nothing was done: the functions are those of an earlier release
 }
 
 // asAnswer is for a row of _ask_v1 or _turn_v1.

@@ -309,6 +309,7 @@ func (c *claim) releaseWith(ctx context.Context, r *rider) (did bool, err error)
 	case err == nil && row[0] != nil:
 		a = asAnswer(row)
 	}
+	a.missing = noTable(err)
 	if era := asNumber(r.args[3]); a.state == isHeld {
 		d.seen.Set(c.key, lastSeen{era, a.version, true, d.owns(a.owner)})
 		d.handOverHere(began, a.owner, a.token, era)

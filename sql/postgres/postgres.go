@@ -78,6 +78,7 @@ type backend struct {
 	listener *listener
 	unnamed  atomic.Bool // statements are not prepared
 	strict   atomic.Bool // the sessions' isolation level is another than READ COMMITTED
+	noTurn   atomic.Bool // turn_v1 is missing, and may not be made
 
 	// inReserve returns the connection for renewals and releases while the pool has none left.
 	inReserve func() *pgxpool.Pool
