@@ -97,24 +97,6 @@ func TestSharedClient_closedConnectionsAreReplaced(t *testing.T) {
 	assert.Greater(t, held, 20)
 }
 
-// A connection is being set up for each of the two when the context of one ends.
-func TestSharedClient_theEndOfOneRequestFailsNoOther(t *testing.T) {
-	t.Parallel()
-	p := testserver.NewProxy(t, testserver.Redis(t).Addr())
-	c, rdb := newClient(t, p.Addr())
-	p.HoldReplies(true)
-	ctx, cancel := context.WithCancel(t.Context())
-	locked := async(func() error { return c.Mutex("x").TryLock(ctx) })
-	eventually(t, "the lock's connection is set up", func() bool { _, n := p.Held(); return n > 0 })
-	answered := async(func() error { return rdb.Ping(t.Context()).Err() })
-	eventually(t, "the application's, too", func() bool { _, n := p.Held(); return n > 1 })
-	cancel()
-	require.ErrorIs(t, await(t, locked), context.Canceled)
-	p.HoldReplies(false)
-	p.ReleaseReplies()
-	require.NoError(t, await(t, answered))
-}
-
 // The server is far away. Requests share round trips, and a connection that is being set up.
 func TestSharedClient_theDeadlineOfOneRequestFailsNoOther(t *testing.T) {
 	t.Parallel()

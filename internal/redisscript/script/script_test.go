@@ -120,7 +120,6 @@ var (
 	definitions  = regexp.MustCompile(`(?m)^local (?:function )?(\w+)(?:.*\bend| = .*|.*\n(?:(?: .*)?\n)*end)$`)
 	usesLine     = regexp.MustCompile(`(?m)^ *-- uses: .*$`)
 	includesLine = regexp.MustCompile(`(?m)^ *-- includes: \w+$`)
-	comment      = regexp.MustCompile(`--.*`)
 	word         = regexp.MustCompile(`\w+`)
 )
 
@@ -161,5 +160,5 @@ func assemble(command, source string) string {
 
 // words returns those of a source that are not in comments.
 func words(source string) []string {
-	return word.FindAllString(comment.ReplaceAllString(source, ""), -1)
+	return word.FindAllString(comments.ReplaceAllString(source, ""), -1)
 }

@@ -81,6 +81,16 @@ func test(t *testing.T, g *gated, f func(t *testing.T, g *gated, s *Sender)) {
 	})
 }
 
+// bothKinds runs f as test does, for requests that workers make, and for counted ones.
+func bothKinds(t *testing.T, f func(t *testing.T, g *gated, s *Sender, kind ...func(*Request))) {
+	t.Helper()
+	for how, kind := range map[string][]func(*Request){"by workers": nil, "counted": {counted}} {
+		t.Run(how, func(t *testing.T) {
+			test(t, &gated{}, func(t *testing.T, g *gated, s *Sender) { t.Helper(); f(t, g, s, kind...) })
+		})
+	}
+}
+
 // wantSizes fails unless batches of so many calls have been sent.
 func (g *gated) wantSizes(t *testing.T, want ...int) {
 	t.Helper()
@@ -120,24 +130,20 @@ func wantNoErrors(t *testing.T, all ...<-chan error) {
 
 func TestSender_whoComesMeanwhileGoesWithTheNext(t *testing.T) {
 	const n = maxCalls + 10
-	for how, kind := range map[string][]func(*Request){"by workers": nil, "counted": {counted}} {
-		t.Run(how, func(t *testing.T) {
-			test(t, &gated{}, func(t *testing.T, g *gated, s *Sender) {
-				first := requests(t.Context(), s, MostAtOnce, time.Minute, kind...)
-				synctest.Wait()
-				others := requests(t.Context(), s, n, time.Minute, kind...)
-				g.wantSizes(t, 1, 1)
-				g.gate <- struct{}{}
-				require.NoError(t, <-first, "who has its answer does not wait for the others")
-				g.wantSizes(t, 1, 1, maxCalls)
-				g.gate <- struct{}{}
-				g.wantSizes(t, 1, 1, maxCalls, n-maxCalls)
-				close(g.gate)
-				require.NoError(t, <-first)
-				wantNoErrors(t, others)
-			})
-		})
-	}
+	bothKinds(t, func(t *testing.T, g *gated, s *Sender, kind ...func(*Request)) {
+		first := requests(t.Context(), s, MostAtOnce, time.Minute, kind...)
+		synctest.Wait()
+		others := requests(t.Context(), s, n, time.Minute, kind...)
+		g.wantSizes(t, 1, 1)
+		g.gate <- struct{}{}
+		require.NoError(t, <-first, "who has its answer does not wait for the others")
+		g.wantSizes(t, 1, 1, maxCalls)
+		g.gate <- struct{}{}
+		g.wantSizes(t, 1, 1, maxCalls, n-maxCalls)
+		close(g.gate)
+		require.NoError(t, <-first)
+		wantNoErrors(t, others)
+	})
 }
 
 // A renewal of many is one request, which does not take others along.
@@ -172,35 +178,31 @@ func TestSender_eachByItselfWhereThereAreSeveralServers(t *testing.T) {
 // Batches that hang hold up those who come just then, for a moment. Who comes later is sent at
 // once, also if it cannot wait for a moment; and none that hung counts when it is answered.
 func TestSender_aBatchThatHangsHoldsNobodyUp(t *testing.T) {
-	for how, kind := range map[string][]func(*Request){"by workers": nil, "counted": {counted}} {
-		t.Run(how, func(t *testing.T) {
-			test(t, &gated{}, func(t *testing.T, g *gated, s *Sender) {
-				hung := requests(t.Context(), s, MostAtOnce, time.Hour, kind...)
-				synctest.Wait()
-				together := requests(t.Context(), s, 2, time.Hour)
-				g.wantSizes(t, 1, 1)
-				time.Sleep(Overdue)
-				want := []int{1, 1, 2}
-				g.wantSizes(t, want...)
-				for range 17 {
-					ctx, cancel := context.WithTimeout(t.Context(), Overdue/2)
-					done := requests(ctx, s, 1, time.Hour, kind...)
-					time.Sleep(Overdue)
-					want = append(want, 1)
-					g.wantSizes(t, want...)
-					if kind == nil {
-						require.ErrorIs(t, <-done, context.DeadlineExceeded, "after it was sent")
-					}
-					cancel()
-				}
-				close(g.gate)
-				wantNoErrors(t, hung, together)
-				synctest.Wait()
-				require.Zero(t, s.inFlight)
-				require.Empty(t, s.batches)
-			})
-		})
-	}
+	bothKinds(t, func(t *testing.T, g *gated, s *Sender, kind ...func(*Request)) {
+		hung := requests(t.Context(), s, MostAtOnce, time.Hour, kind...)
+		synctest.Wait()
+		together := requests(t.Context(), s, 2, time.Hour)
+		g.wantSizes(t, 1, 1)
+		time.Sleep(Overdue)
+		want := []int{1, 1, 2}
+		g.wantSizes(t, want...)
+		for range 17 {
+			ctx, cancel := context.WithTimeout(t.Context(), Overdue/2)
+			done := requests(ctx, s, 1, time.Hour, kind...)
+			time.Sleep(Overdue)
+			want = append(want, 1)
+			g.wantSizes(t, want...)
+			if kind == nil {
+				require.ErrorIs(t, <-done, context.DeadlineExceeded, "after it was sent")
+			}
+			cancel()
+		}
+		close(g.gate)
+		wantNoErrors(t, hung, together)
+		synctest.Wait()
+		require.Zero(t, s.inFlight)
+		require.Empty(t, s.batches)
+	})
 }
 
 // A request is waited for until its context ends, or its time is over. It goes on meanwhile, and its
@@ -249,20 +251,18 @@ func TestSender_aRequestEndsInItsTime(t *testing.T) {
 
 // One that was not sent is taken back.
 func TestSender_whatIsGivenUpInTimeIsNotSent(t *testing.T) {
-	for _, kind := range [][]func(*Request){nil, {counted}} {
-		test(t, &gated{}, func(t *testing.T, g *gated, s *Sender) {
-			first := requests(t.Context(), s, MostAtOnce, time.Minute)
-			synctest.Wait()
-			ctx, cancel := context.WithCancel(t.Context())
-			done := requests(ctx, s, 1, time.Minute, kind...)
-			synctest.Wait()
-			cancel()
-			require.ErrorIs(t, <-done, context.Canceled)
-			close(g.gate)
-			wantNoErrors(t, first)
-			g.wantSizes(t, 1, 1)
-		})
-	}
+	bothKinds(t, func(t *testing.T, g *gated, s *Sender, kind ...func(*Request)) {
+		first := requests(t.Context(), s, MostAtOnce, time.Minute)
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		done := requests(ctx, s, 1, time.Minute, kind...)
+		synctest.Wait()
+		cancel()
+		require.ErrorIs(t, <-done, context.Canceled)
+		close(g.gate)
+		wantNoErrors(t, first)
+		g.wantSizes(t, 1, 1)
+	})
 }
 
 // One that is counted is in flight until the client library returns, whatever its context does.
@@ -434,29 +434,25 @@ func TestSender_aCallerMakesItsRequest(t *testing.T) {
 
 // Close returns when the requests in flight are answered, and those that wait for them.
 func TestSender_closeWaits(t *testing.T) {
-	for how, kind := range map[string][]func(*Request){"by workers": nil, "counted": {counted}} {
-		t.Run(how, func(t *testing.T) {
-			test(t, &gated{}, func(t *testing.T, g *gated, s *Sender) {
-				asked := requests(t.Context(), s, MostAtOnce+2, time.Minute, kind...)
-				synctest.Wait()
-				closed := make(chan struct{})
-				go func() { defer close(closed); s.Close() }()
-				synctest.Wait()
-				select {
-				case <-closed:
-					t.Error("it has returned")
-				default:
-				}
-				require.ErrorIs(t, <-requests(t.Context(), s, 1, time.Minute, kind...), driver.ErrClosed)
-				require.ErrorIs(t, s.Aside(t.Context(), func(context.Context) error { return nil }), driver.ErrClosed)
-				close(g.gate)
-				<-closed
-				synctest.Wait()
-				require.Len(t, asked, MostAtOnce+2)
-				wantNoErrors(t, asked)
-			})
-		})
-	}
+	bothKinds(t, func(t *testing.T, g *gated, s *Sender, kind ...func(*Request)) {
+		asked := requests(t.Context(), s, MostAtOnce+2, time.Minute, kind...)
+		synctest.Wait()
+		closed := make(chan struct{})
+		go func() { defer close(closed); s.Close() }()
+		synctest.Wait()
+		select {
+		case <-closed:
+			t.Error("it has returned")
+		default:
+		}
+		require.ErrorIs(t, <-requests(t.Context(), s, 1, time.Minute, kind...), driver.ErrClosed)
+		require.ErrorIs(t, s.Aside(t.Context(), func(context.Context) error { return nil }), driver.ErrClosed)
+		close(g.gate)
+		<-closed
+		synctest.Wait()
+		require.Len(t, asked, MostAtOnce+2)
+		wantNoErrors(t, asked)
+	})
 }
 
 // A call of the client library's that ignores its context is left when that ends.
