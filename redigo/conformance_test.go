@@ -12,13 +12,6 @@ import (
 	"github.com/go-locker/locker/internal/test/testwait"
 )
 
-func forURL(t *testing.T, format string, addrs []string) conformance.Harness {
-	t.Helper()
-	h := harness.ForURL(300*time.Millisecond, format, addrs)
-	h.Deviations = knownbreaks.Redis()
-	return h
-}
-
 // The suite on real servers, each Locker on connections of its own.
 func TestConformance(t *testing.T) {
 	for name, start := range map[string]func(t *testing.T) conformance.Harness{"one server": standalone, "Sentinel": sentinel} {
@@ -27,6 +20,7 @@ func TestConformance(t *testing.T) {
 				testwait.OnlyNightly(t, "one server shows that the protocol keeps the promises, with all faults that it can have")
 			}
 			h := start(t)
+			h.Deviations = knownbreaks.Redis()
 			t.Parallel()
 			conformance.Run(t, h)
 		})
@@ -41,7 +35,7 @@ func standalone(t *testing.T) conformance.Harness {
 		opts = append(opts, testserver.RedisClock())
 	}
 	servers := []*testserver.RedisServer{testserver.Redis(t, opts...)}
-	h := forURL(t, "redigo://%s?pool_size=3", []string{servers[0].Addr()})
+	h := harness.ForURL(300*time.Millisecond, "redigo://%s?pool_size=3", []string{servers[0].Addr()})
 	harness.Servers(&h.Faults, servers, servers[0].Restart)
 	harness.Clocks(&h.Faults, servers)
 	h.Faults.Revoke = harness.RedisRevoke(func(string) *testserver.RedisServer { return servers[0] })
@@ -52,7 +46,7 @@ func standalone(t *testing.T) conformance.Harness {
 func sentinel(t *testing.T) conformance.Harness {
 	t.Helper()
 	g := testserver.Sentinel(t, testserver.RedisPersistent(), testserver.SentinelConfig("sentinel down-after-milliseconds testmaster 600000"))
-	h := forURL(t, "redigo://%s/0?master_name="+g.MasterName(), g.Addrs())
+	h := harness.ForURL(300*time.Millisecond, "redigo://%s/0?master_name="+g.MasterName(), g.Addrs())
 	h.Faults.Through, h.Faults.ThroughClient = nil, nil
 	harness.Servers(&h.Faults, g.Servers(), g.Restart)
 	h.Faults.FailOver = harness.SentinelFailOver(g)

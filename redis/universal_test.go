@@ -24,20 +24,14 @@ var oddNames = []string{
 	"\U0001F512", "{\U0001F512}", strings.Repeat("x", 4096), strings.Repeat("x", 4095) + "}", strings.Repeat("}", 4096),
 }
 
-// universal are the kinds of clients that New takes.
-func universal(t *testing.T) map[string]goredis.UniversalClient {
-	t.Helper()
-	s1, s2 := testserver.Redis(t), testserver.Redis(t)
-	ring := testwait.Closed(goredis.NewRing(&goredis.RingOptions{Addrs: map[string]string{"one": s1.Addr(), "two": s2.Addr()}}), nil)(t)
-	cluster := connectCluster(t, testserver.Cluster(t, testserver.RedisReplicas(0)))
-	return map[string]goredis.UniversalClient{"Client": connect(t, testserver.Redis(t).Addr()), "Ring": ring, "ClusterClient": cluster}
-}
-
 // All of these ask servers of the same kinds, and leave the client open, which is the
 // application's.
 func TestUniversal(t *testing.T) {
 	t.Parallel()
-	for kind, rdb := range universal(t) {
+	s1, s2 := testserver.Redis(t), testserver.Redis(t)
+	ring := testwait.Closed(goredis.NewRing(&goredis.RingOptions{Addrs: map[string]string{"one": s1.Addr(), "two": s2.Addr()}}), nil)(t)
+	cluster := connectCluster(t, testserver.Cluster(t, testserver.RedisReplicas(0)))
+	for kind, rdb := range map[string]goredis.UniversalClient{"Client": connect(t, testserver.Redis(t).Addr()), "Ring": ring, "ClusterClient": cluster} {
 		t.Run(kind+", every name", func(t *testing.T) { everyName(t, rdb) })
 		t.Run(kind+", tells what its servers may break", func(t *testing.T) { warnsOf(t, rdb) })
 		t.Run(kind+", waits", func(t *testing.T) { waitsOn(t, rdb, kind) })
@@ -144,9 +138,8 @@ func TestNew_nilClients(t *testing.T) {
 		"nil": nil, "*Client": client, "*ClusterClient": cluster, "*Ring": ring,
 	} {
 		c, err := redis.New(rdb)
-		require.Error(t, err, name)
+		require.ErrorContains(t, err, "nil redis client", name)
 		assert.Nil(t, c, name)
-		require.ErrorContains(t, err, "nil redis client")
 		d, err := redis.NewDriver(rdb)
 		require.Error(t, err, name)
 		assert.Nil(t, d, name)

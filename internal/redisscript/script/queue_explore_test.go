@@ -34,17 +34,6 @@ type step struct {
 	event string
 }
 
-func newQueueModel(t *testing.T, members ...member) *queueModel {
-	t.Helper()
-	m := &queueModel{
-		t: t, members: members,
-		rdb:  goredis.NewClient(&goredis.Options{Addr: testserver.Redis(t).Addr()}),
-		keys: map[string][]string{}, seen: map[string]int{},
-	}
-	t.Cleanup(func() { _ = m.rdb.Close() })
-	return m
-}
-
 // lock returns the keys of a lock on whose channels just the processes listen that do so in w.
 func (m *queueModel) lock(w *world) []string {
 	var subscribed []string
@@ -265,8 +254,11 @@ func TestQueueModel_everyOrderOfEvents(t *testing.T) {
 				testwait.OnlyNightly(t, "two processes, and a reader and a writer, meet most of it")
 			}
 			t.Parallel()
-			m := newQueueModel(t, c.members...)
-			m.lossless, m.downgrades = c.how&lossless != 0, c.how&downgrades != 0
+			m := &queueModel{
+				t: t, members: c.members, lossless: c.how&lossless != 0, downgrades: c.how&downgrades != 0,
+				rdb:  testwait.Closed(goredis.NewClient(&goredis.Options{Addr: testserver.Redis(t).Addr()}), nil)(t),
+				keys: map[string][]string{}, seen: map[string]int{},
+			}
 			require.NoError(t, m.explore())
 			t.Logf("%d states", len(m.worlds))
 		})

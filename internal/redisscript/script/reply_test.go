@@ -13,16 +13,7 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// replyOf makes a reply of JSON: numbers are int64, and texts as go-redis has them, or redigo.
-func replyOf(encoded string, redigo bool) (reply any, ok bool) {
-	d := json.NewDecoder(strings.NewReader(encoded))
-	d.UseNumber()
-	if d.Decode(&reply) != nil {
-		return nil, false
-	}
-	return fromJSON(reply, redigo)
-}
-
+// fromJSON makes a reply of JSON: numbers are int64, and texts as go-redis has them, or redigo.
 func fromJSON(value any, redigo bool) (reply any, ok bool) {
 	switch v := value.(type) {
 	case nil:
@@ -64,8 +55,14 @@ func FuzzReplies(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, encoded string) {
+		var decoded any
+		d := json.NewDecoder(strings.NewReader(encoded))
+		d.UseNumber()
+		if d.Decode(&decoded) != nil {
+			return
+		}
 		for _, redigo := range []bool{false, true} {
-			reply, ok := replyOf(encoded, redigo)
+			reply, ok := fromJSON(decoded, redigo)
 			if !ok {
 				return
 			}

@@ -325,19 +325,18 @@ func TestForce_ofShares(t *testing.T) {
 	t.Parallel()
 	s := newAtServer(t)
 	token := s.share(ttl, "~a", "~b", "~c")
-	force := func(owner string, token int64) any { return s.run(Force, []any{owner, token}) }
-	require.EqualValues(t, -1, force("~d", token))
-	require.EqualValues(t, -1, force("", token-1))
-	require.EqualValues(t, 1, force("~a", token), "one of them")
+	require.EqualValues(t, -1, s.force("~d", token))
+	require.EqualValues(t, -1, s.force("", token-1))
+	require.EqualValues(t, 1, s.force("~a", token), "one of them")
 	assert.Equal(t, []string{"~b", "~c"}, s.readers())
 	require.EqualValues(t, 0, s.release("~a", token, 1))
 	require.EqualValues(t, 0, s.extend("~a"))
-	require.EqualValues(t, 1, force("", token), "all")
+	require.EqualValues(t, 1, s.force("", token), "all")
 	s.wantIdle()
 	assert.Empty(t, s.readers())
 	require.EqualValues(t, 0, s.release("~b", token, 1))
 	require.EqualValues(t, 0, s.extend("~b"))
-	require.EqualValues(t, 0, force("", token))
+	require.EqualValues(t, 0, s.force("", token))
 }
 
 func TestShare_withoutMemory(t *testing.T) {
