@@ -42,85 +42,60 @@ func TestConfigs_obtainAndRenewACertificateOnce(t *testing.T) {
 		expiring = append(expiring, config(t, s, issuer{authority: a, meet: meet, valid: time.Hour}))
 		inForce = append(inForce, config(t, s, issuer{authority: a, meet: meet}))
 	}
-	together := func(calls ...func() error) {
+	together := func(configs []*certmagic.Config, calls ...func(*certmagic.Config) error) {
 		t.Helper()
 		var all sync.WaitGroup
-		for _, call := range calls {
-			all.Go(func() { assert.NoError(t, call()) })
+		for _, cfg := range configs {
+			for _, call := range calls {
+				all.Go(func() { assert.NoError(t, call(cfg)) })
+			}
 		}
 		all.Wait()
 	}
-	together(
-		func() error { return expiring[0].ObtainCertAsync(ctx, domain) },
-		func() error { return expiring[0].ObtainCertSync(ctx, domain) },
-		func() error { return expiring[1].ObtainCertAsync(ctx, domain) },
-		func() error { return expiring[1].ObtainCertSync(ctx, domain) },
-	)
+	together(expiring,
+		func(c *certmagic.Config) error { return c.ObtainCertAsync(ctx, domain) },
+		func(c *certmagic.Config) error { return c.ObtainCertSync(ctx, domain) })
 	require.EqualValues(t, 1, stored(t, storage))
-	together(
-		func() error { return inForce[0].RenewCertAsync(ctx, domain, false) },
-		func() error { return inForce[0].RenewCertSync(ctx, domain, false) },
-		func() error { return inForce[1].RenewCertAsync(ctx, domain, false) },
-		func() error { return inForce[1].RenewCertSync(ctx, domain, false) },
-	)
+	together(inForce,
+		func(c *certmagic.Config) error { return c.RenewCertAsync(ctx, domain, false) },
+		func(c *certmagic.Config) error { return c.RenewCertSync(ctx, domain, false) })
 	require.EqualValues(t, 2, stored(t, storage), "the first was to be renewed")
 	assert.EqualValues(t, 2, a.issued.Load())
 	assert.False(t, a.atOnce.Load())
 }
 
-// gated has RenewLockLease of the second attempt wait.
-type gated struct {
-	certmagic.Storage
-
-	asked chan struct{} // closed when certmagic asks for the second time
-	open  chan struct{}
-	count atomic.Int32
-}
-
-func (g *gated) RenewLockLease(ctx context.Context, name string, d time.Duration) error {
-	if g.count.Add(1) == 2 {
-		close(g.asked)
-		<-g.open
-	}
-	return g.Storage.(certmagic.LockLeaseRenewer).RenewLockLease(ctx, name, d)
-}
-
-// obtainTwice obtains a certificate in the background, and returns when the first attempt has
-// failed and the second is about to begin.
-func obtainTwice(t *testing.T, s certmagic.Storage, a *authority) (gate *gated, attempts *atomic.Int32, done <-chan error) {
-	t.Helper()
-	gate, attempts = &gated{Storage: s, asked: make(chan struct{}), open: make(chan struct{})}, new(atomic.Int32)
-	cfg := config(t, gate, issuer{authority: a, meet: func(context.Context) error {
-		if attempts.Add(1) == 1 {
-			return errors.New("too many requests")
+// failsFirst has the first attempt of an issuer fail, after something has happened.
+func failsFirst(attempts *atomic.Int32, happens func()) func(context.Context) error {
+	return func(context.Context) error {
+		if attempts.Add(1) > 1 {
+			return nil
 		}
-		return nil
-	}})
-	done = testwait.Go(func() error { return cfg.ObtainCertAsync(testwait.Context(t, time.Duration(patience)), domain) })
-	await(t, gate.asked, done)
-	return gate, attempts, done
+		happens()
+		return errors.New("too many requests")
+	}
 }
 
-// A process stands still between two attempts for longer than its TTL, and goes on while another,
-// which has taken the lock, issues.
+// A process stands still for longer than its TTL, before its second attempt, and goes on while
+// another, which has taken the lock, issues.
 func TestRenewLockLease_afterALossIssuesOnce(t *testing.T) {
 	t.Parallel()
-	storage, here, there := newFiles(t.TempDir()), &authority{}, &authority{}
-	paused := locks.New(storage, open(t, memory(t), locker.WithTTL(time.Second), locker.WithoutRenewal()))
-	gate, attempts, done := obtainTwice(t, paused, here)
+	storage, there := newFiles(t.TempDir()), &authority{}
 	inside, end := make(chan struct{}), make(chan struct{})
 	other := config(t, locks.New(storage, open(t, memory(t))), issuer{authority: there, meet: func(context.Context) error {
 		close(inside)
 		<-end
 		return nil
 	}})
-	obtained := testwait.Go(func() error { return other.ObtainCertSync(t.Context(), domain) })
-	await(t, inside, obtained)
-	close(gate.open)
-	time.Sleep(100 * time.Millisecond) // for it to wait: no promise needs that
-	close(end)
+	var obtained <-chan error
+	var attempts atomic.Int32
+	paused := locks.New(storage, open(t, memory(t), locker.WithTTL(time.Second), locker.WithoutRenewal()))
+	cfg := config(t, paused, issuer{authority: &authority{}, meet: failsFirst(&attempts, func() {
+		obtained = testwait.Go(func() error { return other.ObtainCertSync(t.Context(), domain) })
+		<-inside
+		time.AfterFunc(100*time.Millisecond, func() { close(end) }) // for it to wait: no promise needs that
+	})})
+	require.NoError(t, cfg.ObtainCertAsync(testwait.Context(t, time.Duration(patience)), domain))
 	require.NoError(t, patience.Result(t, obtained))
-	require.NoError(t, patience.Result(t, done))
 	assert.EqualValues(t, 1, attempts.Load(), "it found the certificate of the other")
 	assert.EqualValues(t, 1, there.issued.Load())
 }
@@ -142,11 +117,16 @@ func TestObtain_aLossWhileIssuingIssuesTwice(t *testing.T) {
 func TestRenewLockLease_isAnErrorWhileTheServerIsSilent(t *testing.T) {
 	t.Parallel()
 	server, a := testserver.Redis(t), &authority{}
-	gate, attempts, done := obtainTwice(t, locks.New(newFiles(t.TempDir()), open(t, server.URL(), locker.WithTTL(4*time.Second))), a)
-	server.Stop()
+	logged, records := observer.New(zap.ErrorLevel)
+	var attempts atomic.Int32
+	cfg := config(t, locks.New(newFiles(t.TempDir()), open(t, server.URL(), locker.WithTTL(4*time.Second))),
+		issuer{authority: a, meet: failsFirst(&attempts, server.Stop)})
+	cfg.Logger = zap.New(logged)
 	t.Cleanup(server.Continue)
-	close(gate.open)
-	patience.Until(t, "certmagic asks again, or issues", func() bool { return gate.count.Load() == 3 || attempts.Load() == 2 })
+	done := testwait.Go(func() error { return cfg.ObtainCertAsync(testwait.Context(t, time.Duration(patience)), domain) })
+	patience.Until(t, "the second attempt ends, or issues", func() bool {
+		return records.FilterMessage("will retry").Len() == 2 || attempts.Load() == 2
+	})
 	require.EqualValues(t, 1, attempts.Load(), "it does not issue after an error")
 	server.Continue()
 	require.NoError(t, patience.Result(t, done))
@@ -329,14 +309,4 @@ func memory(t *testing.T) string { return "mem://" + t.Name() }
 func open(t *testing.T, url string, opts ...locker.Option) *locker.Client {
 	t.Helper()
 	return testwait.Closed(locker.Open(t.Context(), url, append([]locker.Option{locker.WithTTL(long), locker.WithPrefix(t.Name())}, opts...)...))(t)
-}
-
-// await returns when what comes before the end of an operation has come.
-func await(t *testing.T, what <-chan struct{}, done <-chan error) {
-	t.Helper()
-	select {
-	case <-what:
-	case err := <-done:
-		require.FailNow(t, "it has ended too early", "%v", err)
-	}
 }
