@@ -2,7 +2,6 @@ package tusd_test
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -10,7 +9,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,7 +28,7 @@ import (
 // another server, which asks the first one to let go.
 func TestUpload_isResumedAtAnotherServer(t *testing.T) {
 	t.Parallel()
-	lock, dir := "mem://"+space(), t.TempDir()
+	lock, dir := "mem://"+t.Name(), t.TempDir()
 	first, second := serve(t, lock, dir, time.Minute), serve(t, lock, dir, time.Minute)
 	id := create(t, first)
 	ended := begin(t, first, dir, id)
@@ -42,7 +40,7 @@ func TestUpload_isResumedAtAnotherServer(t *testing.T) {
 // A server that loses the lock during an upload, as after a pause, ends the request.
 func TestUpload_endsWithItsLock(t *testing.T) {
 	t.Parallel()
-	lock, dir := "mem://"+space(), t.TempDir()
+	lock, dir := "mem://"+t.Name(), t.TempDir()
 	first, second := serve(t, lock+"?ttl=3s&renew=false", dir, time.Minute), serve(t, lock, dir, time.Minute)
 	id := create(t, first)
 	ended := begin(t, first, dir, id)
@@ -53,22 +51,24 @@ func TestUpload_endsWithItsLock(t *testing.T) {
 
 func TestLock_isWaitedForUntilItsContextEnds(t *testing.T) {
 	t.Parallel()
-	lock, dir := "mem://"+space(), t.TempDir()
+	lock, dir := "mem://"+t.Name(), t.TempDir()
 	url := serve(t, lock, dir, 50*time.Millisecond)
 	id := create(t, url)
 	client := testwait.Closed(locker.Open(t.Context(), lock))(t)
 	m := client.Mutex("tusd/" + id)
 	require.NoError(t, m.Lock(t.Context()))
-	response := do(t, http.MethodHead, url+id, nil, nil)
+	response, err := do(t, http.MethodHead, url+id, nil, 0)
+	require.NoError(t, err)
 	assert.Equal(t, handler.ErrLockTimeout.HTTPResponse.StatusCode, response.StatusCode)
 	require.NoError(t, m.Unlock(t.Context()))
-	response = do(t, http.MethodHead, url+id, nil, nil)
+	response, err = do(t, http.MethodHead, url+id, nil, 0)
+	require.NoError(t, err)
 	assert.Equal(t, http.StatusOK, response.StatusCode)
 }
 
 func TestUnlock_saysThatThereIsNoHold(t *testing.T) {
 	t.Parallel()
-	client, err := locker.Open(t.Context(), "mem://"+space())
+	client, err := locker.Open(t.Context(), "mem://"+t.Name())
 	require.NoError(t, err)
 	l, err := tusd.New(client).NewLock("x")
 	require.NoError(t, err)
@@ -79,10 +79,6 @@ func TestUnlock_saysThatThereIsNoHold(t *testing.T) {
 }
 
 const patience = testwait.Patience(time.Minute)
-
-var spaces atomic.Int64
-
-func space() string { return fmt.Sprintf("tusd%d", spaces.Add(1)) }
 
 // serve starts a tusd server over HTTP, as a process of its own has it, and returns the URL of its
 // uploads.
@@ -110,7 +106,8 @@ var half = len(content) / 2
 // create creates an upload, and returns its ID.
 func create(t *testing.T, url string) (id string) {
 	t.Helper()
-	response := do(t, http.MethodPost, url, nil, map[string]string{"Upload-Length": strconv.Itoa(len(content))})
+	response, err := do(t, http.MethodPost, url, nil, 0)
+	require.NoError(t, err)
 	require.Equal(t, http.StatusCreated, response.StatusCode)
 	location := response.Header.Get("Location")
 	return location[strings.LastIndex(location, "/")+1:]
@@ -124,13 +121,11 @@ func begin(t *testing.T, url, dir, id string) (status <-chan int) {
 	t.Cleanup(func() { _ = w.Close() })
 	responded := make(chan int, 1)
 	go func() {
-		request := newRequest(context.WithoutCancel(t.Context()), http.MethodPatch, url+id, r, map[string]string{"Upload-Offset": "0", "Content-Type": "application/offset+octet-stream"})
-		response, err := http.DefaultClient.Do(request)
+		response, err := do(t, http.MethodPatch, url+id, r, 0)
 		if err != nil {
 			responded <- 0
 			return
 		}
-		_ = response.Body.Close()
 		responded <- response.StatusCode
 	}()
 	_, err := io.WriteString(w, content[:half])
@@ -145,11 +140,12 @@ func begin(t *testing.T, url, dir, id string) (status <-chan int) {
 // resume asks how much of an upload is there, and sends the rest.
 func resume(t *testing.T, url, dir, id string) {
 	t.Helper()
-	response := do(t, http.MethodHead, url+id, nil, nil)
+	response, err := do(t, http.MethodHead, url+id, nil, 0)
+	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, response.StatusCode)
 	require.Equal(t, strconv.Itoa(half), response.Header.Get("Upload-Offset"))
-	response = do(t, http.MethodPatch, url+id, strings.NewReader(content[half:]),
-		map[string]string{"Upload-Offset": strconv.Itoa(half), "Content-Type": "application/offset+octet-stream"})
+	response, err = do(t, http.MethodPatch, url+id, strings.NewReader(content[half:]), half)
+	require.NoError(t, err)
 	require.Equal(t, http.StatusNoContent, response.StatusCode)
 	assertStored(t, dir, id)
 }
@@ -161,22 +157,22 @@ func assertStored(t *testing.T, dir, id string) {
 	assert.Equal(t, content, string(stored))
 }
 
-func do(t *testing.T, method, url string, body io.Reader, header map[string]string) *http.Response {
+// do sends a request of the protocol, which ends by its body or by the server.
+func do(t *testing.T, method, url string, body io.Reader, offset int) (*http.Response, error) {
 	t.Helper()
-	response, err := http.DefaultClient.Do(newRequest(t.Context(), method, url, body, header))
+	request, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), method, url, body)
 	require.NoError(t, err)
-	require.NoError(t, response.Body.Close())
-	return response
-}
-
-func newRequest(ctx context.Context, method, url string, body io.Reader, header map[string]string) *http.Request {
-	request, err := http.NewRequestWithContext(ctx, method, url, body)
-	if err != nil {
-		panic(err)
-	}
 	request.Header.Set("Tus-Resumable", "1.0.0")
-	for name, value := range header {
-		request.Header.Set(name, value)
+	switch method {
+	case http.MethodPost:
+		request.Header.Set("Upload-Length", strconv.Itoa(len(content)))
+	case http.MethodPatch:
+		request.Header.Set("Upload-Offset", strconv.Itoa(offset))
+		request.Header.Set("Content-Type", "application/offset+octet-stream")
 	}
-	return request
+	response, err := http.DefaultClient.Do(request)
+	if err == nil {
+		err = response.Body.Close()
+	}
+	return response, err
 }
