@@ -58,6 +58,7 @@ func TestUnlock_releasesThoughItsContextHasEnded(t *testing.T) {
 	}
 }
 
+// A newer holder comes in the middle of a Down, or before, and the older knows nothing of a loss.
 func TestStore_downAndApplyVersionAreFenced(t *testing.T) {
 	freshdb.Each(t, func(t *testing.T, d freshdb.Database) {
 		i := newInstance(t, d)
@@ -70,31 +71,19 @@ func TestStore_downAndApplyVersionAreFenced(t *testing.T) {
 		_, err = p.ApplyVersion(t.Context(), 2, true)
 		require.NoError(t, err)
 
-		i.newerHolder(t)
+		overtaken := func(ctx context.Context, tx *sql.Tx) error {
+			i.newerHolder(t)
+			return add(ctx, tx, -1)
+		}
+		_, err = i.fenced(t, goose.WithGoMigrations(goose.NewGoMigration(2, nil, &goose.GoFunc{RunTx: overtaken}))).Down(t.Context())
+		require.ErrorIs(t, err, fence.ErrStale)
+		require.ErrorContains(t, err, "undo version 2", "it is rolled back")
 		_, err = p.Down(t.Context())
 		require.ErrorIs(t, err, fence.ErrStale)
 		require.ErrorContains(t, err, "begin as the holder", "before it reads the versions")
 		_, err = p.ApplyVersion(t.Context(), 2, false)
 		require.ErrorIs(t, err, fence.ErrStale)
 		require.ErrorContains(t, err, "begin as the holder", "before it reads the version")
-		i.assertState(t, 1, 1)
-	})
-}
-
-// A newer holder comes in the middle of a Down, whose own holder knows nothing of a loss.
-func TestStore_aDownThatWasOvertakenIsRolledBack(t *testing.T) {
-	freshdb.Each(t, func(t *testing.T, d freshdb.Database) {
-		i := newInstance(t, d)
-		_, err := i.fenced(t, second(noPause)).Up(t.Context())
-		require.NoError(t, err)
-		down := func(ctx context.Context, tx *sql.Tx) error {
-			i.newerHolder(t)
-			return add(ctx, tx, -1)
-		}
-		p := i.fenced(t, goose.WithGoMigrations(goose.NewGoMigration(2, nil, &goose.GoFunc{RunTx: down})))
-		_, err = p.Down(t.Context())
-		require.ErrorIs(t, err, fence.ErrStale)
-		require.ErrorContains(t, err, "undo version 2")
 		i.assertState(t, 1, 1)
 	})
 }
@@ -110,10 +99,7 @@ func (i instance) newerHolder(t testing.TB) {
 func TestStore_refusesWithoutTheLock(t *testing.T) {
 	freshdb.Each(t, func(t *testing.T, d freshdb.Database) {
 		i := newInstance(t, d)
-		store, err := lockergoose.NewStore(i.mutex, i.dialect, goose.DefaultTablename)
-		require.NoError(t, err)
-		p := i.provider(t, goose.DialectCustom, goose.WithStore(store))
-		_, err = p.Up(t.Context())
+		_, err := i.provider(t, goose.DialectCustom, goose.WithStore(i.store(t))).Up(t.Context())
 		require.ErrorIs(t, err, locker.ErrNotHeld)
 		require.ErrorContains(t, err, "apply version 1")
 		require.ErrorContains(t, err, "goose.WithLocker")
@@ -126,8 +112,7 @@ func TestStore_refusesWithoutTheLock(t *testing.T) {
 func TestStore_looksForItsTableAsGoosesOwnDoes(t *testing.T) {
 	freshdb.Each(t, func(t *testing.T, d freshdb.Database) {
 		i := newInstance(t, d)
-		store, err := lockergoose.NewStore(i.mutex, i.dialect, goose.DefaultTablename)
-		require.NoError(t, err)
+		store := i.store(t)
 		own, err := database.NewStore(i.dialect, goose.DefaultTablename)
 		require.NoError(t, err)
 		for range 2 {
@@ -232,11 +217,9 @@ func TestPaused_beforeItsCommitItIsWaitedFor(t *testing.T) {
 			d := freshdb.Of[sqlfence.Postgres](t)
 			d.DSN += "&default_transaction_isolation=" + url.PathEscape(level)
 			holder := newInstance(t, d, locker.WithTTL(time.Second), locker.WithoutRenewal())
-			store, err := lockergoose.NewStore(holder.mutex, holder.dialect, goose.DefaultTablename)
-			require.NoError(t, err)
 			other := newInstance(t, d)
 			var done <-chan error
-			store = pausingStore{store, func() {
+			store := pausingStore{holder.store(t), func() {
 				<-holder.mutex.Hold().Lost()
 				done = testwait.Go(func() error { _, err := other.fenced(t, second(noPause)).Up(t.Context()); return err })
 				patience.Until(t, "the other waits for it", func() bool {
@@ -246,8 +229,7 @@ func TestPaused_beforeItsCommitItIsWaitedFor(t *testing.T) {
 					return n > 0
 				})
 			}}
-			_, err = holder.provider(t, goose.DialectCustom, second(noPause),
-				goose.WithStore(store), goose.WithLocker(lockergoose.New(holder.mutex))).Up(t.Context())
+			_, err := holder.fencedBy(t, store, second(noPause)).Up(t.Context())
 			require.ErrorIs(t, err, locker.ErrLost, "from Unlock")
 			require.NoError(t, patience.Result(t, done))
 			other.assertState(t, 1, 1)
@@ -309,9 +291,19 @@ func newInstance(t testing.TB, d freshdb.Database, opts ...locker.Option) instan
 // fenced has a Store with a fence.
 func (i instance) fenced(t testing.TB, opts ...goose.ProviderOption) *goose.Provider {
 	t.Helper()
+	return i.fencedBy(t, i.store(t), opts...)
+}
+
+func (i instance) fencedBy(t testing.TB, store database.Store, opts ...goose.ProviderOption) *goose.Provider {
+	t.Helper()
+	return i.provider(t, goose.DialectCustom, append(opts, goose.WithStore(store), goose.WithLocker(lockergoose.New(i.mutex)))...)
+}
+
+func (i instance) store(t testing.TB) database.Store {
+	t.Helper()
 	store, err := lockergoose.NewStore(i.mutex, i.dialect, goose.DefaultTablename)
 	require.NoError(t, err)
-	return i.provider(t, goose.DialectCustom, append(opts, goose.WithStore(store), goose.WithLocker(lockergoose.New(i.mutex)))...)
+	return store
 }
 
 func (i instance) provider(t testing.TB, dialect goose.Dialect, opts ...goose.ProviderOption) *goose.Provider {
