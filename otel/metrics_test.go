@@ -104,8 +104,7 @@ func TestMetrics(t *testing.T) {
 
 func TestMetrics_ofRenewals(t *testing.T) {
 	bubble(t, func(t *testing.T, r *telemetry) {
-		c := testwait.Closed(locker.New(r.driver, locker.WithTTL(ttl), r.observed))(t)
-		m := c.Mutex("x")
+		m := testwait.Closed(locker.New(r.driver, locker.WithTTL(ttl), r.observed))(t).Mutex("x")
 		require.NoError(t, m.Lock(t.Context()))
 		time.Sleep(ttl / 2)
 		assert.Equal(t, point{count: 1}, r.collect(t)["locker.renewal.lag s"])
@@ -141,9 +140,7 @@ func inPrometheus(m metricdata.Metrics) []string {
 func TestObservability_usesNamesThatExist(t *testing.T) {
 	names, bases := map[string]bool{}, []string{}
 	bubble(t, func(t *testing.T, r *telemetry) {
-		c, err := locker.New(r.driver, locker.WithTTL(ttl), r.observed)
-		require.NoError(t, err)
-		m := c.Mutex("x")
+		m := testwait.Closed(locker.New(r.driver, locker.WithTTL(ttl), r.observed))(t).Mutex("x")
 		require.NoError(t, m.Lock(t.Context()))
 		r.driver.fail(&opError{timeout: true}) // renewals, with a type of error
 		<-m.Hold().Lost()
@@ -151,7 +148,7 @@ func TestObservability_usesNamesThatExist(t *testing.T) {
 		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
 		require.NoError(t, m.Lock(t.Context()))
 		require.NoError(t, m.Unlock(t.Context()))
-		require.NoError(t, c.Close())
+		synctest.Wait()
 		var all metricdata.ResourceMetrics
 		require.NoError(t, r.reader.Collect(t.Context(), &all))
 		for _, m := range all.ScopeMetrics[0].Metrics {

@@ -215,7 +215,6 @@ func TestSpans_haveFewTypesOfErrors(t *testing.T) {
 		ctx := t.Context()
 		lock := func(name string, opts ...locker.MutexOption) error { return r.client.Mutex(name, opts...).Lock(ctx) }
 		for want, fail := range map[string]func() error{
-			"not_held":    func() error { return r.client.Mutex("x").Extend(ctx) },
 			"unsupported": func() error { return lock("x", locker.WithTTL(-1)) },
 			"canceled":    func() error { return r.client.Mutex("x").Lock(ended) },
 			"timeout": func() error {
@@ -232,9 +231,10 @@ func TestSpans_haveFewTypesOfErrors(t *testing.T) {
 			},
 		} {
 			require.Error(t, fail())
-			all := r.spans.Ended()
-			assert.Equal(t, want, attrs(all[len(all)-1])["error.type"])
+			assert.Equal(t, want, attrs(r.last(t, "lock"))["error.type"])
 		}
+		require.ErrorIs(t, r.client.Mutex("x").Extend(ctx), locker.ErrNotHeld)
+		assert.Equal(t, "not_held", attrs(r.last(t, "extend"))["error.type"])
 		require.NoError(t, r.client.Close())
 		require.ErrorIs(t, lock("x"), locker.ErrClosed)
 		assert.Equal(t, "closed", attrs(r.last(t, "lock"))["error.type"])

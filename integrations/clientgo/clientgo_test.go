@@ -33,7 +33,6 @@ var eventually = patience.Until
 
 // candidate is a run of client-go's election.
 type candidate struct {
-	lock   *clientgo.Lock
 	cancel context.CancelFunc
 	ended  chan struct{}
 
@@ -60,7 +59,7 @@ func newLock(t *testing.T, url, identity string) *clientgo.Lock {
 func run(t *testing.T, lock *clientgo.Lock, by resourcelock.Interface, duration time.Duration, release bool) *candidate {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	c := &candidate{lock: lock, cancel: cancel, ended: make(chan struct{})}
+	c := &candidate{cancel: cancel, ended: make(chan struct{})}
 	e, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: by, LeaseDuration: duration, RenewDeadline: duration * 2 / 3, RetryPeriod: 50 * time.Millisecond, ReleaseOnCancel: release,
 		Callbacks: leaderelection.LeaderCallbacks{
