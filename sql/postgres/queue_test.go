@@ -2,11 +2,16 @@ package postgres
 
 import (
 	"context"
+	"io"
+	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -343,6 +348,47 @@ func TestQueue_aReleaseWithAnAskThatArrivesLate(t *testing.T) {
 		require.NoError(t, d.pool.QueryRow(t.Context(), "SELECT count(*) FROM locker_locks_waiters").Scan(&n))
 		assert.Equal(t, 1, n, what)
 	}
+}
+
+// deafConn breaks instead of its next reply.
+type deafConn struct {
+	net.Conn
+	deaf *atomic.Bool
+}
+
+func (c deafConn) Read(p []byte) (n int, err error) {
+	if n, err = c.Conn.Read(p); c.deaf.Swap(false) {
+		return 0, io.EOF
+	}
+	return n, err
+}
+
+// A release was not answered that took an ask along: neither knows, and each is right when it is sent again.
+func TestQueue_aReleaseWithAnAskThatIsNotAnswered(t *testing.T) {
+	t.Parallel()
+	var deaf atomic.Bool
+	d := newTestDriver(t, func(config *pgxpool.Config) {
+		config.ConnConfig.AfterNetConnect = func(_ context.Context, _ *pgconn.Config, conn net.Conn) (net.Conn, error) {
+			return deafConn{conn, &deaf}, nil
+		}
+	})
+	d.waiting.running = true
+	holder := take(t, d, "x")
+	require.ErrorIs(t, queued(t, d, "x").Release(t.Context()), driver.ErrLost)
+	now, last := d.eras.now, d.seen.Get(holder.key)
+	c := waiter(d, "x")
+	r := c.rider(sent{now.number, last.version}, now.started)
+	d.riders.Store(string(c.key), r)
+	deaf.Store(true)
+	require.ErrorIs(t, holder.Release(t.Context()), io.ErrUnexpectedEOF)
+	_, answered := <-r.reply
+	require.False(t, answered, "it may have been granted the lock")
+	var owner []byte
+	require.NoError(t, d.pool.QueryRow(t.Context(), "SELECT owner FROM locker_locks WHERE key <> ''").Scan(&owner))
+	require.Equal(t, c.owner, owner, "it was")
+	require.NoError(t, holder.Release(t.Context()))
+	_, err := c.Ask(t.Context())
+	require.NoError(t, err)
 }
 
 // handOvers has many goroutines of a Client want one name. It returns the statements of a hand-over.
