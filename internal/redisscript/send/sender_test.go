@@ -287,18 +287,14 @@ func TestSender_aCountedRequestEndsWithItsReply(t *testing.T) {
 func TestSender_aRequestThatATickHasSeenIsNotUsedAgain(t *testing.T) {
 	test(t, &gated{}, func(t *testing.T, g *gated, s *Sender) {
 		for _, seen := range []bool{false, true} {
-			r := s.Request(script.Take, nil, "owner")
-			done := make(chan script.Reply, 1)
-			go func() {
-				reply, _ := s.Send(t.Context(), time.Minute, r)
-				done <- reply
-			}()
+			var r *Request
+			done := requests(t.Context(), s, 1, time.Minute, func(made *Request) { r = made })
 			synctest.Wait()
 			if seen {
 				time.Sleep(2 * interval)
 			}
 			g.gate <- struct{}{}
-			require.NoError(t, (<-done).Err)
+			wantNoErrors(t, done)
 			require.Equal(t, seen, r.ctx != nil)
 		}
 	})
