@@ -32,6 +32,29 @@ import (
 	overgoredis "github.com/go-locker/locker/redis"
 )
 
+// All connections of the application's pool fall silent. The requests of the holds cannot try them
+// one by one.
+func TestPool_connectionsThatFallSilentAreLeft(t *testing.T) {
+	t.Parallel()
+	proxy := testserver.NewProxy(t, testserver.Redis(t).Addr())
+	p := newPool(t, proxy.Addr(), func(p *redis.Pool) { p.MaxIdle = 20 })
+	c := testwait.Closed(redigo.New(p, locker.WithTTL(3*time.Second)))(t)
+	var conns []redis.Conn
+	for range 20 {
+		conns = append(conns, p.Get())
+	}
+	for _, conn := range conns {
+		require.NoError(t, conn.Close())
+	}
+	m, other := c.Mutex("x"), c.Mutex("y")
+	require.NoError(t, m.Lock(t.Context()))
+	require.NoError(t, other.Lock(t.Context()))
+	proxy.HushConns()
+	require.NoError(t, m.Unlock(t.Context()))
+	time.Sleep(4 * time.Second)
+	require.NoError(t, other.Unlock(t.Context()), "it was renewed meanwhile")
+}
+
 // A pool's functions that know no context, and go on for longer than half of the TTL.
 func TestPool_functionsThatBlock(t *testing.T) {
 	t.Parallel()

@@ -31,6 +31,22 @@ func (r *runner) HeedsDeadlines() bool {
 	return r.pool.DialContext != nil && r.pool.TestOnBorrow == nil
 }
 
+// Silent implements send.Runner: a request without an answer takes the idle connections with it. A
+// pool that tests them finds out by itself.
+func (r *runner) Silent() {
+	if r.pool.TestOnBorrow != nil {
+		return
+	}
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	for range r.pool.IdleCount() {
+		if c, err := r.pool.GetContext(ended); err == nil {
+			abort(c)
+			_ = c.Close()
+		}
+	}
+}
+
 // Run implements script.Runner.
 func (r *runner) Run(ctx context.Context, calls []script.Call, replies []script.Reply) {
 	p := &pipeline{calls: calls}

@@ -40,7 +40,7 @@ func open(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 	}
 	d := made.(*backend)
 	d.owned = true
-	d.runner.spare.close() // no application uses up the pool
+	d.runner.spare.alone = true
 	if t.Master != "" {
 		redisscript.Watch(d.scripts, t.Addrs, func(ctx context.Context, addr string) (map[string]string, error) {
 			sentinel := goredis.NewSentinelClient(&goredis.Options{

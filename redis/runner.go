@@ -46,6 +46,9 @@ func (r *runner) HeedsDeadlines() bool {
 	return heeds
 }
 
+// Silent implements send.Runner.
+func (r *runner) Silent() { r.spare.onSilence() }
+
 // timeouts returns the options of a Client or a ClusterClient; false of any other client.
 func timeouts(rdb goredis.UniversalClient) (read time.Duration, heedsContexts, known bool) {
 	switch rdb := rdb.(type) {

@@ -99,6 +99,27 @@ func TestSharedClient_closedConnectionsAreReplaced(t *testing.T) {
 	}
 }
 
+// All connections of the application's pool fall silent. The requests of the holds cannot try them
+// one by one.
+func TestSharedClient_connectionsThatFallSilentAreLeft(t *testing.T) {
+	t.Parallel()
+	p := testserver.NewProxy(t, testserver.SharedRedis(t).Addr())
+	rdb := connect(t, p.Addr(), heedingCtx)
+	c := clientOf(t, rdb, locker.WithTTL(3*time.Second))
+	var connected sync.WaitGroup
+	for range 20 {
+		connected.Go(func() { rdb.BLPop(t.Context(), 100*time.Millisecond, "nothing") })
+	}
+	connected.Wait()
+	m, other := c.Mutex("silent/1"), c.Mutex("silent/2")
+	require.NoError(t, m.Lock(t.Context()))
+	require.NoError(t, other.Lock(t.Context()))
+	p.HushConns()
+	require.NoError(t, m.Unlock(t.Context()))
+	time.Sleep(4 * time.Second)
+	require.NoError(t, other.Unlock(t.Context()), "it was renewed meanwhile")
+}
+
 // The server is far away. Requests share round trips, and a connection that is being set up.
 func TestSharedClient_theDeadlineOfOneRequestFailsNoOther(t *testing.T) {
 	t.Parallel()

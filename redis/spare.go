@@ -14,45 +14,29 @@ import (
 )
 
 // spare is a client with the options of another, for requests that find its pool used up by the
-// application's own commands: holds are to be renewed and released meanwhile. Hooks are no options,
-// and see none of its commands.
+// application's own commands, or full of connections that have fallen silent: holds are to be
+// renewed and released meanwhile. Hooks are no options, and see none of its commands.
 type spare struct {
-	free atomic.Int64 // when the pool of a Client was last seen not to be used up, in nanoseconds since epoch
+	alone  bool         // the pool is the Driver's alone
+	free   atomic.Int64 // when the pool of a Client was last seen not to be used up, in nanoseconds since epoch
+	silent atomic.Int64 // until when the pool is not used, after a silence; as free
 
 	mu     sync.Mutex
 	closed bool
 	client goredis.UniversalClient // nil until it is needed
 }
 
-// pick returns the client to send calls to: rdb, unless one of them would have to wait for a
-// connection of its node's pool.
+// afterSilence is for how long the pool is not used: each of its connections may cost a request its
+// time.
+const afterSilence = time.Minute
+
+func (s *spare) onSilence() { s.silent.Store(int64(time.Since(epoch) + afterSilence)) }
+
+// pick returns the client to send calls to: rdb, unless its connections may be silent, or one of the
+// calls would have to wait for a connection of its node's pool.
 func (s *spare) pick(ctx context.Context, rdb goredis.UniversalClient, calls []script.Call) goredis.UniversalClient {
-	switch rdb := rdb.(type) {
-	case *goredis.Client:
-		now := int64(time.Since(epoch))
-		if now-s.free.Load() < int64(recent) {
-			return rdb
-		}
-		if !usedUp(rdb) {
-			s.free.Store(now)
-			return rdb
-		}
-	case *goredis.ClusterClient:
-		var free *goredis.Client // leases of a node often come one after the other
-		if !slices.ContainsFunc(calls, func(c script.Call) bool {
-			if len(c.Keys) == 0 {
-				return false
-			}
-			node, _ := rdb.MasterForKey(ctx, c.Keys[0].(string))
-			if node == nil || node == free {
-				return false
-			}
-			free = node
-			return usedUp(node)
-		}) {
-			return rdb
-		}
-	default:
+	now := int64(time.Since(epoch))
+	if now >= s.silent.Load() && (s.alone || !s.mustWait(ctx, now, rdb, calls)) {
 		return rdb
 	}
 	s.mu.Lock()
@@ -62,23 +46,55 @@ func (s *spare) pick(ctx context.Context, rdb goredis.UniversalClient, calls []s
 		case *goredis.Client:
 			o := *rdb.Options()
 			o.PoolSize, o.PipelinePoolSize = spareConns, -1 // no pool for pipelines beside it
-			o.MinIdleConns, o.MaxActiveConns, o.ContextTimeoutEnabled = 0, 0, true
+			o.MinIdleConns, o.MaxActiveConns, o.ConnMaxIdleTime, o.ContextTimeoutEnabled = 0, 0, spareIdle, true
 			s.client = goredis.NewClient(&o)
 		case *goredis.ClusterClient:
 			o := *rdb.Options()
 			o.PoolSize, o.PipelinePoolSize = spareConns, -1
-			o.MinIdleConns, o.MaxActiveConns, o.ContextTimeoutEnabled = 0, 0, true
+			o.MinIdleConns, o.MaxActiveConns, o.ConnMaxIdleTime, o.ContextTimeoutEnabled = 0, 0, spareIdle, true
 			s.client = goredis.NewClusterClient(&o)
 		}
 	}
 	return cmp.Or(s.client, rdb)
 }
 
+// mustWait reports whether one of the calls would have to wait for a connection.
+func (s *spare) mustWait(ctx context.Context, now int64, rdb goredis.UniversalClient, calls []script.Call) bool {
+	switch rdb := rdb.(type) {
+	case *goredis.Client:
+		if now-s.free.Load() < int64(recent) {
+			return false
+		}
+		if usedUp(rdb) {
+			return true
+		}
+		s.free.Store(now)
+	case *goredis.ClusterClient:
+		var free *goredis.Client // leases of a node often come one after the other
+		return slices.ContainsFunc(calls, func(c script.Call) bool {
+			if len(c.Keys) == 0 {
+				return false
+			}
+			node, _ := rdb.MasterForKey(ctx, c.Keys[0].(string))
+			if node == nil || node == free {
+				return false
+			}
+			free = node
+			return usedUp(node)
+		})
+	}
+	return false
+}
+
 // recent is for how long a pool is not looked at again: a look allocates.
 const recent = 5 * time.Millisecond
 
-// spareConns is how many connections the spare client makes at most, to each server.
-const spareConns = 4
+// The spare client makes spareConns connections at most, to each server. One that is idle for longer
+// than spareIdle may be silent, too.
+const (
+	spareConns = 4
+	spareIdle  = time.Second
+)
 
 func usedUp(node *goredis.Client) bool {
 	stats := node.PoolStats()

@@ -67,6 +67,8 @@ func (p *puppet) AtOnce() int { return send.MostAtOnce }
 
 func (p *puppet) HeedsDeadlines() bool { return false }
 
+func (p *puppet) Silent() {}
+
 func (p *puppet) Sharded() bool { return false }
 
 func (p *puppet) Scans(context.Context) ([]Scan, error) { return p.scans() }

@@ -53,6 +53,10 @@ const (
 	// Overdue is after how long batches in flight do not keep others from being sent.
 	Overdue = 20 * time.Millisecond
 
+	// silence is how long a server that answers may take for it: longer than a round trip around the
+	// world.
+	silence = 200 * time.Millisecond
+
 	// Longest is the time of a request that is about no hold.
 	Longest = time.Minute
 
@@ -75,12 +79,17 @@ type Runner interface {
 	// HeedsDeadlines reports whether Run returns soon after the deadline of its context. It need not
 	// return when that is cancelled.
 	HeedsDeadlines() bool
+
+	// Silent is called when a request got no answer for long, and its time is over: its connection
+	// may have fallen silent, as all that are open do when a firewall has lost its table. New ones
+	// may work.
+	Silent()
 }
 
 // Sender makes all requests of a Driver.
 type Sender struct {
 	// Set once:
-	runner script.Runner
+	runner Runner
 	atOnce int  // batches in flight; later requests go with the next. 0: each request is a batch
 	heeds  bool // the Runner heeds deadlines
 
@@ -142,7 +151,20 @@ func (s *Sender) Send(ctx context.Context, timeout time.Duration, r *Request) (r
 	if err := ctx.Err(); err != nil {
 		return script.Reply{Err: err}, false
 	}
-	r.ctx, r.sent = ctx, time.Now()
+	now := time.Now()
+	reply, answered = s.send(ctx, now, timeout, r)
+	if reply.Err != nil && isTimeout(reply.Err) && time.Since(now) >= silence {
+		s.runner.Silent()
+	}
+	return reply, answered
+}
+
+func isTimeout(err error) bool {
+	return errors.Is(err, ErrNoAnswer) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+func (s *Sender) send(ctx context.Context, now time.Time, timeout time.Duration, r *Request) (reply script.Reply, answered bool) {
+	r.ctx, r.sent = ctx, now
 	if r.Counted {
 		timeout = Longest
 	}

@@ -31,6 +31,7 @@ type gated struct {
 	mu      sync.Mutex
 	batches []int           // how many calls have shared each
 	latest  context.Context // of a batch
+	silent  atomic.Int32    // how often it was told so
 }
 
 func (g *gated) AtOnce() int {
@@ -41,6 +42,8 @@ func (g *gated) AtOnce() int {
 }
 
 func (g *gated) HeedsDeadlines() bool { return g.heeds }
+
+func (g *gated) Silent() { g.silent.Add(1) }
 
 func (g *gated) Run(ctx context.Context, calls []script.Call, replies []script.Reply) {
 	g.mu.Lock()
@@ -237,6 +240,7 @@ func TestSender_aRequestEndsInItsTime(t *testing.T) {
 				require.ErrorIs(t, reply.Err, c.err)
 				require.False(t, answered)
 				require.True(t, reply.MayHaveRun)
+				assert.Equal(t, c.cancel == 0 && c.after >= silence, g.silent.Load() == 1)
 				synctest.Wait()
 				require.Error(t, g.latest.Err(), "nobody waits")
 				if c.own == time.Hour {
@@ -302,8 +306,11 @@ func TestSender_aRequestThatATickHasSeenIsNotUsedAgain(t *testing.T) {
 
 // The client library may be the first to see that the time of a request is over.
 func TestSender_aClientLibrarysTimeoutIsThatOfTheRequest(t *testing.T) {
-	test(t, &gated{heeds: true}, func(t *testing.T, _ *gated, s *Sender) {
+	test(t, &gated{heeds: true}, func(t *testing.T, g *gated, s *Sender) {
 		require.ErrorIs(t, <-requests(t.Context(), s, 1, moment), ErrNoAnswer)
+		require.Zero(t, g.silent.Load(), "after a moment")
+		require.ErrorIs(t, <-requests(t.Context(), s, 1, silence), ErrNoAnswer)
+		require.EqualValues(t, 1, g.silent.Load())
 	})
 }
 
