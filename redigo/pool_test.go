@@ -37,7 +37,7 @@ import (
 func TestPool_connectionsThatFallSilentAreLeft(t *testing.T) {
 	t.Parallel()
 	proxy := testserver.NewProxy(t, testserver.Redis(t).Addr())
-	p := newPool(t, proxy.Addr(), func(p *redis.Pool) { p.MaxIdle = 20 })
+	p := newPool(t, proxy.Addr(), func(p *redis.Pool) { p.MaxIdle, p.MaxActive, p.Wait = 20, 20, true })
 	c := testwait.Closed(redigo.New(p, locker.WithTTL(3*time.Second)))(t)
 	var conns []redis.Conn
 	for range 20 {

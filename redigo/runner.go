@@ -37,10 +37,10 @@ func (r *runner) Silent() {
 	if r.pool.TestOnBorrow != nil {
 		return
 	}
-	ended, cancel := context.WithCancel(context.Background())
-	cancel()
+	soon, cancel := context.WithTimeout(context.Background(), pause) // somebody may have taken them
+	defer cancel()
 	for range r.pool.IdleCount() {
-		if c, err := r.pool.GetContext(ended); err == nil {
+		if c, err := r.pool.GetContext(soon); err == nil {
 			abort(c)
 			_ = c.Close()
 		}

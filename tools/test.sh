@@ -27,7 +27,7 @@ fi
 certain=$(awk '
 	/^=== Failed$/ { failed = 1 }
 	/^=== FAIL: / { ours = $3 != "thirdparty" }
-	failed && ours && /^ *seen: / && !/seen: (in each of |in all of |in [0-9]+ of [0-9]+ trials, |.* did not (end|return) within )/
+	failed && ours && /^ *seen: / && !/seen: (in each of |in all of |in [0-9]+ of [0-9]+ trials; |.* did not (end|return) within )/
 ' "$log")
 if [[ -n $certain ]]; then
 	printf 'a second run is no excuse for this:\n%s\n' "$certain" >&2

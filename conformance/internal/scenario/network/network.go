@@ -359,6 +359,8 @@ func busy(e *party.Env, ttl time.Duration, renew bool) (a, b *party.Party, w *fa
 	of, w := fault.LinkedClient(e, ttl, renew)
 	a = of("A", name)
 	w.Takes(a)
+	w.Delay(30 * time.Millisecond) // so that they need connections of their own
+	defer w.Delay(0)
 	var others sync.WaitGroup
 	for range 6 {
 		other := of("A, by another name", e.Name())
