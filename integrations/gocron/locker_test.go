@@ -96,11 +96,6 @@ func TestLocker_aLockThatFailsIsTold(t *testing.T) {
 		var told list[error]
 		c := client()
 		l := newLocker(t, c, time.Second, told.add)
-		stopped, stop := context.WithCancel(t.Context())
-		stop()
-		_, err := l.Lock(stopped, "report")
-		require.ErrorIs(t, err, context.Canceled)
-		require.Empty(t, told.all(), "the job is stopped")
 		require.NoError(t, c.Close())
 		var skipped list[error]
 		start(t, cron.WithDistributedLocker(l), l.Task(func(context.Context, uint64) error { panic("without a lock") }),
@@ -108,6 +103,32 @@ func TestLocker_aLockThatFailsIsTold(t *testing.T) {
 		synctest.Wait()
 		require.ErrorIs(t, joined(&skipped), locker.ErrClosed)
 		require.ErrorIs(t, joined(&told), locker.ErrClosed)
+	})
+}
+
+func TestLocker_aLockOfAJobThatIsStoppedIsNotTold(t *testing.T) {
+	bubble(t, func(t *testing.T, client func(...locker.Option) *locker.Client) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := newLocker(t, client(), time.Second, noError(t)).Lock(ctx, "report")
+		require.ErrorIs(t, err, context.Canceled)
+	})
+}
+
+func TestLocker_unlocksThoughTheSchedulerShutsDown(t *testing.T) {
+	bubble(t, func(t *testing.T, client func(...locker.Option) *locker.Client) {
+		l := newLocker(t, client(), time.Second, noError(t))
+		var cause list[error]
+		s := start(t, cron.WithDistributedLocker(l), l.Task(func(ctx context.Context, _ uint64) error {
+			<-ctx.Done()
+			cause.add(context.Cause(ctx))
+			return nil
+		}))
+		time.Sleep(5 * time.Second)
+		require.NoError(t, s.Shutdown())
+		require.ErrorIs(t, joined(&cause), context.Canceled)
+		_, err := newLocker(t, client(), time.Second, noError(t)).Lock(t.Context(), "report")
+		require.NoError(t, err, "at once")
 	})
 }
 

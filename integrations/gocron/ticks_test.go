@@ -2,7 +2,8 @@ package gocron_test
 
 import (
 	"context"
-	"slices"
+	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -39,6 +40,20 @@ type late struct {
 
 func (c late) Now() time.Time { return c.Clock.Now().Add(-c.by) }
 
+// tally counts the runs of each tick.
+type tally struct {
+	first time.Time
+
+	mu   sync.Mutex
+	runs map[int]int
+}
+
+func (y *tally) ran(now time.Time) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.runs[int((now.Sub(y.first)+every/2)/every)]++ // the nearest tick
+}
+
 // noError is an onError for where there must be none.
 func noError(t *testing.T) func(error) {
 	return func(err error) { t.Errorf("told: %v", err) }
@@ -52,48 +67,54 @@ func (p plain) Lock(ctx context.Context, key string) (cron.Lock, error) {
 }
 
 // countTicks has five schedulers, each with a Client and a clock of its own, run a short job for
-// some ticks. It returns which tick each run was for, in order.
-func countTicks(t *testing.T, locks func(c *locker.Client, run func()) (cron.Locker, cron.Task)) []int {
-	var runs list[int]
+// some ticks. It returns how often each tick ran.
+func countTicks(t *testing.T, locks func(c *locker.Client, run func()) (cron.Locker, cron.Task)) (runs map[int]int) {
 	bubble(t, func(t *testing.T, client func(...locker.Option) *locker.Client) {
-		first := time.Now().Add(every)
-		end := first.Add(ticks*every - every/2)
+		counted := &tally{first: time.Now().Add(every), runs: map[int]int{}}
+		runs = counted.runs
+		var running []cron.Scheduler
 		for i := range schedulers {
 			clock := late{clockwork.NewRealClock(), time.Duration(i) * skew}
 			l, task := locks(client(), func() {
-				runs.add(int((clock.Now().Sub(first) + every/2) / every)) // the nearest tick
+				counted.ran(clock.Now())
 				time.Sleep(short)
 			})
 			s, err := cron.NewScheduler(cron.WithClock(clock), cron.WithDistributedLocker(l))
 			require.NoError(t, err)
 			_, err = s.NewJob(cron.DurationJob(every), task, cron.WithName("report"),
-				cron.WithStartAt(cron.WithStartDateTime(first)), cron.WithStopAt(cron.WithStopDateTime(end)))
+				cron.WithStartAt(cron.WithStartDateTime(counted.first)),
+				cron.WithStopAt(cron.WithStopDateTime(counted.first.Add(time.Duration(ticks)*every-every/2))))
 			require.NoError(t, err)
 			s.Start()
-			t.Cleanup(func() { require.NoError(t, s.Shutdown()) })
+			running = append(running, s)
 		}
-		time.Sleep(time.Until(end) + every/2)
+		time.Sleep(time.Until(counted.first.Add(time.Duration(ticks) * every)))
+		for _, s := range running {
+			require.NoError(t, s.Shutdown())
+		}
 	})
-	return slices.Sorted(slices.Values(runs.all()))
+	return runs
 }
 
 func TestTicks_eachRunsOnceThoughTheClocksDiffer(t *testing.T) {
-	var each []int
-	for tick := range ticks {
-		each = append(each, tick)
-	}
-	assert.Equal(t, each, countTicks(t, func(c *locker.Client, run func()) (cron.Locker, cron.Task) {
+	runs := countTicks(t, func(c *locker.Client, run func()) (cron.Locker, cron.Task) {
 		l := newLocker(t, c, minimum, noError(t))
-		return l, l.Task(func(context.Context, uint64) error { run(); return nil })
-	}))
+		task := l.Task(func(context.Context, uint64) error { run(); return nil })
+		return l, task
+	})
+	assert.Len(t, runs, ticks)
+	for tick, n := range runs {
+		assert.Equal(t, 1, n, "runs of tick %d", tick)
+	}
 }
 
 // Without a minimum, a scheduler whose clock is late runs the tick once more.
 func TestTicks_aLockWithoutAMinimumRunsThemAgain(t *testing.T) {
-	runs := countTicks(t, func(c *locker.Client, run func()) (cron.Locker, cron.Task) {
-		return plain{c}, cron.NewTask(run)
-	})
-	assert.Greater(t, len(runs), 3*ticks, "of %d ticks", ticks)
+	all := 0
+	for _, n := range countTicks(t, func(c *locker.Client, run func()) (cron.Locker, cron.Task) { return plain{c}, cron.NewTask(run) }) {
+		all += n
+	}
+	assert.Greater(t, all, 3*ticks, "of %d ticks", ticks)
 }
 
 func TestTask_isToldThatItsLockIsLost(t *testing.T) {
@@ -129,57 +150,37 @@ func TestTask_isRefusedWithoutAName(t *testing.T) {
 	})
 }
 
-func TestTask_isRefusedWithoutALockOrATerm(t *testing.T) {
+func TestTask_isRefusedWithoutALock(t *testing.T) {
 	bubble(t, func(t *testing.T, client func(...locker.Option) *locker.Client) {
 		var told, failed list[error]
 		l, other := newLocker(t, client(), time.Second, told.add), newLocker(t, client(), time.Second, noError(t))
-		run := func(context.Context, uint64) error { panic("run") }
-		start(t, cron.WithDistributedLocker(other), l.Task(run), failures(failed.add))
-		start(t, cron.WithDistributedLocker(l), l.Task(run), failures(failed.add), cron.WithDisabledDistributedJobLocker(true))
+		task := l.Task(func(context.Context, uint64) error { panic("run") })
+		start(t, cron.WithDistributedLocker(other), task, failures(failed.add))
+		start(t, cron.WithDistributedLocker(l), task, failures(failed.add), cron.WithDisabledDistributedJobLocker(true))
 		synctest.Wait()
 		require.ErrorContains(t, joined(&told), "gocron.WithDistributedLocker")
 		assert.Len(t, told.all(), 2)
 		assert.Len(t, failed.all(), 2)
-		e := gocron.NewElector(election.New(client(), "scheduler"))
-		start(t, cron.WithGlobalJobOptions(), e.Task(run), failures(failed.add))
-		synctest.Wait()
-		require.ErrorIs(t, joined(&failed), locker.ErrNotHeld)
 	})
 }
 
-// What gocron gives a job's context is still there, the context ends with the scheduler, and that of
-// a scheduler that is started again has not ended. The lock is free at once, and the term goes on.
+// What gocron gives a job's context is still there, and a scheduler that is started again has new ones.
 func TestTask_hasTheContextOfItsJob(t *testing.T) {
 	type key struct{}
 	bubble(t, func(t *testing.T, client func(...locker.Option) *locker.Client) {
-		var causes list[error]
-		run := func(ctx context.Context, _ uint64) error {
-			assert.Equal(t, "value", ctx.Value(key{}))
-			require.NoError(t, ctx.Err())
-			<-ctx.Done()
-			causes.add(context.Cause(ctx))
-			return nil
-		}
-		value := cron.WithContext(context.WithValue(t.Context(), key{}, "value"))
+		var runs atomic.Int32
 		l := newLocker(t, client(), 100*time.Millisecond, noError(t))
-		e, leave := candidate(t, client())
-		for _, s := range []cron.Scheduler{
-			start(t, cron.WithDistributedLocker(l), l.Task(run), value, failures(noError(t))),
-			start(t, cron.WithDistributedElector(e), e.Task(run), value, failures(noError(t))),
-		} {
-			time.Sleep(500 * time.Millisecond)
-			require.NoError(t, s.StopJobs())
-			s.Start()
-			time.Sleep(2 * time.Second)
-			require.NoError(t, s.Shutdown())
-			require.ErrorIs(t, joined(&causes), context.Canceled)
-			assert.GreaterOrEqual(t, len(causes.all()), 2)
-			causes = list[error]{}
-		}
-		_, err := newLocker(t, client(), time.Second, noError(t)).Lock(t.Context(), "report")
-		require.NoError(t, err, "at once")
-		require.NoError(t, e.IsLeader(t.Context()), "and the term goes on")
-		require.NoError(t, leave())
+		s := start(t, cron.WithDistributedLocker(l), l.Task(func(ctx context.Context, _ uint64) error {
+			runs.Add(1)
+			assert.Equal(t, "value", ctx.Value(key{}))
+			return ctx.Err()
+		}), cron.WithContext(context.WithValue(t.Context(), key{}, "value")), failures(noError(t)))
+		time.Sleep(500 * time.Millisecond)
+		require.NoError(t, s.StopJobs())
+		s.Start()
+		time.Sleep(2 * time.Second)
+		require.NoError(t, s.Shutdown())
+		assert.Greater(t, runs.Load(), int32(2))
 	})
 }
 
@@ -199,6 +200,24 @@ func TestTask_hasTheLockOfItsOwnJob(t *testing.T) {
 		time.Sleep(500 * time.Millisecond)
 		synctest.Wait()
 		assert.Equal(t, []time.Duration{0, 200 * time.Millisecond}, runs.all())
+	})
+}
+
+func TestTask_hasNoLockOfARunThatDidNotCallIt(t *testing.T) {
+	bubble(t, func(t *testing.T, client func(...locker.Option) *locker.Client) {
+		l := newLocker(t, client(), 100*time.Millisecond, noError(t))
+		var runs, skipped atomic.Int32
+		start(t, cron.WithDistributedLocker(l), l.Task(func(context.Context, uint64) error {
+			runs.Add(1)
+			return nil
+		}), failures(noError(t)), cron.WithEventListeners(cron.BeforeJobRunsSkipIfBeforeFuncErrors(func(uuid.UUID, string) error {
+			if skipped.Add(1) <= 2 {
+				return errors.New("not now")
+			}
+			return nil
+		})))
+		time.Sleep(4500 * time.Millisecond)
+		assert.EqualValues(t, 3, runs.Load())
 	})
 }
 
@@ -291,5 +310,31 @@ func TestElector_aTermEndsItsJobsAndWaitsForThem(t *testing.T) {
 		assert.Len(t, terms.all(), 1)
 		assert.NotZero(t, terms.all()[0])
 		require.NoError(t, leaveNext())
+	})
+}
+
+func TestElector_aJobEndsWithItsScheduler(t *testing.T) {
+	type key struct{}
+	bubble(t, func(t *testing.T, client func(...locker.Option) *locker.Client) {
+		e, leave := candidate(t, client())
+		s := start(t, cron.WithDistributedElector(e), e.Task(func(ctx context.Context, _ uint64) error {
+			assert.Equal(t, "value", ctx.Value(key{}))
+			<-ctx.Done()
+			return nil
+		}), failures(noError(t)), cron.WithContext(context.WithValue(t.Context(), key{}, "value")))
+		time.Sleep(time.Second)
+		require.NoError(t, s.Shutdown())
+		require.NoError(t, e.IsLeader(t.Context()), "and the term goes on")
+		require.NoError(t, leave())
+	})
+}
+
+func TestElector_aJobThatComesTooLateIsNotRun(t *testing.T) {
+	bubble(t, func(t *testing.T, client func(...locker.Option) *locker.Client) {
+		e := gocron.NewElector(election.New(client(), "scheduler"))
+		var failed list[error]
+		start(t, cron.WithGlobalJobOptions(), e.Task(func(context.Context, uint64) error { panic("run") }), failures(failed.add))
+		synctest.Wait()
+		require.ErrorIs(t, joined(&failed), locker.ErrNotHeld)
 	})
 }
