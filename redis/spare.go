@@ -19,7 +19,7 @@ import (
 type spare struct {
 	alone  bool         // the pool is the Driver's alone
 	free   atomic.Int64 // when the pool of a Client was last seen not to be used up, in nanoseconds since epoch
-	silent atomic.Int64 // until when the pool is not used, after a silence; as free
+	silent atomic.Int64 // until when the pool is not used, after a silence; 0 if there was none
 
 	mu     sync.Mutex
 	closed bool
@@ -36,7 +36,8 @@ func (s *spare) onSilence() { s.silent.Store(int64(time.Since(epoch) + afterSile
 // calls would have to wait for a connection of its node's pool.
 func (s *spare) pick(ctx context.Context, rdb goredis.UniversalClient, calls []script.Call) goredis.UniversalClient {
 	now := int64(time.Since(epoch))
-	if now >= s.silent.Load() && (s.alone || !s.mustWait(ctx, now, rdb, calls)) {
+	until := s.silent.Load()
+	if (until == 0 || now >= until) && (s.alone || !s.mustWait(ctx, now, rdb, calls)) {
 		return rdb
 	}
 	s.mu.Lock()
