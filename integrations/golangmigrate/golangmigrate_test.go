@@ -174,7 +174,7 @@ func TestNew_aStepAfterALossLeavesTheDatabaseDirty(t *testing.T) {
 			require.NoError(t, other.Up(), "the hold has expired")
 			assertState(t, d, 11, 3, false)
 		}}
-		short := mutex(t, d.Locks+"?ttl=300ms&renew=false")
+		short := mutex(t, d.Locks+"?ttl=1s&renew=false")
 		require.ErrorIs(t, migrator(t, golangmigrate.New(short, inner, 0), migrations).Up(), locker.ErrLost)
 		assertState(t, d, 11, 2, true)
 		require.ErrorAs(t, other.Up(), &migrate.ErrDirty{})
