@@ -30,14 +30,23 @@ type spare struct {
 // time.
 const afterSilence = time.Minute
 
-func (s *spare) onSilence() { s.silent.Store(int64(time.Since(epoch) + afterSilence)) }
+// onSilence does nothing during a silence: a spare client that is slow is not to stay in use by that.
+func (s *spare) onSilence() {
+	if now := int64(time.Since(epoch)); !s.isSilent(now) {
+		s.silent.Store(now + int64(afterSilence))
+	}
+}
+
+func (s *spare) isSilent(now int64) bool {
+	until := s.silent.Load()
+	return until != 0 && now < until
+}
 
 // pick returns the client to send calls to: rdb, unless its connections may be silent, or one of the
 // calls would have to wait for a connection of its node's pool.
 func (s *spare) pick(ctx context.Context, rdb goredis.UniversalClient, calls []script.Call) goredis.UniversalClient {
 	now := int64(time.Since(epoch))
-	until := s.silent.Load()
-	if (until == 0 || now >= until) && (s.alone || !s.mustWait(ctx, now, rdb, calls)) {
+	if !s.isSilent(now) && (s.alone || !s.mustWait(ctx, now, rdb, calls)) {
 		return rdb
 	}
 	s.mu.Lock()
@@ -51,7 +60,7 @@ func (s *spare) pick(ctx context.Context, rdb goredis.UniversalClient, calls []s
 			s.client = goredis.NewClient(&o)
 		case *goredis.ClusterClient:
 			o := *rdb.Options()
-			o.PoolSize, o.PipelinePoolSize = spareConns, -1
+			o.PoolSize, o.PipelinePoolSize = max(o.PoolSize, spareConns), -1 // each request goes by itself
 			o.MinIdleConns, o.MaxActiveConns, o.ConnMaxIdleTime, o.ContextTimeoutEnabled = 0, 0, spareIdle, true
 			s.client = goredis.NewClusterClient(&o)
 		}
@@ -90,7 +99,7 @@ func (s *spare) mustWait(ctx context.Context, now int64, rdb goredis.UniversalCl
 // recent is for how long a pool is not looked at again: a look allocates.
 const recent = 5 * time.Millisecond
 
-// The spare client makes spareConns connections at most, to each server. One that is idle for longer
+// The spare client of one server makes spareConns connections at most. One that is idle for longer
 // than spareIdle may be silent, too.
 const (
 	spareConns = 4
