@@ -318,6 +318,24 @@ func TestSpare_hasAFewConnectionsAlsoForPipelines(t *testing.T) {
 	}
 }
 
+// A time-out of the spare client does not keep it in use.
+func TestSpare_isUsedForAMinuteAfterASilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rdb := goredis.NewClient(&goredis.Options{Addr: "127.0.0.1:1"})
+		r := newRunner(rdb)
+		for range 2 {
+			require.Same(t, rdb, r.spare.pick(t.Context(), rdb, nil))
+			r.Silent()
+			time.Sleep(afterSilence - time.Second)
+			require.NotSame(t, rdb, r.spare.pick(t.Context(), rdb, nil))
+			r.Silent()
+			time.Sleep(time.Second)
+		}
+		r.spare.close()
+		require.NoError(t, rdb.Close())
+	})
+}
+
 // The node that a request hangs on may have been replaced. go-redis would find out within a minute.
 func TestRun_theClusterIsLookedAtEachSecondWhileARequestHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # test.sh PACKAGES [flags for go test]: tests on real servers; one that is missing is a failure. If LOCKER_NIGHTLY is set, they are
-# those of make nightly; if LOCKER_RACE is set, they run under the race detector. A test that fails runs again, alone, twice at
-# most, because machines stand still. It is printed then, and added to the file LOCKER_SECOND_RUNS. What such a pause does not
-# explain counts at once: a data race, and a promise of ours that the conformance suite has seen broken for certain.
+# those of make nightly; if LOCKER_RACE is set, they run under the race detector. A test that fails runs once more, alone, because
+# machines stand still. It is printed then, and added to the file LOCKER_SECOND_RUNS. What such a pause does not explain
+# counts at once: a data race, and a promise of ours that the conformance suite has seen broken for certain.
 set -euo pipefail
 
 packages=$1
@@ -15,7 +15,7 @@ trap 'rm -f "$log" "$second"' EXIT
 flags=(-count=1 -vet=off '-ldflags=-s -w')
 [[ -z ${LOCKER_RACE:-} ]] || flags+=(-race)
 LOCKER_REQUIRE_SERVERS=1 gotestsum --format=standard-quiet \
-	--rerun-fails=2 --rerun-fails-max-failures=12 --rerun-fails-abort-on-data-race \
+	--rerun-fails=1 --rerun-fails-max-failures=12 --rerun-fails-abort-on-data-race \
 	--rerun-fails-report="$second" --packages="$packages" -- "${flags[@]}" "$@" | tee "$log"
 if [[ -s $second ]]; then
 	printf 'needed a second run:\n%s\n' "$(cat "$second")"
